@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 
 use dunlin_resp::{Protocol, ReplyBuffer};
-use dunlin_scripting::{Caller, LogLevel, Machine, Sha};
+use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha};
 use libfuzzer_sys::fuzz_target;
 
 /// What is done with the format and the data. A script that raises `broken` has found a bug.
@@ -45,7 +45,7 @@ const USED_BYTES_MAX: usize = 16 << 20;
 
 struct Host;
 
-impl Caller for Host {
+impl ScriptHost for Host {
     fn call(&mut self, _: &[&[u8]], reply: &mut ReplyBuffer) {
         reply.ok();
     }

@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 
-use dunlin_engine::{Engine, Environment, Worker, keyspace::Keyspace};
+use dunlin_engine::{Caller, Engine, Environment, Policy, Worker, keyspace::Keyspace};
 use dunlin_persist::rdb::{Item, ReadOptions, Reader};
 use libfuzzer_sys::fuzz_target;
 
@@ -22,9 +22,9 @@ thread_local! {
 fuzz_target!(|data: &[u8]| {
     let has_magic = data.starts_with(b"REDIS") || data.starts_with(b"VALKEY");
     let file = if has_magic { data.to_vec() } else { [&b"REDIS0011"[..], data].concat() };
-    let environment = Environment { now_ms: 1_700_000_000_000, ..Environment::default() };
+    let (policy, caller) = (Policy::default(), Caller { now_ms: 1_700_000_000_000, ..Caller::default() });
     STORE.with_borrow_mut(|(engine, worker)| {
-        engine.exclusively(0, &environment, worker, |context| {
+        engine.exclusively(0, Environment::new(&policy, &caller), worker, |context| {
             let options = ReadOptions { checksum: false, known_versions: true };
             let Ok(mut reader) = Reader::open(file.as_slice(), options) else { return };
             let layout = context.layout();

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 
 use dunlin_engine::{
-    Engine, Environment, Request, Worker,
+    Caller, Engine, Environment, Policy, Request, Worker,
     command::CommandTable,
     commands,
     keyspace::Keyspace,
@@ -25,7 +25,8 @@ struct Store {
     engine: Engine,
     table: CommandTable,
     debug: CommandTable,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     worker: Worker,
 }
 
@@ -35,11 +36,8 @@ impl Store {
             engine: Engine::new(Keyspace::new(1, 1, 1, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
             debug: CommandTable::new(&[commands::debug::COMMANDS]),
-            environment: Environment {
-                now_ms: 1_700_000_000_000,
-                string_bytes_max: 512 << 20,
-                ..Environment::default()
-            },
+            policy: Policy { string_bytes_max: 512 << 20, ..Policy::default() },
+            caller: Caller { now_ms: 1_700_000_000_000, ..Caller::default() },
             worker: Worker::new(0, 1),
         }
     }
@@ -51,7 +49,7 @@ impl Store {
         let request = Request { entry, words, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         let mut inside = Some(self.engine.keyspace.enter(0));
-        let (environment, worker) = (&self.environment, &mut self.worker);
+        let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
         self.engine.execute(&request, 0, environment, worker, &mut inside, &mut reply).ok()?;
         drop(worker.garbage.take());
         let reply: Vec<u8> = reply.chunks().flatten().copied().collect();

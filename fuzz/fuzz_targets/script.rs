@@ -11,7 +11,7 @@
 mod lua_grammar;
 
 use dunlin_resp::{ReplyBuffer, ReplyLimits, ValueDecoder};
-use dunlin_scripting::{Caller, LogLevel, Machine, Sha, Shebang, Word};
+use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha, Shebang, Word};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes that a machine may take.
@@ -32,7 +32,7 @@ struct Host {
     keeps_to_declared: bool,
 }
 
-impl Caller for Host {
+impl ScriptHost for Host {
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
         match words {
             [name, key] if name.eq_ignore_ascii_case(b"get") => {

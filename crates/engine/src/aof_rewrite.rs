@@ -22,10 +22,7 @@ use crate::{
     keyspace::EntryRef,
     propagation::{write_command, write_head, write_word},
     rdb::{Version, write_dump_in},
-    value::{
-        Hash, LongText, Object, SortedSet, StringRef, exact_text,
-        stream::{ConsumerGroup, Stream, StreamId},
-    },
+    value::{LongText, Stored, StringRef, each},
 };
 
 /// Items of one command at most, as in Redis.
@@ -53,51 +50,17 @@ pub(crate) fn write(
             out.extend_from_slice(b"\r\n");
         }
         (None, None) => write_string(key, entry.string(), out),
-        (Some(Object::List(list)), _) => {
-            let mut batch = Batch::new([b"RPUSH", key], out, pass);
-            list.iter().for_each(|element| batch.item(&[element]));
-            batch.finish();
+        (Some(object), _) => {
+            let mut commands = CommandWriter { key, out, pass };
+            if !each!(object, collection => collection.write_commands(version, now_ms, &mut commands)) {
+                let dump = write_dump_in(version, entry, now_ms, None);
+                write_command(out, &[b"RESTORE", key, b"0", &dump]);
+            }
         }
-        (Some(Object::Set(set)), _) => {
-            let mut batch = Batch::new([b"SADD", key], out, pass);
-            set.for_each(|member| batch.item(&[member]));
-            batch.finish();
-        }
-        (Some(Object::SortedSet(set)), _) if has_negative_zero(set) => {
-            write_restore(entry, version, now_ms, out);
-        }
-        (Some(Object::SortedSet(set)), _) => {
-            let mut batch = Batch::new([b"ZADD", key], out, pass);
-            set.for_each(|member, score| {
-                batch.item(&[Element::String(exact_text(score).as_bytes()), member])
-            });
-            batch.finish();
-        }
-        (Some(Object::Hash(hash)), _) => write_hash(key, hash, now_ms, out, pass),
-        (Some(Object::Stream(stream)), _)
-            if stream.groups().values().all(|group| has_all_entries(stream, group))
-                && !(stream.producers().is_some() && version == Version::PRODUCERS) =>
-        {
-            write_stream(key, stream, version, out, pass);
-        }
-        (Some(Object::Stream(_)), _) => write_restore(entry, version, now_ms, out),
     }
     if let Some(expiry_ms) = entry.expiry() {
         write_command(out, &[b"PEXPIREAT", key, itoa::Buffer::new().format(expiry_ms).as_bytes()]);
     }
-}
-
-/// Writes a value that other commands would not make as it is.
-fn write_restore(entry: EntryRef<'_>, version: Version, now_ms: u64, out: &mut Vec<u8>) {
-    let dump = write_dump_in(version, entry, now_ms, None);
-    write_command(out, &[b"RESTORE", entry.key(), b"0", &dump]);
-}
-
-/// Whether a score is the zero below zero: ZADD begins with a listpack, which knows one zero only.
-fn has_negative_zero(set: &SortedSet) -> bool {
-    let mut has = false;
-    set.for_each(|_, score| has |= score == 0.0 && score.is_sign_negative());
-    has
 }
 
 fn write_string(key: &[u8], string: StringRef<'_>, out: &mut Vec<u8>) {
@@ -105,94 +68,42 @@ fn write_string(key: &[u8], string: StringRef<'_>, out: &mut Vec<u8>) {
     write_command(out, &[b"SET", key, &string.gathered(&mut number)]);
 }
 
-fn write_hash(key: &[u8], hash: &Hash, now_ms: u64, out: &mut Vec<u8>, pass: &mut dyn FnMut(&mut Vec<u8>)) {
-    let mut batch = Batch::new([b"HSET", key], out, pass);
-    hash.for_each(now_ms, |field, value| batch.item(&[field, value]));
-    batch.finish();
-    hash.for_each_with_deadline(now_ms, |field, _, deadline_ms| {
-        if let Some(at) = deadline_ms {
-            let at = at.to_string();
-            write_command(out, &[b"HPEXPIREAT", key, at.as_bytes(), b"FIELDS", b"1", &field.text()]);
-            pass(out);
-        }
-    });
+/// Takes the commands that make a collection.
+pub(crate) struct CommandWriter<'w> {
+    key: &'w [u8],
+    out: &'w mut Vec<u8>,
+    pass: &'w mut dyn FnMut(&mut Vec<u8>),
 }
 
-/// Whether all entries that a group has delivered are there.
-fn has_all_entries(stream: &Stream, group: &ConsumerGroup) -> bool {
-    group.pending().keys().all(|id| stream.log().contains(*id))
-}
+impl<'w> CommandWriter<'w> {
+    /// The key of the collection.
+    pub(crate) fn key(&self) -> &'w [u8] {
+        self.key
+    }
 
-fn write_stream(
-    key: &[u8],
-    stream: &Stream,
-    version: Version,
-    out: &mut Vec<u8>,
-    pass: &mut dyn FnMut(&mut Vec<u8>),
-) {
-    let log = stream.log();
-    if log.is_empty() {
-        // The entry goes as it comes; the stream stays.
-        write_command(out, &[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);
+    /// Adds a command with these words.
+    pub(crate) fn command(&mut self, words: &[&[u8]]) {
+        write_command(self.out, words);
+        (self.pass)(self.out);
     }
-    for entry in log.iter() {
-        write_head(out, b'*', 3 + 2 * entry.len());
-        [&b"XADD"[..], key, text_of(entry.id).as_bytes()].iter().for_each(|word| write_word(out, word));
-        for (field, value) in entry.fields() {
-            write_element(field, out);
-            write_element(value, out);
-        }
-        pass(out);
-    }
-    // Before Redis 7.0 nobody counts what was added and read.
-    let counts = version.has_listpacks();
-    let (last, deleted) = (text_of(log.last_id()), text_of(log.max_deleted_id()));
-    let added = log.entries_added().to_string();
-    let words: &[&[u8]] = &[
-        b"XSETID",
-        key,
-        last.as_bytes(),
-        b"ENTRIESADDED",
-        added.as_bytes(),
-        b"MAXDELETEDID",
-        deleted.as_bytes(),
-    ];
-    write_command(out, if counts { words } else { &words[..3] });
-    for (name, group) in stream.groups() {
-        let (last, read) = (text_of(group.last_id()), group.entries_read());
-        let read = read.map_or_else(|| "-1".to_owned(), |read| read.to_string());
-        let words: &[&[u8]] =
-            &[b"XGROUP", b"CREATE", key, name, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()];
-        write_command(out, if counts { words } else { &words[..5] });
-        for (consumer, state) in group.consumers() {
-            if state.pending().is_empty() {
-                write_command(out, &[b"XGROUP", b"CREATECONSUMER", key, name, consumer]);
-            }
-        }
-        for (id, delivery) in group.pending().iter() {
-            let (id, time, count) = (text_of(*id), delivery.time_ms.to_string(), delivery.count.to_string());
-            let words: [&[u8]; 12] = [
-                b"XCLAIM",
-                key,
-                name,
-                &delivery.consumer,
-                b"0",
-                id.as_bytes(),
-                b"TIME",
-                time.as_bytes(),
-                b"RETRYCOUNT",
-                count.as_bytes(),
-                b"JUSTID",
-                b"FORCE",
-            ];
-            write_command(out, &words);
-            pass(out);
-        }
-    }
-}
 
-fn text_of(id: StreamId) -> String {
-    format!("{}-{}", id.ms, id.seq)
+    /// Adds a command with these words, the key among them, and elements behind them.
+    pub(crate) fn command_with<'e>(
+        &mut self,
+        words: &[&[u8]],
+        elements: impl ExactSizeIterator<Item = Element<'e>>,
+    ) {
+        write_head(self.out, b'*', words.len() + elements.len());
+        words.iter().for_each(|word| write_word(self.out, word));
+        elements.for_each(|element| write_element(element, self.out));
+        (self.pass)(self.out);
+    }
+
+    /// Adds commands of one name, the key behind it, to be followed by items.
+    pub(crate) fn batch<'b>(&'b mut self, name: &'b [u8]) -> Batch<'b> {
+        let Self { key, out, pass } = self;
+        Batch { head: [name, key], out, pass: &mut **pass, items: Vec::new(), count: 0, words: 0 }
+    }
 }
 
 fn write_element(element: Element<'_>, out: &mut Vec<u8>) {
@@ -203,7 +114,7 @@ fn write_element(element: Element<'_>, out: &mut Vec<u8>) {
 }
 
 /// Commands of one kind with up to [`ITEMS_MAX`] items each.
-struct Batch<'b> {
+pub(crate) struct Batch<'b> {
     /// What each command begins with: its name and the key.
     head: [&'b [u8]; 2],
     out: &'b mut Vec<u8>,
@@ -214,12 +125,9 @@ struct Batch<'b> {
     words: usize,
 }
 
-impl<'b> Batch<'b> {
-    fn new(head: [&'b [u8]; 2], out: &'b mut Vec<u8>, pass: &'b mut dyn FnMut(&mut Vec<u8>)) -> Self {
-        Self { head, out, pass, items: Vec::new(), count: 0, words: 0 }
-    }
-
-    fn item(&mut self, words: &[Element<'_>]) {
+impl Batch<'_> {
+    /// Adds an item, of so many elements.
+    pub(crate) fn item(&mut self, words: &[Element<'_>]) {
         words.iter().for_each(|word| write_element(*word, &mut self.items));
         self.words += words.len();
         self.count += 1;
@@ -236,7 +144,8 @@ impl<'b> Batch<'b> {
         (self.pass)(self.out);
     }
 
-    fn finish(mut self) {
+    /// Adds the last command.
+    pub(crate) fn finish(mut self) {
         if self.count > 0 {
             self.flush();
         }

@@ -20,16 +20,9 @@ use sha1::{Digest as _, Sha1};
 
 use crate::{
     keyspace::EntryRef,
-    value::{Object, exact_text},
+    value::{Stored, ValueType, each},
 };
 
-/// The number of each type in a digest.
-const TYPE_STRING: u32 = 0;
-const TYPE_LIST: u32 = 1;
-const TYPE_SET: u32 = 2;
-const TYPE_SORTED_SET: u32 = 3;
-const TYPE_HASH: u32 = 4;
-const TYPE_STREAM: u32 = 6;
 const EXPIRES: &[u8] = b"!!expire!!";
 
 /// A digest under construction.
@@ -38,7 +31,7 @@ pub(crate) struct Digest([u8; 20]);
 
 impl Digest {
     /// Adds something whose place does not matter.
-    fn xor(&mut self, bytes: &[u8]) {
+    pub(crate) fn xor(&mut self, bytes: &[u8]) {
         self.xor_hash(Sha1::digest(bytes).into());
     }
 
@@ -47,13 +40,21 @@ impl Digest {
     }
 
     /// Adds something whose place matters.
-    fn mix(&mut self, bytes: &[u8]) {
+    pub(crate) fn mix(&mut self, bytes: &[u8]) {
         self.mix_hash(Sha1::digest(bytes).into());
     }
 
     fn mix_hash(&mut self, hash: [u8; 20]) {
         self.xor_hash(hash);
         self.0 = Sha1::digest(self.0).into();
+    }
+
+    /// Adds two texts that belong together, the place of the pair among others does not matter.
+    pub(crate) fn xor_pair(&mut self, one: &[u8], other: &[u8]) {
+        let mut pair = Self::default();
+        pair.mix(one);
+        pair.mix(other);
+        self.xor(&pair.0);
     }
 
     /// Begins with a database of the data set; call it for those that are not empty.
@@ -73,52 +74,32 @@ impl Digest {
     pub(crate) fn add_value(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         match entry.object() {
             None => {
-                self.mix(&TYPE_STRING.to_be_bytes());
+                self.mix(&number_of(ValueType::String).to_be_bytes());
                 let (string, mut hash) = (entry.string(), Sha1::new());
                 let mut buffer = itoa::Buffer::new();
                 string.pieces(&mut buffer, 0..string.len()).for_each(|(_, piece)| hash.update(piece));
                 self.mix_hash(hash.finalize().into());
             }
-            Some(Object::Hash(hash)) => {
-                self.mix(&TYPE_HASH.to_be_bytes());
-                hash.for_each(now_ms, |field, value| {
-                    let mut pair = Self::default();
-                    pair.mix(&field.text());
-                    pair.mix(&value.text());
-                    self.xor(&pair.0);
-                });
-            }
-            Some(Object::List(list)) => {
-                self.mix(&TYPE_LIST.to_be_bytes());
-                list.iter().for_each(|element| self.mix(&element.text()));
-            }
-            Some(Object::Set(set)) => {
-                self.mix(&TYPE_SET.to_be_bytes());
-                set.for_each(|member| self.xor(&member.text()));
-            }
-            Some(Object::SortedSet(set)) => {
-                self.mix(&TYPE_SORTED_SET.to_be_bytes());
-                set.for_each(|member, score| {
-                    let mut pair = Self::default();
-                    pair.mix(&member.text());
-                    pair.mix(exact_text(score).as_bytes());
-                    self.xor(&pair.0);
-                });
-            }
-            Some(Object::Stream(stream)) => {
-                self.mix(&TYPE_STREAM.to_be_bytes());
-                for entry in stream.log().iter() {
-                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
-                    for (field, value) in entry.fields() {
-                        self.mix(&field.text());
-                        self.mix(&value.text());
-                    }
-                }
+            Some(object) => {
+                self.mix(&number_of(object.value_type()).to_be_bytes());
+                each!(object, collection => collection.digest(now_ms, self));
             }
         }
         if entry.expiry().is_some() {
             self.xor(EXPIRES);
         }
+    }
+}
+
+/// The number of a type in a digest.
+fn number_of(value_type: ValueType) -> u32 {
+    match value_type {
+        ValueType::String => 0,
+        ValueType::List => 1,
+        ValueType::Set => 2,
+        ValueType::SortedSet => 3,
+        ValueType::Hash => 4,
+        ValueType::Stream => 6,
     }
 }
 

@@ -9,7 +9,7 @@
 //! The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
 
 use crate::{
-    context::{Environment, Worker},
+    context::{Caller, Environment, Worker},
     execute::Engine,
     keyspace::{ClientToken, Inside, Invalidation, Locked, Ranking, Sampling},
     notify::{Event, EventClass, Notice},
@@ -70,7 +70,7 @@ impl Engine {
         _inside: &Inside<'_>,
         how: &Eviction,
         (bytes_wanted, keys_max): (usize, usize),
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
     ) -> Evicted {
         let mut evicted = Evicted::default();
@@ -109,7 +109,7 @@ impl Engine {
         stripe: usize,
         how: &Eviction,
         (bytes_wanted, keys_max): (usize, usize),
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
     ) -> Evicted {
         let clock = self.keyspace.access_clock();
@@ -118,7 +118,7 @@ impl Engine {
         let word = removal_word(how.lazy);
         let mut evicted = Evicted::default();
         let mut stripes = locked.stripes();
-        let is_observed = stripes.stripe(stripe).is_observed() | environment.broadcasts;
+        let is_observed = stripes.stripe(stripe).is_observed() | environment.caller.broadcasts;
         worker.propagation.begin(&self.log);
         while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
             let Some(database) = stripes
@@ -133,10 +133,10 @@ impl Engine {
             let Some(slot) = part.victim(&sampling, worker.random_source()) else { break };
             let entry = part.entry(slot);
             if how.order == EvictionOrder::Recency {
-                clock.note_victim(environment.now_ms.saturating_sub(clock.start_ms(entry.access())));
+                clock.note_victim(environment.caller.now_ms.saturating_sub(clock.start_ms(entry.access())));
             }
             worker.propagation.add(database, &[word, entry.key()]);
-            let is_told = is_observed || environment.notifications.has(EventClass::Evicted);
+            let is_told = is_observed || environment.policy.notifications.has(EventClass::Evicted);
             let key = is_told.then(|| entry.key().to_vec());
             part.remove(slot, &mut worker.garbage);
             worker.propagation.publish(&self.log, worker.id());
@@ -150,11 +150,11 @@ impl Engine {
                     worker.ready.push_back((database, key.as_slice().into()));
                 }
                 let readers = stripes.untrack(stripe, &key);
-                if readers.is_some() || environment.broadcasts {
+                if readers.is_some() || environment.caller.broadcasts {
                     let (key, readers) = (key.as_slice().into(), readers.unwrap_or_default());
                     worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
                 }
-                if environment.notifications.has(EventClass::Evicted) {
+                if environment.policy.notifications.has(EventClass::Evicted) {
                     let event = Event { class: EventClass::Evicted, name: "evicted", database, key };
                     worker.notices.push(Notice::Event(event));
                 }
@@ -166,8 +166,8 @@ impl Engine {
         if worker.ready.is_empty() {
             drop(locked);
         } else {
-            let nobody = Environment { client: ClientToken::default(), ..environment.clone() };
-            self.serve_waiters(locked, &nobody, worker);
+            let server = Caller { client: ClientToken::default(), ..*environment.caller };
+            self.serve_waiters(locked, Environment { caller: &server, ..environment }, worker);
         }
         evicted
     }
@@ -235,8 +235,13 @@ mod tests {
 
     fn evict(story: &mut Story, how: &Eviction, keys: usize) -> Evicted {
         let inside = story.engine.keyspace.enter(0);
-        let evicted =
-            story.engine.evict(&inside, how, (usize::MAX, keys), &story.environment, &mut story.worker);
+        let evicted = story.engine.evict(
+            &inside,
+            how,
+            (usize::MAX, keys),
+            Environment::new(&story.policy, &story.caller),
+            &mut story.worker,
+        );
         drop(inside);
         let keyspace = &story.engine.keyspace;
         assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "the accounting is exact");
@@ -245,7 +250,7 @@ mod tests {
 
     fn sweep(story: &Story) {
         let inside = story.engine.keyspace.enter(0);
-        while story.engine.sweep_stamps(&inside, story.environment.now_ms, 50) {}
+        while story.engine.sweep_stamps(&inside, story.caller.now_ms, 50) {}
     }
 
     /// The numbers of the keys `k:…` that were recorded as removed.
@@ -275,7 +280,7 @@ mod tests {
     fn the_least_recently_used_go_first() {
         let count = of_first_half(EvictionOrder::Recency, |story| {
             for number in 0..KEYS {
-                story.environment.now_ms += 10_000;
+                story.caller.now_ms += 10_000;
                 sweep(story);
                 ask(story, &format!("SET k:{number} v"));
             }
@@ -348,7 +353,7 @@ mod tests {
             &inside,
             &how,
             (usize::MAX, usize::MAX),
-            &story.environment,
+            Environment::new(&story.policy, &story.caller),
             &mut story.worker,
         );
         drop((lock, inside));
@@ -361,10 +366,10 @@ mod tests {
         let mut story = Story::new();
         ask(&mut story, "SET k v");
         for step in 0..20_000_u64 {
-            story.environment.now_ms += 1000;
-            story.engine.keyspace.access_clock().access(story.environment.now_ms);
+            story.caller.now_ms += 1000;
+            story.engine.keyspace.access_clock().access(story.caller.now_ms);
             let inside = story.engine.keyspace.enter(0);
-            story.engine.sweep_stamps(&inside, story.environment.now_ms, 1);
+            story.engine.sweep_stamps(&inside, story.caller.now_ms, 1);
             drop(inside);
             if step % 100 == 0 {
                 ask(&mut story, &format!("SET other:{} v", step % 1000));

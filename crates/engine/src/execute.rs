@@ -1,18 +1,19 @@
 //! Running a command: locks, context, handler, and what must happen once the locks are released.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Group, Run},
+    command::{Access, Args, Blocking, CommandError, Entry, Group, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext},
     keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, StripeSet},
     notify::{Event, Notice},
-    offload::Offloaded,
+    offload::{Computed, Offloaded},
     propagation::{Log, LogSwitch, removal_word},
-    rdb, serve,
+    rdb,
+    serve::{self, Blocked},
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -26,6 +27,19 @@ pub struct Request<'a> {
     pub keys: &'a [Key<'a>],
     /// The bytes that the words were decoded from, where they are at hand; else none.
     pub encoded: &'a [u8],
+}
+
+/// How a command has gone that was not refused.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It has been answered.
+    Done,
+    /// Its client waits for keys.
+    Blocked(Blocked),
+    /// It takes long, or what it has removed does: the rest is to be done apart from the worker, and answered then.
+    Offloaded(Box<Offloaded>),
+    /// It has not run, since a key that it may change is being read apart from its worker: it is to be presented again.
+    Retry,
 }
 
 /// The store and its way of running commands.
@@ -60,11 +74,40 @@ impl Engine {
         &'k self,
         request: &Request<'_>,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         inside: &mut Option<Inside<'k>>,
         reply: &mut ReplyBuffer,
-    ) -> CommandResult {
+    ) -> Result<Outcome, CommandError> {
+        self.execute_with(None, request, database, environment, worker, inside, reply)
+    }
+
+    /// [`Self::execute`] for a command that was offloaded: it stores the result that it has computed, unless one of its
+    /// keys has changed since.
+    pub fn execute_computed<'k>(
+        &'k self,
+        computed: Box<Computed>,
+        request: &Request<'_>,
+        database: usize,
+        environment: Environment<'_>,
+        worker: &mut Worker,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<Outcome, CommandError> {
+        self.execute_with(Some(computed), request, database, environment, worker, inside, reply)
+    }
+
+    #[inline(always)]
+    fn execute_with<'k>(
+        &'k self,
+        computed: Option<Box<Computed>>,
+        request: &Request<'_>,
+        database: usize,
+        environment: Environment<'_>,
+        worker: &mut Worker,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<Outcome, CommandError> {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
@@ -82,29 +125,37 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
-                let result = if environment.waits_for_views && self.must_wait(&mut locked, request, database)
-                {
-                    Err(CommandError::Viewed)
-                } else {
-                    worker.propagation.begin_alone(&self.log);
-                    let result =
-                        run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                    worker.propagation.publish_alone(&self.log, worker.id(), request);
-                    result
-                };
-                let result = match result {
+                let result =
+                    if environment.caller.waits_for_views && self.must_wait(&mut locked, request, database) {
+                        Ok(Outcome::Retry)
+                    } else {
+                        worker.propagation.begin_alone(&self.log);
+                        let locked = &mut locked;
+                        let result = run_locked(
+                            locked,
+                            request,
+                            &mut args,
+                            computed,
+                            database,
+                            environment,
+                            worker,
+                            reply,
+                        );
+                        worker.propagation.publish_alone(&self.log, worker.id(), request);
+                        result
+                    };
+                let mut result = match result {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();
                         let long_words = &worker.propagation.long_words;
                         let offloaded =
                             Offloaded::new(&locked, request, database, environment, long_words, protocol);
-                        worker.offloaded = Some(Box::new(offloaded));
                         reply.rewind(mark);
-                        Ok(())
+                        Ok(Outcome::Offloaded(Box::new(offloaded)))
                     }
                     result => result,
                 };
-                worker.tell(environment.client);
+                worker.tell(environment.caller.client);
                 if worker.ready.is_empty() {
                     locked.release();
                 } else {
@@ -113,12 +164,13 @@ impl Engine {
                 if has_undeclared_keys {
                     *inside = self.keyspace.enter_unless_long(worker.id());
                 }
-                if result.is_ok()
-                    && Self::may_offload_free(request, environment, worker)
+                if worker.garbage.is_freed_soon()
+                    && matches!(result, Ok(Outcome::Done))
+                    && may_wait(request, environment)
                     && let Some(garbage) = worker.garbage.take_large_marked()
                 {
-                    let reply = reply.split_off(mark);
-                    worker.offloaded = Some(Box::new(Offloaded::freeing(garbage, request, reply)));
+                    let offloaded = Offloaded::freeing(garbage, request, reply.split_off(mark));
+                    result = Ok(Outcome::Offloaded(Box::new(offloaded)));
                 }
                 worker.garbage.free_marked();
                 result
@@ -129,13 +181,12 @@ impl Engine {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();
                         let walking = Offloaded::walking(handler, request, database, environment, protocol);
-                        worker.offloaded = Some(Box::new(walking));
                         reply.rewind(mark);
-                        Ok(())
+                        Ok(Outcome::Offloaded(Box::new(walking)))
                     }
-                    result => result,
+                    result => result.map(|()| Outcome::Done),
                 };
-                worker.tell(environment.client);
+                worker.tell(environment.caller.client);
                 result
             }
             Run::Exclusive(handler) => {
@@ -150,16 +201,18 @@ impl Engine {
                     None => (Err(CommandError::Busy), Garbage::default()),
                 };
                 *inside = self.keyspace.enter_unless_long(worker.id());
-                if freed.is_large() && Self::may_wait(request, environment, worker) {
-                    let reply = reply.split_off(mark);
-                    worker.offloaded = Some(Box::new(Offloaded::freeing(freed, request, reply)));
+                match result {
+                    Ok(()) if freed.is_large() && may_wait(request, environment) => {
+                        let offloaded = Offloaded::freeing(freed, request, reply.split_off(mark));
+                        Ok(Outcome::Offloaded(Box::new(offloaded)))
+                    }
+                    result => result.map(|()| Outcome::Done),
                 }
-                result
             }
             Run::Help(lines) => {
                 reply.array(lines.len());
                 lines.iter().for_each(|line| reply.simple(line));
-                Ok(())
+                Ok(Outcome::Done)
             }
             Run::Host(_) | Run::Container => unreachable!("{} is not the store's", request.entry.full_name()),
         };
@@ -169,28 +222,11 @@ impl Engine {
         result
     }
 
-    /// Whether a command that has been run can wait for its answer until what it has removed is freed elsewhere.
-    #[inline]
-    fn may_offload_free(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
-        worker.garbage.is_freed_soon() && Self::may_wait(request, environment, worker)
-    }
-
-    /// Whether the client of a command that has been run can wait for its answer.
-    fn may_wait(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
-        /// Longer words take longer to be copied than it takes to free most values.
-        const WORD_BYTES_MAX: usize = 1024;
-        environment.visits_max.is_some()
-            && !environment.deny_blocking
-            && worker.blocked.is_none()
-            && worker.offloaded.is_none()
-            && request.words.iter().all(|word| word.len() <= WORD_BYTES_MAX)
-    }
-
     /// [`Self::exclusively`], unless a script has been running for long.
     pub fn exclusively_unless_long<R>(
         &self,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> Option<R> {
@@ -203,7 +239,7 @@ impl Engine {
     pub fn exclusively<R>(
         &self,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> R {
@@ -215,7 +251,7 @@ impl Engine {
         &'k self,
         mut locked: Locked<'k>,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> (R, Garbage) {
@@ -275,21 +311,21 @@ impl Engine {
     pub fn expire(
         &self,
         stripe: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         buckets_max: usize,
         worker: &mut Worker,
     ) -> bool {
         let Some(mut locked) = self.keyspace.lock_one_unless_long(stripe) else { return true };
-        let now_ms = environment.now_ms;
-        if !environment.lazyfree_expire {
+        let now_ms = environment.caller.now_ms;
+        if !environment.policy.lazyfree_expire {
             worker.garbage.free_soon();
         }
-        let word = removal_word(environment.lazyfree_expire);
+        let word = removal_word(environment.policy.lazyfree_expire);
         let id = worker.id();
         worker.propagation.begin(&self.log);
         let is_waited_for = locked.stripe(stripe).queues().is_some();
         let mut stripes = locked.stripes();
-        let is_observed = stripes.stripe(stripe).is_observed() | environment.broadcasts;
+        let is_observed = stripes.stripe(stripe).is_observed() | environment.caller.broadcasts;
         let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -315,7 +351,7 @@ impl Engine {
                     }
                     propagation.publish(log, id);
                     for (class, name) in what.events() {
-                        if environment.notifications.has(*class) {
+                        if environment.policy.notifications.has(*class) {
                             let key = entry.key().to_vec();
                             notices.push(Notice::Event(Event { class: *class, name, database, key }));
                         }
@@ -324,7 +360,7 @@ impl Engine {
             for (key, what) in changed.drain(..) {
                 stripes.stripe(stripe).watches().inspect(|watches| watches.expired(database, &key, what));
                 let readers = stripes.untrack(stripe, &key);
-                if readers.is_some() || environment.broadcasts {
+                if readers.is_some() || environment.caller.broadcasts {
                     let (key, readers) = (key.into(), readers.unwrap_or_default());
                     worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
                 }
@@ -407,14 +443,13 @@ impl Engine {
     }
 }
 
-/// What the command about to run has computed before, apart from its worker, where that still holds.
-#[inline]
-fn take_computed(
-    locked: &Locked<'_>,
-    environment: &Environment,
-    worker: &mut Worker,
-) -> Option<Box<dyn Any + Send>> {
-    worker.computed.take()?.into_current(locked, environment, &mut worker.garbage)
+/// Whether the client of a command that has been run can wait for its answer.
+fn may_wait(request: &Request<'_>, environment: Environment<'_>) -> bool {
+    /// Longer words take longer to be copied than it takes to free most values.
+    const WORD_BYTES_MAX: usize = 1024;
+    environment.caller.visits_max.is_some()
+        && !environment.caller.deny_blocking
+        && request.words.iter().all(|word| word.len() <= WORD_BYTES_MAX)
 }
 
 /// Runs a command that reads or writes values whose stripes are locked.
@@ -423,51 +458,61 @@ pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     args: &mut Args<'_>,
+    computed: Option<Box<Computed>>,
     database: usize,
-    environment: &Environment,
+    environment: Environment<'_>,
     worker: &mut Worker,
     reply: &mut ReplyBuffer,
-) -> CommandResult {
+) -> Result<Outcome, CommandError> {
     let result = match request.entry.command.run {
         Run::Read(handler) => {
             let mut context = ReadContext::new(locked, database, request.keys, environment, worker);
             let result = handler(&mut context, args, reply);
-            if context.met_expired() && !environment.keep_expired {
+            if context.met_expired() && !environment.caller.keep_expired {
                 let stripes = locked.stripes();
                 let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
                 for position in request.entry.key_positions(request.words) {
                     context.remove_expired(request.words[position]);
                 }
             }
-            result
+            result.map(|()| Outcome::Done)
         }
         Run::Write(handler) => {
-            let computed = take_computed(locked, environment, worker);
+            let computed =
+                computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
             let stripes = locked.stripes();
             let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
             context.end_propagation(request.words);
-            result
+            result.map(|()| Outcome::Done)
         }
         Run::Block(handler) => {
-            let computed = take_computed(locked, environment, worker);
+            let computed =
+                computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
             let stripes = locked.stripes();
             let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
             context.end_propagation(request.words);
             result.map(|blocking| match blocking {
-                Blocking::Done => {}
-                Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
-                Blocking::Wait(wait) => {
-                    serve::block(locked, request, wait, database, environment, worker, reply);
+                Blocking::Done => Outcome::Done,
+                Blocking::Wait(wait) if environment.caller.deny_blocking => {
+                    (wait.refused)(reply);
+                    Outcome::Done
                 }
+                Blocking::Wait(wait) => Outcome::Blocked(serve::block(
+                    locked,
+                    request,
+                    wait,
+                    (database, reply.protocol()),
+                    environment,
+                )),
             })
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     };
-    if environment.tracks && request.entry.command.is_read_only() {
+    if environment.caller.tracks && request.entry.command.is_read_only() {
         track(locked, request, environment);
     }
     result
@@ -475,11 +520,11 @@ pub(crate) fn run_locked(
 
 /// Notes that the client keeps copies of what it has read, under the locks it was read under.
 #[cold]
-fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environment) {
+fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: Environment<'_>) {
     let mut stripes = locked.stripes();
     for position in request.entry.key_positions(request.words) {
         let key = request.words[position];
-        stripes.track(stripes.keyspace().stripe_of(key), key, environment.client);
+        stripes.track(stripes.keyspace().stripe_of(key), key, environment.caller.client);
     }
 }
 
@@ -488,8 +533,8 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use crate::{
-        offload::Outcome,
-        transcript::{Caller, Story},
+        offload::OffloadOutcome,
+        transcript::{ConnectedHost, Story},
     };
 
     /// Whether large values that a command threw away are left to be freed elsewhere.
@@ -505,11 +550,13 @@ mod tests {
         for number in 0..6000 {
             story.reply(&format!("SADD k {member}{number}"), Protocol::Resp2);
         }
-        story.environment.visits_max = Some(10);
+        story.caller.visits_max = Some(10);
         assert_eq!(story.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
-        let offloaded = story.worker.offloaded.take().expect("freed apart");
+        let offloaded = story.offloaded.take().expect("freed apart");
         assert!(offloaded.has_run());
-        let Outcome::Answered { reply, .. } = offloaded.run(&story.engine, &mut story.worker, &Caller) else {
+        let OffloadOutcome::Answered { reply, .. } =
+            offloaded.run(&story.engine, &mut story.worker, &ConnectedHost)
+        else {
             panic!("it computes nothing");
         };
         assert_eq!(reply.bytes(), b":1\r\n");
@@ -544,7 +591,7 @@ mod tests {
         let (mut story, _records) = Story::recorded();
         for line in lines {
             story.reply(&line, Protocol::Resp2);
-            story.environment.now_ms += 10;
+            story.caller.now_ms += 10;
             let keyspace = &story.engine.keyspace;
             assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "after {line}");
         }
@@ -555,13 +602,13 @@ mod tests {
         let large = "x".repeat(100_000);
         for lazy in [false, true] {
             let mut story = Story::new();
-            story.environment.lazyfree_server_del = lazy;
-            story.environment.lazyfree_expire = lazy;
+            story.policy.lazyfree_server_del = lazy;
+            story.policy.lazyfree_expire = lazy;
             assert!(!leaves_garbage(&mut story, &format!("SET k {large}")));
             assert_eq!(leaves_garbage(&mut story, "SET k 1"), lazy, "replaced");
             for line in ["GET k", "SET k 1"] {
                 story.reply(&format!("SET k {large} PX 10"), Protocol::Resp2);
-                story.environment.now_ms += 10;
+                story.caller.now_ms += 10;
                 assert_eq!(leaves_garbage(&mut story, line), lazy, "expired when {line} came");
             }
         }

@@ -27,17 +27,17 @@ mod transcript;
 pub mod value;
 
 pub use context::{
-    Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, ReadContext, Worker,
-    WriteContext,
+    Caller, Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, Policy, ReadContext,
+    Worker, WriteContext,
 };
 pub use dunlin_structures::{
     GrowingBlock, PAGE_BYTES, glob, hyperloglog::self_test as hyperloglog_self_test,
 };
 pub use eviction::{Evicted, Eviction, EvictionOrder};
-pub use execute::{Engine, Request};
+pub use execute::{Engine, Outcome, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
-pub use offload::{Computed, Offloaded, Outcome};
+pub use offload::{Computed, OffloadOutcome, Offloaded};
 pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};

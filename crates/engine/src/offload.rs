@@ -21,7 +21,9 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
     command::{Access, Args, CommandError, CommandResult, Run},
-    context::{Environment, Garbage, Host, KeyspaceContext, ReadContext, Worker, WriteContext},
+    context::{
+        Caller, Environment, Garbage, Host, KeyspaceContext, Policy, ReadContext, Worker, WriteContext,
+    },
     execute::{Engine, Request},
     keyspace::{Locked, StripeSet, View},
     long_words::{LongWords, OwnedWord},
@@ -29,7 +31,7 @@ use crate::{
 
 /// What becomes of a command that is offloaded.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum OffloadOutcome {
     /// It has been run.
     Answered {
         /// Its words, the name first.
@@ -67,10 +69,10 @@ impl Computed {
     pub(crate) fn into_current(
         self,
         locked: &Locked<'_>,
-        environment: &Environment,
+        environment: Environment<'_>,
         garbage: &mut Garbage,
     ) -> Option<Box<dyn Any + Send>> {
-        if !self.view.is_current(locked, environment.now_ms) {
+        if !self.view.is_current(locked, environment.caller.now_ms) {
             garbage.push_other(Box::new(self.view));
             garbage.push_other(self.result);
             return None;
@@ -104,7 +106,8 @@ struct Running {
     run: Run,
     name_words: usize,
     database: usize,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     protocol: Protocol,
     view: View,
 }
@@ -120,7 +123,8 @@ struct Walking {
     handler: WalkingHandler,
     name_words: usize,
     database: usize,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     protocol: Protocol,
 }
 
@@ -139,7 +143,7 @@ impl Offloaded {
         locked: &Locked<'_>,
         request: &Request<'_>,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         long_words: &LongWords,
         protocol: Protocol,
     ) -> Self {
@@ -150,9 +154,10 @@ impl Offloaded {
             name_words: request.entry.name_words(),
             database,
             // Accesses were noted when it was first run.
-            environment: Environment { no_touch: true, ..environment.clone() },
+            policy: environment.policy.clone(),
+            caller: Caller { no_touch: true, ..*environment.caller },
             protocol,
-            view: View::new(locked, database, keys, environment.now_ms),
+            view: View::new(locked, database, keys, environment.caller.now_ms),
         };
         Self { words: OwnedWord::all(request.words, long_words), task: Task::Run(Box::new(running)) }
     }
@@ -163,11 +168,12 @@ impl Offloaded {
         handler: WalkingHandler,
         request: &Request<'_>,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         protocol: Protocol,
     ) -> Self {
-        let (name_words, environment) = (request.entry.name_words(), environment.clone());
-        let walking = Walking { handler, name_words, database, environment, protocol };
+        let name_words = request.entry.name_words();
+        let (policy, caller) = (environment.policy.clone(), *environment.caller);
+        let walking = Walking { handler, name_words, database, policy, caller, protocol };
         Self {
             words: OwnedWord::all(request.words, &LongWords::default()),
             task: Task::Walk(Box::new(walking)),
@@ -203,13 +209,13 @@ impl Offloaded {
 
     /// Runs the command, or what it computes before it changes something. The worker's counters and events
     /// are nobody's: what there is to count has been.
-    pub fn run(self, engine: &Engine, worker: &mut Worker, host: &dyn Host) -> Outcome {
+    pub fn run(self, engine: &Engine, worker: &mut Worker, host: &dyn Host) -> OffloadOutcome {
         match self.task {
             Task::Run(running) => running.run(self.words, engine, worker),
             Task::Walk(walking) => walking.run(self.words, engine, worker, host),
             Task::Free { garbage, reply } => {
                 drop(garbage);
-                Outcome::Answered { words: self.words, reply }
+                OffloadOutcome::Answered { words: self.words, reply }
             }
         }
     }
@@ -222,28 +228,28 @@ impl Walking {
         engine: &Engine,
         worker: &mut Worker,
         host: &dyn Host,
-    ) -> Outcome {
+    ) -> OffloadOutcome {
         let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
         let mut args = Args::new(&words, self.name_words);
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(self.protocol);
         let mark = reply.mark();
-        let (keyspace, environment) = (&engine.keyspace, &self.environment);
+        let (keyspace, environment) = (&engine.keyspace, Environment::new(&self.policy, &self.caller));
         let mut context = KeyspaceContext::offloaded(keyspace, self.database, environment, worker, host);
         match (self.handler)(&mut context, &mut args, &mut reply) {
             Ok(()) => {}
-            Err(CommandError::Abandoned) => return Outcome::Abandoned,
+            Err(CommandError::Abandoned) => return OffloadOutcome::Abandoned,
             Err(error) => {
                 reply.rewind(mark);
                 reply.error(error.line());
             }
         }
-        Outcome::Answered { words: owned_words, reply }
+        OffloadOutcome::Answered { words: owned_words, reply }
     }
 }
 
 impl Running {
-    fn run(self, owned_words: Vec<OwnedWord>, engine: &Engine, worker: &mut Worker) -> Outcome {
+    fn run(self, owned_words: Vec<OwnedWord>, engine: &Engine, worker: &mut Worker) -> OffloadOutcome {
         let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
         let mut args = Args::new(&words, self.name_words);
         let mut reply = ReplyBuffer::default();
@@ -252,14 +258,15 @@ impl Running {
         let mut computed = None;
         let result = match self.run {
             Run::Read(handler) => {
-                let (keyspace, environment) = (&engine.keyspace, &self.environment);
+                let (keyspace, environment) =
+                    (&engine.keyspace, Environment::new(&self.policy, &self.caller));
                 let mut context =
                     ReadContext::offloaded(keyspace, &self.view, self.database, environment, worker);
                 handler(&mut context, &mut args, &mut reply)
             }
             Run::Write(_) | Run::Block(_) => {
                 let mut nothing = engine.keyspace.lock_set(StripeSet::EMPTY);
-                let (view, environment) = (&self.view, &self.environment);
+                let (view, environment) = (&self.view, Environment::new(&self.policy, &self.caller));
                 let mut context = WriteContext::preparing(
                     &mut nothing,
                     view,
@@ -280,12 +287,18 @@ impl Running {
         worker.notices.clear();
         if let Some(result) = computed {
             let Self { database, protocol, view, .. } = self;
-            return Outcome::Computed(Computed { words: owned_words, database, protocol, view, result });
+            return OffloadOutcome::Computed(Computed {
+                words: owned_words,
+                database,
+                protocol,
+                view,
+                result,
+            });
         }
         if let Err(error) = result {
             reply.rewind(mark);
             reply.error(error.line());
         }
-        Outcome::Answered { words: owned_words, reply }
+        OffloadOutcome::Answered { words: owned_words, reply }
     }
 }

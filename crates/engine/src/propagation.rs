@@ -491,8 +491,8 @@ mod tests {
     use super::*;
     use crate::{
         context::Worker,
-        offload::Outcome,
-        transcript::{Caller, Story},
+        offload::OffloadOutcome,
+        transcript::{ConnectedHost, Story},
     };
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
@@ -503,13 +503,13 @@ mod tests {
         for line in lines {
             let (command, expected) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
             if let Some(passed) = command.strip_prefix("@ +") {
-                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                story.caller.now_ms += passed.parse::<u64>().unwrap();
                 story.expire();
             } else if let Some(database) = command.strip_prefix("@ database ") {
                 story.database = database.parse().unwrap();
                 continue;
             } else if let Some(passed) = command.strip_prefix("@ unnoticed +") {
-                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                story.caller.now_ms += passed.parse::<u64>().unwrap();
                 continue;
             } else {
                 story.reply(command, Protocol::Resp2);
@@ -642,16 +642,17 @@ mod tests {
             story.reply("XREADGROUP GROUP g ann STREAMS s >", Protocol::Resp2);
             story.reply("XDEL s 2", Protocol::Resp2);
             records.take();
-            story.environment.visits_max = visits_max;
+            story.caller.visits_max = visits_max;
             let line = format!("XAUTOCLAIM s g bob 0 0 COUNT {count}");
             let reply = story.reply(&line, Protocol::Resp2);
-            let Some(offloaded) = story.worker.offloaded.take() else { return (reply, records.take()) };
+            let Some(offloaded) = story.offloaded.take() else { return (reply, records.take()) };
             assert_eq!(records.take(), [""; 0], "it has not run");
-            let Outcome::Computed(computed) = offloaded.run(&story.engine, &mut Worker::new(9, 9), &Caller)
+            let OffloadOutcome::Computed(computed) =
+                offloaded.run(&story.engine, &mut Worker::new(9, 9), &ConnectedHost)
             else {
                 panic!("it is to be run again");
             };
-            story.worker.computed = Some(Box::new(computed));
+            story.computed = Some(Box::new(computed));
             (story.reply(&line, Protocol::Resp2), records.take())
         };
         for count in [1, 2, 3, 4] {

@@ -21,7 +21,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
     command::{Args, Blocking, Run, Wait},
@@ -66,11 +66,9 @@ pub(crate) fn block(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     wait: Wait<'_>,
-    database: usize,
-    environment: &Environment,
-    worker: &mut Worker,
-    reply: &ReplyBuffer,
-) {
+    (database, protocol): (usize, Protocol),
+    environment: Environment<'_>,
+) -> Blocked {
     let keyspace = locked.keyspace();
     let mut stripes = StripeSet::EMPTY;
     for position in request.entry.key_positions(request.words) {
@@ -83,13 +81,12 @@ pub(crate) fn block(
         }
     }
     let waiter = Arc::new(Waiter {
-        client: environment.client,
-        protocol: reply.protocol(),
+        caller: *environment.caller,
+        protocol,
         command: request.entry.command,
         words: request.words.iter().map(|word| Box::from(*word)).collect(),
         settled_words: wait.words,
         database,
-        no_touch: environment.no_touch,
         keys,
         stripes,
         value_type: wait.value_type,
@@ -101,7 +98,7 @@ pub(crate) fn block(
     for (stripe, key) in &waiter.keys {
         locked.stripe_mut(*stripe).queues_or_new().push(key, &waiter);
     }
-    worker.blocked = Some(Blocked { waiter, timeout_ms: wait.timeout_ms });
+    Blocked { waiter, timeout_ms: wait.timeout_ms }
 }
 
 impl Engine {
@@ -110,10 +107,10 @@ impl Engine {
     pub(crate) fn serve_waiters<'k>(
         &'k self,
         mut locked: Locked<'k>,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
     ) {
-        if environment.replaying_at_ms > 0 && !environment.follows_primary {
+        if environment.caller.replaying_at_ms > 0 && !environment.caller.follows_primary {
             // The log has what they were served with; who waits still found nothing behind it.
             worker.ready.clear();
         }
@@ -123,7 +120,7 @@ impl Engine {
             while let Progress::Needs(mut stripes) = progress {
                 stripes.insert(stripe);
                 if !locked.extend(&stripes) {
-                    worker.tell(environment.client);
+                    worker.tell(environment.caller.client);
                     drop(locked);
                     let Some(all) = self.keyspace.lock_set_unless_long(stripes) else {
                         locked = self.keyspace.lock_set(StripeSet::EMPTY);
@@ -135,12 +132,12 @@ impl Engine {
                 progress = serve_key(&mut locked, &self.log, (stripe, database, &key), environment, worker);
             }
         }
-        worker.tell(environment.client);
+        worker.tell(environment.caller.client);
     }
 
     /// Serves the clients that a script has kept from being served, where it has ended. The caller is inside the gate and
     /// holds no locks.
-    pub fn serve_kept_out(&self, environment: &Environment, worker: &mut Worker) {
+    pub fn serve_kept_out(&self, environment: Environment<'_>, worker: &mut Worker) {
         worker.ready.extend(worker.kept_out.drain(..));
         worker.propagation.begin(&self.log);
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
@@ -148,7 +145,7 @@ impl Engine {
 
     /// Runs the command of a client that waits again, though none of its keys has changed, and those of whoever came
     /// before it for the same keys. Nothing where it waits no more. The caller is inside the gate and holds no locks.
-    pub fn look_again(&self, waiter: &Waiter, environment: &Environment, worker: &mut Worker) {
+    pub fn look_again(&self, waiter: &Waiter, environment: Environment<'_>, worker: &mut Worker) {
         worker.ready.extend(waiter.keys.iter().map(|(_, key)| (waiter.database, key.clone())));
         worker.propagation.begin(&self.log);
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
@@ -199,7 +196,7 @@ fn serve_key(
     locked: &mut Locked<'_>,
     log: &LogSwitch,
     (stripe, database, key): (usize, usize, &[u8]),
-    environment: &Environment,
+    environment: Environment<'_>,
     worker: &mut Worker,
 ) -> Progress {
     // How many of the oldest want something else, and stay.
@@ -250,7 +247,7 @@ fn serve_key(
 fn run(
     locked: &mut Locked<'_>,
     waiter: &Waiter,
-    environment: &Environment,
+    environment: Environment<'_>,
     worker: &mut Worker,
 ) -> Result<Vec<u8>, Option<u64>> {
     let Run::Block(handler) = waiter.command.run else { unreachable!("only such commands wait") };
@@ -258,15 +255,15 @@ fn run(
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let mut reply = ReplyBuffer::default();
     reply.set_protocol(waiter.protocol);
-    if environment.follows_primary && !waiter.command.is_read_only() {
+    if environment.caller.follows_primary && !waiter.command.is_read_only() {
         // It came before the server became a replica, whose data only the primary changes.
         reply.error(UNBLOCKED);
         return Ok(reply.chunks().flatten().copied().collect());
     }
     let mark = reply.mark();
-    // The environment is that of the client which has made the key ready.
-    let environment = Environment { no_touch: waiter.no_touch, ..environment.clone() };
-    let mut context = WriteContext::serving(locked.stripes(), waiter.database, &environment, worker);
+    let caller = waiter.caller.at_time_of(environment.caller);
+    let environment = Environment { caller: &caller, ..environment };
+    let mut context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
     context.end_propagation(&words);
     match result {

@@ -115,7 +115,7 @@ impl Engine {
     pub fn commit<'k>(
         &'k self,
         transaction: Transaction<'k>,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         inside: &mut Option<Inside<'k>>,
     ) {
@@ -123,7 +123,7 @@ impl Engine {
         // All that its commands have changed is one record.
         worker.propagation.mute(false);
         worker.propagation.publish(&self.log, worker.id());
-        worker.tell(environment.client);
+        worker.tell(environment.caller.client);
         if worker.ready.is_empty() {
             drop(locked);
         } else {
@@ -144,7 +144,7 @@ impl Engine {
         database: usize,
         key: &[u8],
         watcher: &Watcher,
-        environment: &Environment,
+        environment: Environment<'_>,
     ) -> CommandResult {
         let key = self.keyspace.key(key);
         let mut locked = self.keyspace.lock_one_unless_long(key.stripe).ok_or(CommandError::Busy)?;
@@ -163,10 +163,10 @@ impl Engine {
 }
 
 /// Whether a key is there and has not expired.
-fn is_present(locked: &Locked<'_>, database: usize, key: &Key<'_>, environment: &Environment) -> bool {
+fn is_present(locked: &Locked<'_>, database: usize, key: &Key<'_>, environment: Environment<'_>) -> bool {
     let part = locked.stripe(key.stripe).database(database);
     let entry = part.and_then(|part| Some(part.entry(part.find(key.hash, key.bytes)?)));
-    entry.is_some_and(|entry| !entry.is_expired(environment.now_ms))
+    entry.is_some_and(|entry| !entry.is_expired(environment.caller.now_ms))
 }
 
 impl Transaction<'_> {
@@ -177,7 +177,7 @@ impl Transaction<'_> {
         database: usize,
         key: &[u8],
         watcher: &Watcher,
-        environment: &Environment,
+        environment: Environment<'_>,
     ) -> bool {
         let key = self.keyspace.key(key);
         let was_present = self.locked.stripe(key.stripe).saw(database, key.bytes, watcher);
@@ -226,7 +226,7 @@ impl Transaction<'_> {
         &mut self,
         request: &Request<'_>,
         database: usize,
-        environment: &Environment,
+        environment: Environment<'_>,
         worker: &mut Worker,
         reply: &mut ReplyBuffer,
     ) -> CommandResult {
@@ -236,7 +236,9 @@ impl Transaction<'_> {
         worker.propagation.mute(self.is_muted);
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
-                run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
+                debug_assert!(environment.caller.deny_blocking, "a part of a transaction waits for nothing");
+                let locked = &mut self.locked;
+                run_locked(locked, request, &mut args, None, database, environment, worker, reply).map(drop)
             }
             // Behind the closed gate the locks of stripes are free to be taken.
             Run::Keyspace(handler) => {

@@ -15,14 +15,14 @@ use std::sync::{
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder, SharedSlice};
 
 use crate::{
-    Engine, Environment, Host, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
-    write_command,
+    Caller, Computed, Engine, Environment, Host, Log, Offloaded, Outcome, Policy, Request, Worker,
+    command::CommandTable, commands, keyspace::Keyspace, write_command,
 };
 
 /// The host of commands that are offloaded, whose client waits to the end.
-pub(crate) struct Caller;
+pub(crate) struct ConnectedHost;
 
-impl Host for Caller {
+impl Host for ConnectedHost {
     fn is_wanted(&self) -> bool {
         true
     }
@@ -37,8 +37,13 @@ pub(crate) struct Story {
     pub(crate) engine: Engine,
     pub(crate) table: Arc<CommandTable>,
     pub(crate) worker: Worker,
-    pub(crate) environment: Environment,
+    pub(crate) policy: Policy,
+    pub(crate) caller: Caller,
     pub(crate) database: usize,
+    /// How the last command went, where it was not answered at once.
+    pub(crate) offloaded: Option<Box<Offloaded>>,
+    /// The result that the next command has computed before.
+    pub(crate) computed: Option<Box<Computed>>,
 }
 
 impl Story {
@@ -47,13 +52,11 @@ impl Story {
             engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
             table: Arc::new(CommandTable::new(commands::FAMILIES)),
             worker: Worker::new(0, 1),
-            environment: Environment {
-                now_ms: 1_700_000_000_000,
-                string_bytes_max: 512 << 20,
-                compress_dumps: true,
-                ..Environment::default()
-            },
+            policy: Policy { string_bytes_max: 512 << 20, compress_dumps: true, ..Policy::default() },
+            caller: Caller { now_ms: 1_700_000_000_000, ..Caller::default() },
             database: 0,
+            offloaded: None,
+            computed: None,
         }
     }
 
@@ -74,7 +77,8 @@ impl Story {
     pub(crate) fn expire(&mut self) {
         let engine = &self.engine;
         for stripe in engine.keyspace.stripes() {
-            while !engine.expire(stripe, &self.environment, 16, &mut self.worker) {}
+            while !engine.expire(stripe, Environment::new(&self.policy, &self.caller), 16, &mut self.worker) {
+            }
         }
     }
 
@@ -118,17 +122,28 @@ impl Story {
         } else {
             let request = Request { entry, words, keys: &[], encoded };
             let mut inside = Some(self.engine.keyspace.enter(0));
-            self.environment.access = self.engine.keyspace.access_clock().access(self.environment.now_ms);
-            let result = self.engine.execute(
-                &request,
-                self.database,
-                &self.environment,
-                &mut self.worker,
-                &mut inside,
-                &mut reply,
-            );
-            if let Err(error) = result {
-                reply.error(error.line());
+            self.caller.access = self.engine.keyspace.access_clock().access(self.caller.now_ms);
+            let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
+            let (engine, database) = (&self.engine, self.database);
+            let result = match self.computed.take() {
+                None => engine.execute(&request, database, environment, worker, &mut inside, &mut reply),
+                Some(computed) => {
+                    let inside = &mut inside;
+                    engine.execute_computed(
+                        computed,
+                        &request,
+                        database,
+                        environment,
+                        worker,
+                        inside,
+                        &mut reply,
+                    )
+                }
+            };
+            match result {
+                Ok(Outcome::Offloaded(offloaded)) => self.offloaded = Some(offloaded),
+                Ok(_) => {}
+                Err(error) => reply.error(error.line()),
             }
         }
         reply.chunks().flatten().copied().collect()
@@ -139,7 +154,7 @@ impl Story {
         let mut lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
         while let Some(line) = lines.next() {
             if let Some(passed) = line.strip_prefix("@ +") {
-                self.environment.now_ms += passed.parse::<u64>().expect("milliseconds");
+                self.caller.now_ms += passed.parse::<u64>().expect("milliseconds");
                 continue;
             }
             let (protocol, command) = match (line.strip_prefix("> "), line.strip_prefix("3> ")) {

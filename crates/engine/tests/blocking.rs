@@ -13,7 +13,10 @@ use std::{
 };
 
 use common::{Client, Store};
-use dunlin_engine::keyspace::{BlockingKeys, ClientToken, Waiter};
+use dunlin_engine::{
+    Environment,
+    keyspace::{BlockingKeys, ClientToken, Waiter},
+};
 
 /// Clients of one worker, by number; each line is said by one of them.
 struct Story<'a> {
@@ -27,9 +30,9 @@ impl<'a> Story<'a> {
 
     /// The reply, `(waits)` where there is none yet.
     fn say(&mut self, number: u64, line: &str) -> String {
-        self.client.environment.client = ClientToken(number, 0);
+        self.client.caller.client = ClientToken(number, 0);
         let reply = self.client.say(line);
-        match self.client.worker.blocked.take() {
+        match self.client.blocked.take() {
             Some(_) => {
                 assert_eq!(reply, "", "who waits has no answer yet");
                 "(waits)".to_owned()
@@ -44,7 +47,7 @@ impl<'a> Story<'a> {
         let text = |reply: &[u8]| String::from_utf8_lossy(reply).replace("\r\n", " ").trim_end().to_owned();
         let served = self.client.worker.served.drain(..);
         let reply = |reply: Option<Vec<u8>>| reply.map_or("(sooner)".to_owned(), |reply| text(&reply));
-        served.map(|served| (served.waiter.client.0, reply(served.reply))).collect()
+        served.map(|served| (served.waiter.client().0, reply(served.reply))).collect()
     }
 
     #[track_caller]
@@ -57,14 +60,18 @@ impl<'a> Story<'a> {
 
     /// What somebody says who is to wait.
     fn say_waiting(&mut self, number: u64, line: &str) -> String {
-        self.client.environment.client = ClientToken(number, 0);
+        self.client.caller.client = ClientToken(number, 0);
         self.client.say(line)
     }
 
     fn look_again(&mut self, waiter: &Waiter) {
         let engine = &self.client.store.engine;
         let _inside = engine.keyspace.enter(0);
-        engine.look_again(waiter, &self.client.environment, &mut self.client.worker);
+        engine.look_again(
+            waiter,
+            Environment::new(&self.client.policy, &self.client.caller),
+            &mut self.client.worker,
+        );
     }
 
     fn nobody_waits(&self) {
@@ -164,7 +171,7 @@ fn each_waits_for_a_value_of_its_type() {
 fn where_nobody_can_wait_the_answer_is_nil() {
     let store = Store::new(1);
     let mut story = Story::new(&store);
-    story.client.environment.deny_blocking = true;
+    story.client.caller.deny_blocking = true;
     story.check(1, "BLPOP k 0", "*-1", &[]);
     story.check(1, "BLMPOP 0 1 k LEFT", "*-1", &[]);
     story.check(1, "BLMOVE k l LEFT LEFT 0", "$-1", &[]);
@@ -200,9 +207,9 @@ fn mistakes_are_told_at_once() {
 fn who_withdraws_is_not_served_and_the_next_one_is() {
     let store = Store::new(1);
     let mut story = Story::new(&store);
-    story.client.environment.client = ClientToken(1, 0);
+    story.client.caller.client = ClientToken(1, 0);
     story.client.say("BLPOP k j 0.5");
-    let blocked = story.client.worker.blocked.take().unwrap();
+    let blocked = story.client.blocked.take().unwrap();
     assert_eq!(blocked.timeout_ms.map(|timeout_ms| timeout_ms.get()), Some(500));
     story.check(2, "BLPOP k 0", "(waits)", &[]);
     let inside = store.engine.keyspace.enter(0);
@@ -222,10 +229,10 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     let mut story = Story::new(&store);
     let block = |story: &mut Story<'_>, number, line: &str| {
         assert_eq!(story.say_waiting(number, line), "");
-        story.client.worker.blocked.take().unwrap().waiter
+        story.client.blocked.take().unwrap().waiter
     };
     story.check(9, "XGROUP CREATE s g $ MKSTREAM", "+OK", &[]);
-    let start_ms = story.client.environment.now_ms;
+    let start_ms = story.client.caller.now_ms;
     let bob = block(&mut story, 2, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >");
     let cyd = block(&mut story, 3, "XREADGROUP GROUP g cyd BLOCK 0 CLAIM 50 STREAMS s >");
     assert_eq!((bob.again_ms(), cyd.again_ms()), (None, None), "nothing to come of age");
@@ -242,7 +249,7 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     // A look before the time finds nothing; one after it serves the one who has waited for longest.
     story.look_again(&dan);
     assert_eq!(story.served(), []);
-    story.client.environment.now_ms = start_ms + 35;
+    story.client.caller.now_ms = start_ms + 35;
     story.look_again(&dan);
     let old = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :55 :1";
     assert_eq!(story.served(), [(3, old.to_owned())]);
@@ -274,7 +281,8 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
         let pusher = scope.spawn(|| {
             let mut client = store.client(1);
             assert_eq!(client.say(&format!("RPUSH {key} x")), ":1");
-            let served: Vec<u64> = client.worker.served.iter().map(|served| served.waiter.client.0).collect();
+            let served: Vec<u64> =
+                client.worker.served.iter().map(|served| served.waiter.client().0).collect();
             assert_eq!(served, [1]);
         });
         while story.say(9, &format!("LLEN {key}")) == ":0" {
@@ -328,7 +336,7 @@ impl Actor<'_> {
     fn say(&mut self, line: &str) -> String {
         let reply = self.client.say(line);
         for served in self.client.worker.served.drain(..) {
-            let number = served.waiter.client.0 as usize;
+            let number = served.waiter.client().0 as usize;
             let reply = served.reply.expect("nobody waits for time to pass");
             self.messages[number].lock().unwrap().push((served.waiter, reply));
         }
@@ -371,7 +379,7 @@ impl Actor<'_> {
                     _ => (format!("BLMOVE {one} {other} LEFT RIGHT 0"), vec![one]),
                 };
                 let reply = self.say(&line);
-                match self.client.worker.blocked.take() {
+                match self.client.blocked.take() {
                     Some(blocked) => self.waiting = Some((blocked.waiter, keys)),
                     None if keys.len() == 1 => {}
                     None => self.take(&reply),
@@ -415,7 +423,7 @@ fn every_element_is_taken_once_and_nobody_is_forgotten() {
             let (store, messages, barrier, made, taken) = (&store, &messages, &barrier, &made, &taken);
             scope.spawn(move || {
                 let mut client = store.client(number);
-                client.environment.client = ClientToken(number as u64, 0);
+                client.caller.client = ClientToken(number as u64, 0);
                 let random = number as u64 + 1;
                 let mut actor =
                     Actor { number, client, messages, waiting: None, taken: Vec::new(), made: 0, random };

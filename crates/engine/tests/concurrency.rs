@@ -139,7 +139,7 @@ fn flushing_and_growing_race_with_prefetching() {
                             client.say(&format!("PEXPIRE {key} {}", round % 50));
                         }
                         if round % 500 == 0 {
-                            client.environment.now_ms += 20;
+                            client.caller.now_ms += 20;
                             client.expire();
                         }
                     }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Caller, Client, Store};
-use dunlin_engine::{Computed, Offloaded, Outcome, Request, Worker, command::CommandError};
+use common::{Client, ConnectedHost, Store};
+use dunlin_engine::{Computed, Environment, OffloadOutcome, Offloaded, Outcome, Request, Worker};
 use dunlin_resp::ReplyBuffer;
 
 /// A client whose commands may visit few elements where they stand, beside sets `s` of 0–999 and `t` of 500–1499.
@@ -13,31 +13,33 @@ fn client(store: &Store) -> Client<'_> {
         |range: std::ops::Range<u32>| range.map(|number| format!(" m{number}")).collect::<Vec<_>>().concat();
     assert_eq!(client.say(&format!("SADD s{}", members(0..1000))), ":1000");
     assert_eq!(client.say(&format!("SADD t{}", members(500..1500))), ":1000");
-    client.environment.visits_max = Some(10);
-    client.environment.waits_for_views = true;
+    client.caller.visits_max = Some(10);
+    client.caller.waits_for_views = true;
     client
 }
 
 /// Sends a command that takes long.
 fn defer(client: &mut Client<'_>, line: &str) -> Offloaded {
     assert_eq!(client.say(line), "", "it is answered later");
-    *client.worker.offloaded.take().expect("the command takes long")
+    *client.offloaded.take().expect("the command takes long")
 }
 
-fn run(store: &Store, offloaded: Offloaded) -> Outcome {
-    offloaded.run(&store.engine, &mut Worker::new(9, 9), &Caller)
+fn run(store: &Store, offloaded: Offloaded) -> OffloadOutcome {
+    offloaded.run(&store.engine, &mut Worker::new(9, 9), &ConnectedHost)
 }
 
 /// How many elements the reply of a command has that reads.
 fn elements(store: &Store, offloaded: Offloaded) -> usize {
-    let Outcome::Answered { reply, .. } = run(store, offloaded) else { panic!("it computes nothing") };
+    let OffloadOutcome::Answered { reply, .. } = run(store, offloaded) else { panic!("it computes nothing") };
     let text = String::from_utf8(reply.into_bytes()).unwrap();
     assert!(text.starts_with('*'), "{text}");
     text.matches("\r\n$").count()
 }
 
 fn computed(store: &Store, offloaded: Offloaded) -> Box<Computed> {
-    let Outcome::Computed(computed) = run(store, offloaded) else { panic!("it is to store something") };
+    let OffloadOutcome::Computed(computed) = run(store, offloaded) else {
+        panic!("it is to store something")
+    };
     Box::new(computed)
 }
 
@@ -48,8 +50,9 @@ fn is_held(client: &mut Client<'_>, line: &str) -> bool {
     let request = Request { entry, words: &words, keys: &[], encoded: &[] };
     let engine = &client.store.engine;
     let mut inside = Some(engine.keyspace.enter(0));
-    let (environment, worker, mut reply) = (&client.environment, &mut client.worker, ReplyBuffer::default());
-    engine.execute(&request, 0, environment, worker, &mut inside, &mut reply) == Err(CommandError::Viewed)
+    let (environment, worker, mut reply) =
+        (Environment::new(&client.policy, &client.caller), &mut client.worker, ReplyBuffer::default());
+    matches!(engine.execute(&request, 0, environment, worker, &mut inside, &mut reply), Ok(Outcome::Retry))
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn what_is_read_is_what_there_was() {
     let mut client = client(&store);
     let members = defer(&mut client, "SMEMBERS s");
     let intersection = defer(&mut client, "SINTER s t");
-    client.environment.waits_for_views = false;
+    client.caller.waits_for_views = false;
     assert_eq!(client.say("SREM s m0 m1 m700"), ":3");
     assert_eq!(client.say("DEL t"), ":1");
     assert_eq!(client.say("SADD missing2 m1"), ":1");
@@ -90,7 +93,7 @@ fn who_would_have_to_copy_waits_and_nobody_else() {
 fn nobody_defers_in_a_transaction() {
     let store = Store::new(1);
     let mut client = client(&store);
-    client.environment.deny_blocking = true;
+    client.caller.deny_blocking = true;
     assert!(client.say("SMEMBERS s").starts_with("*1000 "));
     assert_eq!(client.say("SUNIONSTORE d s t"), ":1500");
 }
@@ -100,7 +103,7 @@ fn what_was_computed_is_stored_while_it_holds() {
     let store = Store::new(1);
     let mut client = client(&store);
     // As the host does: the view of what was computed is still there.
-    client.environment.waits_for_views = false;
+    client.caller.waits_for_views = false;
     for (line, reply) in [
         ("SUNIONSTORE d s t", ":1500"),
         ("SINTERSTORE d s t", ":500"),
@@ -110,17 +113,17 @@ fn what_was_computed_is_stored_while_it_holds() {
         ("SORT s ALPHA STORE d", ":1000"),
     ] {
         let first = defer(&mut client, line);
-        client.worker.computed = Some(computed(&store, first));
+        client.computed = Some(computed(&store, first));
         assert_eq!(client.say(line), reply, "{line}");
-        assert!(client.worker.offloaded.is_none() && client.worker.computed.is_none(), "{line}");
+        assert!(client.offloaded.is_none() && client.computed.is_none(), "{line}");
     }
     let line = "SUNIONSTORE d s t";
     let first = defer(&mut client, line);
     let stale = computed(&store, first);
     assert_eq!(client.say("SADD s new"), ":1");
-    client.worker.computed = Some(stale);
+    client.computed = Some(stale);
     let second = defer(&mut client, line);
-    client.worker.computed = Some(computed(&store, second));
+    client.computed = Some(computed(&store, second));
     assert_eq!(client.say(line), ":1501");
 }
 
@@ -128,7 +131,7 @@ fn what_was_computed_is_stored_while_it_holds() {
 fn a_group_reads_on_apart_or_has_come_too_late() {
     let store = Store::new(1);
     let mut client = client(&store);
-    client.environment.waits_for_views = false;
+    client.caller.waits_for_views = false;
     for number in 1..=30 {
         client.say(&format!("XADD x {number}-0 f v"));
     }
@@ -137,12 +140,12 @@ fn a_group_reads_on_apart_or_has_come_too_late() {
     let first = defer(&mut client, line);
     assert_eq!(client.say("XINFO CONSUMERS x g"), "*0", "nothing is changed before it is stored");
     let stale = computed(&store, first);
-    client.environment.visits_max = None;
+    client.caller.visits_max = None;
     client.say("XREADGROUP GROUP g bob COUNT 10 STREAMS x >");
-    client.environment.visits_max = Some(10);
-    client.worker.computed = Some(stale);
+    client.caller.visits_max = Some(10);
+    client.computed = Some(stale);
     let second = defer(&mut client, line);
-    client.worker.computed = Some(computed(&store, second));
+    client.computed = Some(computed(&store, second));
     let reply = client.say(line);
     assert!(reply.contains("11-0") && reply.contains("30-0") && !reply.contains("10-0"), "{reply}");
     assert!(client.say("XPENDING x g").starts_with("*4 :30 $3 1-0 $4 30-0"), "ten are bob's, twenty ann's");
@@ -151,16 +154,16 @@ fn a_group_reads_on_apart_or_has_come_too_late() {
     let late = defer(&mut client, line);
     let late = computed(&store, late);
     client.say("XGROUP SETID x g $");
-    client.worker.computed = Some(late);
+    client.computed = Some(late);
     assert_eq!(client.say(line), "", "others were faster");
-    assert!(client.worker.blocked.take().is_some());
+    assert!(client.blocked.take().is_some());
 }
 
 /// A stream `x` of 30 entries, all delivered to ann: 11 to 20 are twenty seconds old, the others new; every third
 /// entry is deleted.
 fn deliver_thirty(client: &mut Client<'_>) {
-    client.environment.visits_max = None;
-    client.environment.waits_for_views = false;
+    client.caller.visits_max = None;
+    client.caller.waits_for_views = false;
     for number in 1..=30 {
         client.say(&format!("XADD x {number}-0 f v{number}"));
     }
@@ -194,16 +197,16 @@ fn deliveries_are_taken_over_apart_as_where_they_stand() {
         deliver_thirty(&mut plain);
         deliver_thirty(&mut deferring);
         let before = deferring.say("XINFO STREAM x FULL COUNT 0");
-        deferring.environment.visits_max = Some(10);
+        deferring.caller.visits_max = Some(10);
         let first = defer(&mut deferring, line);
         let computed = computed(&there, first);
-        deferring.environment.visits_max = None;
+        deferring.caller.visits_max = None;
         assert_eq!(deferring.say("XINFO STREAM x FULL COUNT 0"), before, "{line}: nothing is changed yet");
-        deferring.environment.visits_max = Some(10);
-        deferring.worker.computed = Some(computed);
+        deferring.caller.visits_max = Some(10);
+        deferring.computed = Some(computed);
         assert_eq!(deferring.say(line), plain.say(line), "{line}");
-        assert!(deferring.worker.offloaded.is_none(), "{line}");
-        deferring.environment.visits_max = None;
+        assert!(deferring.offloaded.is_none(), "{line}");
+        deferring.caller.visits_max = None;
         for question in ["XINFO STREAM x FULL COUNT 0", "XPENDING x g", "XPENDING x g - + 100 bob"] {
             assert_eq!(deferring.say(question), plain.say(question), "{line}, then {question}");
         }
@@ -215,14 +218,14 @@ fn a_takeover_that_has_come_too_late_begins_anew() {
     let store = Store::new(1);
     let mut client = client(&store);
     deliver_thirty(&mut client);
-    client.environment.visits_max = Some(10);
+    client.caller.visits_max = Some(10);
     let line = "XAUTOCLAIM x g bob 0 0 COUNT 100 JUSTID";
     let first = defer(&mut client, line);
     let stale = computed(&store, first);
     assert_eq!(client.say("XACK x g 1-0 3-0"), ":2");
-    client.worker.computed = Some(stale);
+    client.computed = Some(stale);
     let second = defer(&mut client, line);
-    client.worker.computed = Some(computed(&store, second));
+    client.computed = Some(computed(&store, second));
     let reply = client.say(line);
     assert!(reply.starts_with("*3 $3 0-0 *19 $3 2-0 $3 4-0 "), "{reply}");
     assert!(reply.contains(" *9 $3 6-0 $3 9-0 "), "{reply}");
@@ -234,11 +237,11 @@ fn takeovers_of_few_are_not_offloaded() {
     let store = Store::new(1);
     let mut client = client(&store);
     deliver_thirty(&mut client);
-    client.environment.visits_max = Some(10);
+    client.caller.visits_max = Some(10);
     assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 1").starts_with("*3 $3 2-0 "));
-    client.environment.visits_max = Some(30);
+    client.caller.visits_max = Some(30);
     assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 100").starts_with("*3 $3 0-0 "));
-    assert!(client.worker.offloaded.is_none());
+    assert!(client.offloaded.is_none());
 }
 
 #[test]
@@ -252,11 +255,11 @@ fn long_accounts_of_groups_are_given_apart() {
     for line in
         ["XPENDING x g", "XINFO CONSUMERS x g", "XINFO STREAM x FULL", "XPENDING x g IDLE 10000 - + 1"]
     {
-        client.environment.visits_max = None;
+        client.caller.visits_max = None;
         let plain = client.say(line);
-        client.environment.visits_max = Some(10);
+        client.caller.visits_max = Some(10);
         let offloaded = defer(&mut client, line);
-        let Outcome::Answered { reply, .. } = run(&store, offloaded) else {
+        let OffloadOutcome::Answered { reply, .. } = run(&store, offloaded) else {
             panic!("{line} changes nothing")
         };
         let told = String::from_utf8(reply.into_bytes()).unwrap().replace("\r\n", " ");
@@ -269,13 +272,13 @@ fn long_accounts_of_groups_are_given_apart() {
 fn elements_of_the_first_list_are_told_apart_and_removed() {
     let store = Store::new(1);
     let mut client = client(&store);
-    client.environment.waits_for_views = false;
+    client.caller.waits_for_views = false;
     for number in 0..30 {
         client.say(&format!("RPUSH l {number}"));
     }
     let line = "LMPOP 2 missing l RIGHT COUNT 20";
     let first = defer(&mut client, line);
-    client.worker.computed = Some(computed(&store, first));
+    client.computed = Some(computed(&store, first));
     let reply = client.say(line);
     assert!(reply.starts_with("*2 $1 l *20 $2 29") && reply.ends_with("$2 10"), "{reply}");
     assert_eq!(client.say("LLEN l"), ":10");

@@ -5,7 +5,7 @@ mod common;
 use common::{START_MS, Store};
 use std::sync::{Arc, Mutex};
 
-use dunlin_engine::{Audience, EventClass, EventClasses, Notice, keyspace::ClientToken};
+use dunlin_engine::{Audience, Environment, EventClass, EventClasses, Notice, keyspace::ClientToken};
 
 /// Deadlines are rounded up to a tick.
 const TICK_MS: u64 = 64;
@@ -23,13 +23,13 @@ fn fields_vanish_on_time_and_give_their_memory_back() {
     }
     client.say("HSET large stays 1");
     let full_bytes = store.engine.keyspace.usage(Some(0)).heap_bytes;
-    client.environment.now_ms = START_MS + 500 + TICK_MS;
+    client.caller.now_ms = START_MS + 500 + TICK_MS;
     client.expire();
     let length: u64 = client.say("HLEN large")[1..].parse().expect("a number");
     assert_eq!(length, (1000 - 500 - TICK_MS) * 5 + 1);
     let reclaimed = client.worker.statistics.expired_fields.get();
     assert!((2500..=5000 - (length - 1)).contains(&reclaimed), "what the hints are due for: {reclaimed}");
-    client.environment.now_ms = START_MS + 1000 + TICK_MS;
+    client.caller.now_ms = START_MS + 1000 + TICK_MS;
     client.expire();
     assert_eq!(client.worker.statistics.expired_fields.get(), 10_000);
     assert_eq!(client.worker.statistics.expired_keys.get(), 0);
@@ -48,11 +48,16 @@ fn a_slice_reclaims_no_more_than_it_may() {
     for number in 0..1000 {
         client.say(&format!("HSETEX h PX 10 FIELDS 1 {number} v"));
     }
-    client.environment.now_ms += 10 + TICK_MS;
+    client.caller.now_ms += 10 + TICK_MS;
     let stripe = store.engine.keyspace.key(b"h").stripe;
     let (mut before, mut complete) = (0, false);
     while !complete {
-        complete = store.engine.expire(stripe, &client.environment, 3, &mut client.worker);
+        complete = store.engine.expire(
+            stripe,
+            Environment::new(&client.policy, &client.caller),
+            3,
+            &mut client.worker,
+        );
         let reclaimed = client.worker.statistics.expired_fields.get();
         assert!(reclaimed - before <= SLICE_ELEMENTS_MAX, "{} at once", reclaimed - before);
         assert!(complete || reclaimed > before, "a slice gets on");
@@ -81,7 +86,7 @@ fn hints_survive_whatever_happens_to_the_key() {
         for line in &story {
             assert!(!client.say(line).starts_with('-'), "{line}");
         }
-        client.environment.now_ms += 100 + TICK_MS;
+        client.caller.now_ms += 100 + TICK_MS;
         client.expire();
         assert_eq!(client.worker.statistics.expired_fields.get(), 1, "{story:?}");
     }
@@ -105,14 +110,14 @@ impl Audience for Events {
 fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
     let store = Store::new(1);
     let mut client = store.client(0);
-    client.environment.notifications = EventClasses::default().and(EventClass::Hash).and(EventClass::Generic);
+    client.policy.notifications = EventClasses::default().and(EventClass::Hash).and(EventClass::Generic);
     let events = Events::default();
     client.worker.audience = Some(Box::new(events.clone()));
     let Events(events) = events;
     let told = |client: &mut common::Client<'_>, line: &str| -> Vec<String> {
         match line {
             "(time passes)" => {
-                client.environment.now_ms += 10 + TICK_MS;
+                client.caller.now_ms += 10 + TICK_MS;
                 client.expire();
             }
             line => drop(client.say(line)),
@@ -148,10 +153,10 @@ fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
     }
     client.say("HSETEX h PX 10 FIELDS 1 a 1");
     events.lock().unwrap().clear();
-    client.environment.now_ms += 10;
+    client.caller.now_ms += 10;
     assert_eq!(told(&mut client, "EXISTS h"), ["hexpired h", "del h"], "seen by a command first");
 
-    client.environment.notifications = EventClasses::default().and(EventClass::Expired);
+    client.policy.notifications = EventClasses::default().and(EventClass::Expired);
     client.say("HSETEX h EX 10 FIELDS 1 a 1");
     client.say("PEXPIRE h 10");
     assert_eq!(told(&mut client, "(time passes)"), ["expired h"], "the key's own time");

@@ -214,7 +214,7 @@ impl Model {
                     self.take(&Step::ExpireInBackground, client);
                 }
                 self.now_ms += milliseconds;
-                client.environment.now_ms = self.now_ms;
+                client.caller.now_ms = self.now_ms;
                 self.forget_expired();
             }
             Step::ExpireInBackground => {
@@ -361,11 +361,11 @@ fn everything_with_an_expiry_vanishes_on_time_without_being_asked_for() {
         client.say(&format!("PEXPIRE key:{number} {}", 1 + number % 1000));
     }
     client.say("SET stays v");
-    client.environment.now_ms = START_MS + 500 + TICK_MS;
+    client.caller.now_ms = START_MS + 500 + TICK_MS;
     client.expire();
     let left = store.engine.keyspace.usage(Some(0)).keys;
     assert!((9_000 - 64 * 20..=10_001).contains(&left), "about half: {left}");
-    client.environment.now_ms = START_MS + 1000 + TICK_MS;
+    client.caller.now_ms = START_MS + 1000 + TICK_MS;
     client.expire();
     let usage = store.engine.keyspace.usage(Some(0));
     assert_eq!((usage.keys, usage.expiring), (1, 0));
@@ -390,7 +390,7 @@ fn hints_survive_overwriting_renaming_and_persisting() {
         for line in &story {
             assert!(!client.say(line).starts_with('-'), "{line}");
         }
-        client.environment.now_ms += 100 + TICK_MS;
+        client.caller.now_ms += 100 + TICK_MS;
         client.expire();
         assert_eq!(store.engine.keyspace.usage(None).expiring, 0, "{story:?}");
         assert_eq!(client.worker.statistics.expired_keys.get(), 1, "{story:?}");

@@ -7,8 +7,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use common::{Caller, Client, Store};
-use dunlin_engine::{Host, Offloaded, Outcome, Worker};
+use common::{Client, ConnectedHost, Store};
+use dunlin_engine::{Host, OffloadOutcome, Offloaded, Worker};
 use proptest::prelude::*;
 
 /// A host that does something before each slice, when nothing is locked; what that answers says whether the walk goes on.
@@ -37,7 +37,7 @@ impl<F: FnMut(usize) -> bool> Host for Meddler<F> {
 /// A client whose commands may visit so few keys where they stand that whatever walks is offloaded.
 fn client(store: &Store) -> Client<'_> {
     let mut client = store.client(0);
-    client.environment.visits_max = Some(0);
+    client.caller.visits_max = Some(0);
     client
 }
 
@@ -47,15 +47,15 @@ fn set(client: &mut Client<'_>, key: &str) {
 
 fn defer(client: &mut Client<'_>, line: &str) -> Offloaded {
     assert_eq!(client.say(line), "", "{line} is answered later");
-    *client.worker.offloaded.take().expect("the command takes long")
+    *client.offloaded.take().expect("the command takes long")
 }
 
 /// Runs a offloaded command and returns its reply.
 fn reply(store: &Store, offloaded: Offloaded, host: &dyn Host) -> Option<String> {
     match offloaded.run(&store.engine, &mut Worker::new(9, 9), host) {
-        Outcome::Answered { reply, .. } => Some(String::from_utf8(reply.into_bytes()).unwrap()),
-        Outcome::Abandoned => None,
-        Outcome::Computed(_) => panic!("it computes nothing"),
+        OffloadOutcome::Answered { reply, .. } => Some(String::from_utf8(reply.into_bytes()).unwrap()),
+        OffloadOutcome::Abandoned => None,
+        OffloadOutcome::Computed(_) => panic!("it computes nothing"),
     }
 }
 
@@ -85,7 +85,7 @@ fn walks_answer_apart_what_they_answer_where_they_stand() {
     for line in ["SADD set a", "SET {tag}:1 v", "SET {tag}:2 v"] {
         assert!(client.say(line).starts_with(['+', ':']));
     }
-    client.environment.now_ms += 1;
+    client.caller.now_ms += 1;
     let lines = [
         "KEYS *",
         "KEYS key:2*",
@@ -97,11 +97,11 @@ fn walks_answer_apart_what_they_answer_where_they_stand() {
         "SCAN 0 COUNT 1000000 MATCH {tag}:*",
     ];
     for line in lines {
-        client.environment.visits_max = None;
+        client.caller.visits_max = None;
         let expected = client.run(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
-        client.environment.visits_max = Some(0);
+        client.caller.visits_max = Some(0);
         let offloaded = defer(&mut client, line);
-        let got = reply(&store, offloaded, &Caller).unwrap();
+        let got = reply(&store, offloaded, &ConnectedHost).unwrap();
         let sorted = |text: &str| {
             let mut lines: Vec<String> = text.split("\r\n").map(str::to_owned).collect();
             lines.sort();
@@ -121,14 +121,14 @@ fn what_is_small_or_named_or_in_a_transaction_is_answered_where_it_stands() {
     assert_eq!(client.say("KEYS key:1"), "*1 $5 key:1");
     assert_eq!(client.say("DBSIZE"), ":40");
     assert!(client.say("RANDOMKEY").starts_with("$"));
-    client.environment.visits_max = Some(40);
+    client.caller.visits_max = Some(40);
     assert!(client.say("KEYS *").starts_with("*40 "));
     assert!(client.say("SCAN 0 COUNT 1000").starts_with("*2 $1 0 *40 "));
-    client.environment.visits_max = Some(39);
+    client.caller.visits_max = Some(39);
     drop(defer(&mut client, "KEYS *"));
     drop(defer(&mut client, "SCAN 0 COUNT 1000"));
     assert!(client.say("SCAN 0 COUNT 39").starts_with("*2 "));
-    client.environment.deny_blocking = true;
+    client.caller.deny_blocking = true;
     assert!(client.say("KEYS *").starts_with("*40 "));
     assert!(client.say("SCAN 0 COUNT 1000").starts_with("*2 $1 0 *40 "));
 }
@@ -137,14 +137,14 @@ fn what_is_small_or_named_or_in_a_transaction_is_answered_where_it_stands() {
 fn long_keys_weigh_more() {
     let store = Store::new(1);
     let mut client = client(&store);
-    client.environment.visits_max = Some(1000);
+    client.caller.visits_max = Some(1000);
     for number in 0..20 {
         set(&mut client, &format!("{}{number}", "x".repeat(10_000)));
     }
     let keys = defer(&mut client, "KEYS x*y");
-    assert_eq!(reply(&store, keys, &Caller).unwrap(), "*0\r\n");
+    assert_eq!(reply(&store, keys, &ConnectedHost).unwrap(), "*0\r\n");
     let scan = defer(&mut client, "SCAN 0 COUNT 1000 MATCH x*1");
-    assert_eq!(count_keys(&reply(&store, scan, &Caller).unwrap(), "x").len(), 2);
+    assert_eq!(count_keys(&reply(&store, scan, &ConnectedHost).unwrap(), "x").len(), 2);
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn randomkey_searches_apart_where_nearly_everything_has_expired() {
         assert_eq!(client.say(&format!("SET key:{number} v PX 1")), "+OK");
     }
     set(&mut client, "survivor");
-    client.environment.now_ms += 1;
+    client.caller.now_ms += 1;
     for _ in 0..20 {
         let answer = client.say("RANDOMKEY");
-        if let Some(offloaded) = client.worker.offloaded.take() {
-            let answer = reply(&store, *offloaded, &Caller).unwrap();
+        if let Some(offloaded) = client.offloaded.take() {
+            let answer = reply(&store, *offloaded, &ConnectedHost).unwrap();
             assert_eq!(answer, "$8\r\nsurvivor\r\n");
         } else {
             assert_eq!(answer, "$8 survivor");
@@ -167,7 +167,7 @@ fn randomkey_searches_apart_where_nearly_everything_has_expired() {
     }
     assert_eq!(client.say("DEL survivor"), ":1");
     let offloaded = defer(&mut client, "RANDOMKEY");
-    assert_eq!(reply(&store, offloaded, &Caller).unwrap(), "$-1\r\n");
+    assert_eq!(reply(&store, offloaded, &ConnectedHost).unwrap(), "$-1\r\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! with its place.
 
 use dunlin_engine::{
-    Engine, Environment, Request, Worker,
+    Caller, Engine, Environment, Policy, Request, Worker,
     command::CommandTable,
     commands,
     keyspace::{Keyspace, Usage},
@@ -19,7 +19,8 @@ const OPTIONS: ReadOptions = ReadOptions { checksum: true, known_versions: true 
 struct Store {
     engine: Engine,
     table: CommandTable,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     worker: Worker,
 }
 
@@ -28,11 +29,8 @@ impl Store {
         Self {
             engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
-            environment: Environment {
-                now_ms: NOW_MS,
-                string_bytes_max: 512 << 20,
-                ..Environment::default()
-            },
+            policy: Policy { string_bytes_max: 512 << 20, ..Policy::default() },
+            caller: Caller { now_ms: NOW_MS, ..Caller::default() },
             worker: Worker::new(0, 1),
         }
     }
@@ -50,7 +48,7 @@ impl Store {
         let request = Request { entry, words: &words, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         let mut inside = Some(self.engine.keyspace.enter(0));
-        let (environment, worker) = (&self.environment, &mut self.worker);
+        let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
         self.engine.execute(&request, database, environment, worker, &mut inside, &mut reply).expect(line);
         let bytes: Vec<u8> = reply.chunks().flatten().copied().collect();
         String::from_utf8_lossy(&bytes).trim_end().replace("\r\n", " ")
@@ -64,20 +62,27 @@ impl Store {
         let compressed = form.compress;
         let mut file = Vec::new();
         let (mut compressor, mut magic) = (Compressor::default(), None);
-        self.engine.exclusively(0, &self.environment, &mut self.worker, |context| {
-            let compressor = compressed.then_some(&mut compressor);
-            let mut writer = Writer::begin(&mut file, version, compressor, checksum).unwrap();
-            writer.aux("redis-ver", b"7.0.15").unwrap();
-            writer.function(b"#!lua name=f\n").unwrap();
-            for database in 0..context.databases() {
-                let Usage { keys, expiring, .. } = context.usage(database);
-                if keys > 0 {
-                    writer.size(&DatabaseSize { database, keys, expiring }).unwrap();
-                    context.try_for_each_chunk(database, form, |chunk| writer.chunk(chunk, true)).unwrap();
+        self.engine.exclusively(
+            0,
+            Environment::new(&self.policy, &self.caller),
+            &mut self.worker,
+            |context| {
+                let compressor = compressed.then_some(&mut compressor);
+                let mut writer = Writer::begin(&mut file, version, compressor, checksum).unwrap();
+                writer.aux("redis-ver", b"7.0.15").unwrap();
+                writer.function(b"#!lua name=f\n").unwrap();
+                for database in 0..context.databases() {
+                    let Usage { keys, expiring, .. } = context.usage(database);
+                    if keys > 0 {
+                        writer.size(&DatabaseSize { database, keys, expiring }).unwrap();
+                        context
+                            .try_for_each_chunk(database, form, |chunk| writer.chunk(chunk, true))
+                            .unwrap();
+                    }
                 }
-            }
-            magic = writer.finish().unwrap();
-        });
+                magic = writer.finish().unwrap();
+            },
+        );
         if let Some(magic) = magic {
             file[..magic.len()].copy_from_slice(&magic);
         }
@@ -91,28 +96,35 @@ impl Store {
 
     fn load_with(&mut self, file: &[u8], options: ReadOptions) -> Result<Vec<String>, ReadError> {
         let mut told = Vec::new();
-        self.engine.exclusively(0, &self.environment, &mut self.worker, |context| {
-            let mut reader = Reader::open(file, options)?;
-            while let Some(item) = reader.next(context.layout())? {
-                match item {
-                    Item::Aux { name, value } => {
-                        told.push(format!("{} = {}", name.escape_ascii(), value.escape_ascii()));
-                    }
-                    Item::Function(code) => told.push(format!("function {}", code.escape_ascii())),
-                    Item::ModuleAux(name) => told.push(format!("module {name}")),
-                    Item::Key { key, value: None, .. } => told.push(format!("empty {}", key.escape_ascii())),
-                    Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
-                        let expiry_ms = expiry_ms.map(|at| at as u64);
-                        let idle_seconds = idle_seconds.unwrap_or(0);
-                        let database = database as usize;
-                        if database < context.databases() {
-                            context.insert(database, &key, value, expiry_ms, idle_seconds);
+        self.engine.exclusively(
+            0,
+            Environment::new(&self.policy, &self.caller),
+            &mut self.worker,
+            |context| {
+                let mut reader = Reader::open(file, options)?;
+                while let Some(item) = reader.next(context.layout())? {
+                    match item {
+                        Item::Aux { name, value } => {
+                            told.push(format!("{} = {}", name.escape_ascii(), value.escape_ascii()));
+                        }
+                        Item::Function(code) => told.push(format!("function {}", code.escape_ascii())),
+                        Item::ModuleAux(name) => told.push(format!("module {name}")),
+                        Item::Key { key, value: None, .. } => {
+                            told.push(format!("empty {}", key.escape_ascii()))
+                        }
+                        Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
+                            let expiry_ms = expiry_ms.map(|at| at as u64);
+                            let idle_seconds = idle_seconds.unwrap_or(0);
+                            let database = database as usize;
+                            if database < context.databases() {
+                                context.insert(database, &key, value, expiry_ms, idle_seconds);
+                            }
                         }
                     }
                 }
-            }
-            Ok(told)
-        })
+                Ok(told)
+            },
+        )
     }
 }
 

@@ -108,7 +108,7 @@ fn run_command(stack: Stack<'_>) -> bool {
     let pushed = stack.with_call(|call| {
         let mut reply = call.scratch.take().unwrap_or_default();
         reply.set_protocol(call.protocol);
-        call.caller.call(words.get(), &mut reply);
+        call.host.call(words.get(), &mut reply);
         // Their places are room for the reply.
         stack.set_top(0);
         let pushed = if reply.is_contiguous() {
@@ -221,7 +221,7 @@ fn log(stack: Stack<'_>) -> NativeResult {
         let text = stack.text(at);
         message.extend_from_slice(&text[..text.len().min(room)]);
     }
-    stack.with_call(|call| call.caller.log(level, &message));
+    stack.with_call(|call| call.host.log(level, &message));
     Ok(0)
 }
 
@@ -295,7 +295,7 @@ fn set_replication(stack: Stack<'_>) -> NativeResult {
         let text = "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
         return Err(raise_error(stack, text));
     }
-    stack.with_call(|call| call.caller.set_replication(targets as u8));
+    stack.with_call(|call| call.host.set_replication(targets as u8));
     Ok(0)
 }
 
@@ -320,7 +320,7 @@ fn check_access(stack: Stack<'_>) -> NativeResult {
     if !words.read(stack) {
         return Err(Raised);
     }
-    match stack.with_call(|call| call.caller.may_call(words.get())) {
+    match stack.with_call(|call| call.host.may_call(words.get())) {
         Some(Some(allowed)) => {
             stack.push_boolean(allowed);
             Ok(1)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! instructions of Lua      counted by Lua, which calls the hook every INSTRUCTIONS    ─┐
-//! work of native functions counted in steps, an element or some bytes each           ─┼─▶ Caller::interrupted
+//! work of native functions counted in steps, an element or some bytes each           ─┼─▶ ScriptHost::interrupted
 //! large blocks of memory   counted by the allocator, where Lua itself asks for them   ─┘
 //! ```
 //!
@@ -103,7 +103,7 @@ impl Machine {
 
     /// Why the script is to end, if it is.
     fn ask(&self) -> Option<&'static str> {
-        let text = self.doom.get().or_else(|| self.with_call(|call| call.caller.interrupted()).flatten());
+        let text = self.doom.get().or_else(|| self.with_call(|call| call.host.interrupted()).flatten());
         self.doom.set(text);
         text
     }

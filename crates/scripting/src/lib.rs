@@ -1,5 +1,5 @@
 //! Lua for scripts and functions: the machine, its sandbox, its libraries, and how values cross the
-//! border. Knows no keys, no clients and no threads: a [`Caller`] runs the commands.
+//! border. Knows no keys, no clients and no threads: a [`ScriptHost`] runs the commands.
 //!
 //! ```text
 //! Machine ─▶ State      Lua's own, its memory counted           state.rs
@@ -40,7 +40,7 @@ pub use proof::{KeyAccess, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};
 
 /// What a running script asks of its host.
-pub trait Caller {
+pub trait ScriptHost {
     /// Runs a command and appends its reply to `reply`, in the protocol that it is set to. There is at
     /// least one word.
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer);

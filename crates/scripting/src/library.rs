@@ -11,7 +11,7 @@ use std::{
 use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
-    Caller, ScriptFlags,
+    ScriptFlags, ScriptHost,
     api::raise_error,
     machine::{Core, compile, push_words},
     proof::{self, KeyAccess},
@@ -82,7 +82,7 @@ impl LibraryMachine {
     pub fn load(
         &mut self,
         text: &[u8],
-        caller: &mut dyn Caller,
+        host: &mut dyn ScriptHost,
     ) -> Result<(Loaded, Vec<Function>), LoadError> {
         let (state, sandbox) = (&self.core.state, &self.core.sandbox);
         let stack = state.stack();
@@ -93,7 +93,7 @@ impl LibraryMachine {
         }
         sandbox.show(stack, &sandbox.loading);
         *state.machine().registered.borrow_mut() = Some(Vec::new());
-        let mut call = Call { caller, protocol: Protocol::Resp2, scratch: None };
+        let mut call = Call { host, protocol: Protocol::Resp2, scratch: None };
         let outcome = state.serve(&mut call, |stack| stack.protected_call(0, 0, 1));
         let registered = state.machine().registered.borrow_mut().take().unwrap_or_default();
         sandbox.show(stack, &sandbox.globals);
@@ -144,7 +144,7 @@ impl LibraryMachine {
         name: &[u8],
         keys: &[&[u8]],
         arguments: &[&[u8]],
-        caller: &mut dyn Caller,
+        host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
         let callback = &library.callbacks[name];
@@ -154,7 +154,7 @@ impl LibraryMachine {
             push_words(stack, arguments);
             2
         };
-        self.core.call(|| name, push, caller, reply)
+        self.core.call(|| name, push, host, reply)
     }
 }
 

@@ -10,7 +10,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 use sha1::{Digest, Sha1};
 
 use crate::{
-    Caller,
+    ScriptHost,
     api::hex,
     budget,
     cjson::Settings,
@@ -119,21 +119,21 @@ impl Core {
         &mut self,
         name: impl FnOnce() -> N,
         push: impl FnOnce(Stack<'_>) -> c_int,
-        caller: &mut dyn Caller,
+        host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
         let stack = self.state.stack();
         self.state.machine().json.set(Settings::default());
         stack.push_reference(&self.sandbox.error_handler);
         let arguments = push(stack);
-        let mut call = Call { caller, protocol: Protocol::Resp2, scratch: self.scratch.take() };
+        let mut call = Call { host, protocol: Protocol::Resp2, scratch: self.scratch.take() };
         let result = self.state.serve(&mut call, |stack| match stack.protected_call(arguments, 1, 1) {
             Ok(()) => match returned_error(stack) {
                 Some(line) => Err(line),
                 None => {
                     let protocol = stack.with_call(|call| call.protocol).unwrap_or_default();
                     let mut note_error = |line: &[u8]| {
-                        stack.with_call(|call| call.caller.note_error(line));
+                        stack.with_call(|call| call.host.note_error(line));
                     };
                     write_reply(stack, protocol, reply, &mut note_error).map_err(String::into_bytes)
                 }
@@ -144,7 +144,7 @@ impl Core {
         if let Err(line) = &result
             && !is_of_command(stack)
         {
-            call.caller.note_error(line);
+            call.host.note_error(line);
         }
         stack.set_top(0);
         self.settle();
@@ -223,7 +223,7 @@ impl Machine {
         sha: &Sha,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-        caller: &mut dyn Caller,
+        host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
         let stack = self.core.state.stack();
@@ -239,7 +239,7 @@ impl Machine {
             stack.push_reference(script);
             0
         };
-        self.core.call(|| sha.hex(), push, caller, reply)
+        self.core.call(|| sha.hex(), push, host, reply)
     }
 }
 

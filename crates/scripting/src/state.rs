@@ -11,7 +11,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 use mlua_sys::{self as ffi, lua_State};
 
 use crate::{
-    Caller,
+    ScriptHost,
     blocks::Blocks,
     budget,
     cjson::Settings,
@@ -148,7 +148,7 @@ impl Machine {
 
 /// What serves a running script.
 pub(crate) struct Call<'a> {
-    pub(crate) caller: &'a mut dyn Caller,
+    pub(crate) host: &'a mut dyn ScriptHost,
     /// What replies are converted from (`redis.setresp`).
     pub(crate) protocol: Protocol,
     /// Where commands write their replies, kept from one to the next.

@@ -37,9 +37,6 @@ pub enum CommandError {
     /// Nobody's mistake: the command would hold others up and is to be offloaded
     /// ([`crate::Offloaded`]). The client never hears of it.
     TooLong,
-    /// Nobody's mistake: a key that the command may change is being read apart from its worker; it is to be
-    /// presented again. The client never hears of it.
-    Viewed,
     /// Nobody's mistake: the client of a command that is offloaded has gone, or the server ends. Nobody
     /// hears of it.
     Abandoned,
@@ -87,7 +84,7 @@ impl CommandError {
             Self::Busy => {
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
-            Self::TooLong | Self::Viewed | Self::Abandoned => unreachable!("the client never hears of it"),
+            Self::TooLong | Self::Abandoned => unreachable!("the client never hears of it"),
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::InvalidExpire(name) => {
                 return Cow::Owned(format!("ERR invalid expire time in '{name}' command").into_bytes());

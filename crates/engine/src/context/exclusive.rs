@@ -10,7 +10,7 @@ use crate::{
     value::Layout,
 };
 
-use super::{Environment, Garbage, Worker};
+use super::{Caller, Environment, Garbage, Policy, Worker};
 
 /// Notes that all keys of a database that somebody waits for may be ready.
 fn note_ready(
@@ -29,7 +29,7 @@ fn note_ready(
 pub struct ExclusiveContext<'a> {
     locked: LockedStripes<'a>,
     database: usize,
-    environment: &'a Environment,
+    environment: Environment<'a>,
     worker: &'a mut Worker,
     /// What is freed before the answer leaves.
     freed: Garbage,
@@ -40,7 +40,7 @@ impl<'a> ExclusiveContext<'a> {
     pub(crate) fn new(
         locked: LockedStripes<'a>,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
@@ -56,9 +56,16 @@ impl<'a> ExclusiveContext<'a> {
         self.freed
     }
 
-    /// What is the same for the whole batch.
-    pub fn environment(&self) -> &'a Environment {
-        self.environment
+    /// The settings that the command obeys.
+    #[inline]
+    pub fn policy(&self) -> &'a Policy {
+        self.environment.policy
+    }
+
+    /// On whose behalf it runs.
+    #[inline]
+    pub fn caller(&self) -> &'a Caller {
+        self.environment.caller
     }
 
     /// The client's database.
@@ -90,7 +97,7 @@ impl<'a> ExclusiveContext<'a> {
             let Some(part) = self.locked.stripe(stripe).database(database) else { continue };
             let mut result = Ok(());
             part.for_each(|entry| {
-                if result.is_ok() && !entry.is_expired(self.environment.now_ms) {
+                if result.is_ok() && !entry.is_expired(self.environment.caller.now_ms) {
                     result = visit(entry);
                 }
             });
@@ -102,7 +109,7 @@ impl<'a> ExclusiveContext<'a> {
     /// How collections that are read are laid out.
     pub fn layout(&self) -> Layout<'a> {
         let resources = self.locked.keyspace().resources();
-        Layout { limits: &self.environment.collection_limits, resources }
+        Layout { limits: &self.environment.policy.collection_limits, resources }
     }
 
     /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
@@ -110,7 +117,7 @@ impl<'a> ExclusiveContext<'a> {
     ///
     /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
     pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
-        Snapshot::begin(&mut self.locked, self.environment.now_ms, options)
+        Snapshot::begin(&mut self.locked, self.environment.caller.now_ms, options)
     }
 
     /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for who has nothing
@@ -134,7 +141,9 @@ impl<'a> ExclusiveContext<'a> {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
     ) -> bool {
-        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms)).is_some()
+        self.locked
+            .load(database, key, value, (expiry_ms, idle_seconds, self.environment.caller.now_ms))
+            .is_some()
     }
 
     /// Removes a key, if it is there.
@@ -205,7 +214,7 @@ impl<'a> ExclusiveContext<'a> {
         watches.replaced(database, |key| {
             let hash = keyspace.key(key).hash;
             let entry = replacement.and_then(|part| Some(part.entry(part.find(hash, key)?)));
-            entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+            entry.is_some_and(|entry| !entry.is_expired(self.environment.caller.now_ms))
         });
     }
 }

@@ -20,7 +20,7 @@ const VISIT_BYTES: usize = 64;
 pub struct KeyspaceContext<'a> {
     keyspace: &'a Keyspace,
     database: usize,
-    environment: &'a Environment,
+    environment: Environment<'a>,
     worker: &'a mut Worker,
     /// The thread that runs the command, where that is not its worker.
     host: Option<&'a dyn Host>,
@@ -36,7 +36,7 @@ impl<'a> KeyspaceContext<'a> {
     pub(crate) fn new(
         keyspace: &'a Keyspace,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         Self { keyspace, database, environment, worker, host: None }
@@ -46,7 +46,7 @@ impl<'a> KeyspaceContext<'a> {
     pub(crate) fn offloaded(
         keyspace: &'a Keyspace,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
         host: &'a dyn Host,
     ) -> Self {
@@ -55,8 +55,8 @@ impl<'a> KeyspaceContext<'a> {
 
     /// How many keys the command may visit where it stands. Transactions and scripts have to have the answer now.
     fn visits_max(&self) -> usize {
-        let must_stay = self.host.is_some() || self.environment.deny_blocking;
-        self.environment.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
+        let must_stay = self.host.is_some() || self.environment.caller.deny_blocking;
+        self.environment.caller.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
     }
 
     /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be passed
@@ -67,7 +67,7 @@ impl<'a> KeyspaceContext<'a> {
 
     /// Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
-        self.environment.now_ms
+        self.environment.caller.now_ms
     }
 
     /// Locks a stripe.
@@ -101,7 +101,7 @@ impl<'a> KeyspaceContext<'a> {
         let entry = held
             .database(self.database)
             .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
-        Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms)))
+        Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.caller.now_ms)))
     }
 
     /// The stripe that holds every key that can match a pattern, where its hash tag says so.
@@ -127,7 +127,7 @@ impl<'a> KeyspaceContext<'a> {
             self.scan_apart(host, begin, usize::MAX, only, |_| true, visit)?;
             return Ok(());
         }
-        let (keys_max, now_ms) = (self.visits_max(), self.environment.now_ms);
+        let (keys_max, now_ms) = (self.visits_max(), self.environment.caller.now_ms);
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut keys, mut bytes) = (0, 0);
         // Bytes of a stripe with which its keys need not be measured one by one.
@@ -165,7 +165,7 @@ impl<'a> KeyspaceContext<'a> {
 
     /// Visits all entries of a database that have not expired, under the locks of their stripes. The error is to be passed on.
     pub fn for_each_in(&mut self, database: usize, mut visit: impl FnMut(EntryRef<'_>)) -> CommandResult {
-        let now_ms = self.environment.now_ms;
+        let now_ms = self.environment.caller.now_ms;
         let mut visit = |entry: EntryRef<'_>| {
             if !entry.is_expired(now_ms) {
                 visit(entry);
@@ -202,7 +202,7 @@ impl<'a> KeyspaceContext<'a> {
         wanted: impl Fn(EntryRef<'_>) -> bool,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<u64, CommandError> {
-        let (stripes, now_ms) = (self.keyspace.stripes().len() as u64, self.environment.now_ms);
+        let (stripes, now_ms) = (self.keyspace.stripes().len() as u64, self.environment.caller.now_ms);
         let (mut stripe, mut position) = ((cursor % stripes) as usize, cursor / stripes);
         if let Some(only) = only {
             position = if stripe == only { position } else { 0 };
@@ -266,7 +266,7 @@ impl<'a> KeyspaceContext<'a> {
         wanted: impl Fn(EntryRef<'_>) -> bool,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<u64, CommandError> {
-        let (now_ms, end) = (self.environment.now_ms, self.stripes(only).end);
+        let (now_ms, end) = (self.environment.caller.now_ms, self.stripes(only).end);
         let mut walk = Walk::new(self.keyspace, self.database, host);
         let mut left = count;
         loop {
@@ -308,7 +308,7 @@ impl<'a> KeyspaceContext<'a> {
             let random = self.worker.random();
             let entry = held.database(self.database).and_then(|database| database.random(random));
             if let Some(entry) = entry
-                && !entry.is_expired(self.environment.now_ms)
+                && !entry.is_expired(self.environment.caller.now_ms)
             {
                 return Ok(Some(entry.key().to_vec()));
             }

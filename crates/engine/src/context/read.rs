@@ -10,7 +10,7 @@ use crate::{
     value::{Collection, Layout, StringRef},
 };
 
-use super::{Environment, Worker, collection_of, keys::KnownKeys, string_of};
+use super::{Caller, Environment, Policy, Worker, collection_of, keys::KnownKeys, string_of};
 
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub struct ReadContext<'a> {
     source: Source<'a>,
     database: usize,
     keys: KnownKeys<'a>,
-    environment: &'a Environment,
+    environment: Environment<'a>,
     worker: &'a mut Worker,
     met_expired: bool,
 }
@@ -39,7 +39,7 @@ impl<'a> ReadContext<'a> {
         locked: &'a Locked<'a>,
         database: usize,
         keys: &'a [Key<'a>],
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         let (keyspace, source) = (locked.keyspace(), Source::Stripes(locked));
@@ -52,7 +52,7 @@ impl<'a> ReadContext<'a> {
         keyspace: &'a Keyspace,
         view: &'a View,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         let (source, keys) = (Source::View(view), KnownKeys::new(&[]));
@@ -63,10 +63,10 @@ impl<'a> ReadContext<'a> {
     /// that many elements. The error, which is to be passed on, has it offloaded.
     #[inline]
     pub fn weigh(&self, elements: usize) -> CommandResult {
-        match (self.source, self.environment.visits_max) {
+        match (self.source, self.environment.caller.visits_max) {
             (Source::Stripes(locked), Some(max)) if elements > max => {
                 // Transactions and scripts have to have the answer now; a command with undeclared keys may look anywhere.
-                let must_stay = self.environment.deny_blocking || locked.is_everything();
+                let must_stay = self.environment.caller.deny_blocking || locked.is_everything();
                 if must_stay { Ok(()) } else { Err(CommandError::TooLong) }
             }
             _ => Ok(()),
@@ -80,17 +80,24 @@ impl<'a> ReadContext<'a> {
     /// Unix time in milliseconds up to which keys and elements have expired: 0 in a replay. Commands count relative times
     /// from [`Self::clock_ms`].
     pub fn now_ms(&self) -> u64 {
-        self.environment.now_ms
+        self.environment.caller.now_ms
     }
 
     /// Unix time in milliseconds by the clock.
     pub fn clock_ms(&self) -> u64 {
-        self.environment.clock_ms()
+        self.environment.caller.clock_ms()
     }
 
-    /// What is the same for the whole batch.
-    pub fn environment(&self) -> &'a Environment {
-        self.environment
+    /// The settings that the command obeys.
+    #[inline]
+    pub fn policy(&self) -> &'a Policy {
+        self.environment.policy
+    }
+
+    /// On whose behalf it runs.
+    #[inline]
+    pub fn caller(&self) -> &'a Caller {
+        self.environment.caller
     }
 
     /// The entry of a key that is there and has not expired, without noting the access.
@@ -108,7 +115,7 @@ impl<'a> ReadContext<'a> {
         let key = self.keys.resolve(self.keyspace, key);
         let database = locked.stripe(key.stripe).database(database)?;
         let (_, entry) = database.find_entry(key.hash, key.bytes)?;
-        if entry.is_expired(self.environment.now_ms) {
+        if entry.is_expired(self.environment.caller.now_ms) {
             self.met_expired = true;
             return None;
         }
@@ -123,7 +130,7 @@ impl<'a> ReadContext<'a> {
         match entry {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);
-                if !self.environment.no_touch && !self.environment.access.is_settled(entry) {
+                if !self.environment.caller.no_touch && !self.environment.caller.access.is_settled(entry) {
                     self.touch_entry(entry);
                 }
             }
@@ -159,7 +166,7 @@ impl<'a> ReadContext<'a> {
     #[inline]
     fn note_miss(&mut self, key: &[u8]) {
         self.worker.statistics.keyspace_misses.add(1);
-        if self.environment.notifications.has(EventClass::KeyMiss) {
+        if self.environment.policy.notifications.has(EventClass::KeyMiss) {
             let (class, database) = (EventClass::KeyMiss, self.database);
             let event = Event { class, name: "keymiss", database, key: key.to_vec() };
             self.worker.notices.push(Notice::Event(event));
@@ -168,7 +175,7 @@ impl<'a> ReadContext<'a> {
 
     #[inline(never)]
     fn touch_entry(&mut self, entry: EntryRef<'_>) {
-        entry.touch(self.environment.access.one(|| self.worker.random()));
+        entry.touch(self.environment.caller.access.one(|| self.worker.random()));
     }
 
     /// Notes an access even where reads do not; whether the key is there.
@@ -185,17 +192,17 @@ impl<'a> ReadContext<'a> {
 
     /// The entry's value as DUMP answers it, in pieces. O(n).
     pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<SharedSlice> {
-        write_dump_in_pieces(entry, self.environment.now_ms, self.compressor())
+        write_dump_in_pieces(entry, self.environment.caller.now_ms, self.compressor())
     }
 
     /// What compresses strings of dumps, unless they stay as they are.
     fn compressor(&mut self) -> Option<&mut Compressor> {
-        self.environment.compress_dumps.then_some(&mut self.worker.compressor)
+        self.environment.policy.compress_dumps.then_some(&mut self.worker.compressor)
     }
 
     /// Bytes that the entry's value takes in a dump. O(n).
     pub fn serialized_bytes(&mut self, entry: EntryRef<'_>) -> usize {
-        serialized_bytes(entry, self.environment.now_ms, self.compressor())
+        serialized_bytes(entry, self.environment.caller.now_ms, self.compressor())
     }
 
     /// Seconds since a key was last used, rather too many than too few; `None` where the policy counts uses instead.
@@ -223,7 +230,7 @@ impl<'a> ReadContext<'a> {
 
     /// How collections that a command builds for its answer are laid out.
     pub fn layout(&self) -> Layout<'a> {
-        Layout { limits: &self.environment.collection_limits, resources: self.keyspace.resources() }
+        Layout { limits: &self.environment.policy.collection_limits, resources: self.keyspace.resources() }
     }
 
     /// The collection under a key; an error where it holds another type.

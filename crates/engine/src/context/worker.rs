@@ -5,11 +5,10 @@ use std::{any::Any, collections::VecDeque, sync::Arc};
 use crate::{
     keyspace::{ClientToken, Database},
     notify::{Audience, Notice},
-    offload::{Computed, Offloaded},
     propagation::Propagation,
     random::Random,
     rdb::Compressor,
-    serve::{Blocked, Served},
+    serve::Served,
     statistics::Statistics,
     value::Owned,
 };
@@ -131,12 +130,6 @@ pub struct Worker {
     pub(crate) kept_out: Vec<(usize, Box<[u8]>)>,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,
-    /// The client that the command just run has left waiting.
-    pub blocked: Option<Blocked>,
-    /// The command just run that is to be offloaded.
-    pub offloaded: Option<Box<Offloaded>>,
-    /// What the command about to run has computed before, apart from the worker.
-    pub computed: Option<Box<Computed>>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
@@ -158,9 +151,6 @@ impl Worker {
             ready: VecDeque::new(),
             kept_out: Vec::new(),
             served: Vec::new(),
-            blocked: None,
-            offloaded: None,
-            computed: None,
             scratch: Vec::new(),
             compressor: Compressor::default(),
             random: Random::new(seed),

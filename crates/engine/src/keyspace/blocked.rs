@@ -19,7 +19,7 @@ use std::sync::{
 use dunlin_resp::Protocol;
 
 use super::StripeSet;
-use crate::{command::Command, value::ValueType};
+use crate::{command::Command, context::Caller, value::ValueType};
 
 /// What the host knows a client by: two numbers that mean nothing here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct ClientToken(pub u64, pub u64);
 #[derive(Debug)]
 pub struct Waiter {
     /// Whose command it is.
-    pub client: ClientToken,
+    pub(crate) caller: Caller,
     /// What its reply is encoded in.
     pub protocol: Protocol,
     pub(crate) command: &'static Command,
@@ -38,8 +38,6 @@ pub struct Waiter {
     /// Those that it is run again with, where what depended on the moment of the request has been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
-    /// Whether its client does not touch what it reads (`CLIENT NO-TOUCH`).
-    pub(crate) no_touch: bool,
     /// The keys it waits for, without repetitions, each with its stripe.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
     /// The stripes of all keys of its command, also of those that it does not wait for.
@@ -62,6 +60,11 @@ impl Waiter {
     /// The command that waits, its words as they were sent, and its database.
     pub fn request(&self) -> (&'static Command, Vec<&[u8]>, usize) {
         (self.command, self.words.iter().map(|word| &**word).collect(), self.database)
+    }
+
+    /// Its client.
+    pub fn client(&self) -> ClientToken {
+        self.caller.client
     }
 
     /// Says that the client has gone, ahead of its withdrawal: locks may be long in coming.

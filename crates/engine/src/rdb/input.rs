@@ -172,7 +172,7 @@ impl<R: io::BufRead> Input<R> {
     }
 
     /// Reads `length` bytes.
-    pub(super) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
+    pub(crate) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
         let mut bytes = Vec::new();
         self.append(length, &mut bytes)?;
         Ok(bytes)

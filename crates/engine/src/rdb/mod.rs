@@ -3,7 +3,7 @@
 //! ```text
 //! file     … type │ key │ value …                    (crates/persist reads and writes files)
 //! dump     type │ value │ version: u16 LE │ CRC64 of all before: u64 LE
-//! value    by its type: strings, counts, numbers     (one module a type of value)
+//! value    by its type: strings, counts, numbers     (value/TYPE/stored.rs)
 //! string   length, bytes │ integer │ LZF             ([`Input`], [`Output`])
 //! ```
 //!
@@ -19,20 +19,15 @@
 //! docs/formats/rdb.md draws all of it.
 
 mod dump;
-mod hash;
 mod input;
-mod list;
 mod lzf;
 mod output;
-mod set;
-mod sorted_set;
-mod stream;
 mod string;
 mod unique;
 mod value;
 mod version;
-mod ziplist;
-mod zipmap;
+pub(crate) mod ziplist;
+pub(crate) mod zipmap;
 
 pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
 pub(crate) use dump::{read_dump, serialized_bytes, write_dump_in, write_dump_in_pieces};
@@ -40,8 +35,11 @@ pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;
 pub(crate) use output::{LongString, Text, length_bytes};
+pub(crate) use unique::all_differ;
 pub use value::{
     AUXILIARY, EXPIRY_MS, PRODUCERS_FIELD, Value, read_value, type_of, unfit, version_of, write_value,
 };
-pub(crate) use value::{is_written_in_elements, whole_version_of, write_elements, write_key, write_tail};
+pub(crate) use value::{
+    is_written_in_elements, read_listpack, types, whole_version_of, write_elements, write_key,
+};
 pub use version::Version;

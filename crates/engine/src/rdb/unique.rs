@@ -24,7 +24,7 @@ impl<'a> From<Element<'a>> for Text<'a> {
 }
 
 /// Whether no two elements have the same text. O(n).
-pub(super) fn all_differ<'a>(elements: impl Iterator<Item = Element<'a>>) -> bool {
+pub(crate) fn all_differ<'a>(elements: impl Iterator<Item = Element<'a>>) -> bool {
     let mut few = [Text::Integer(0); COMPARED_MAX];
     let mut count = 0;
     let mut many = HashSet::new();

@@ -7,49 +7,49 @@ use dunlin_structures::Listpack;
 use crate::{
     keyspace::EntryRef,
     value::{
-        Collection, Layout, NewString, NewValue, Object, Record, Stream, StringRope, for_each_record,
+        Collection, Layout, NewString, NewValue, Object, Record, Stored, Stream, StringRope, each,
+        for_each_record,
+        hash::write_deadline,
         incremental_copy::{Elements, RecordForm},
-        score_of,
-        stream::StreamTail,
+        list::write_block,
+        read_object, score_of,
+        stream::{read_producers, write_node},
     },
 };
 
-use super::{
-    Input, Output, RdbError, Version, hash,
-    input::StringValue,
-    list, set, sorted_set,
-    stream::{self, Form},
-    string, ziplist,
-};
+use super::{Input, Output, RdbError, Version, input::StringValue, string};
 
-const STRING: u8 = 0;
-const LIST: u8 = 1;
-const SET: u8 = 2;
-const ZSET: u8 = 3;
-const HASH: u8 = 4;
-const ZSET_2: u8 = 5;
-const MODULE: u8 = 6;
-const MODULE_2: u8 = 7;
-const HASH_ZIPMAP: u8 = 9;
-const LIST_ZIPLIST: u8 = 10;
-const SET_INTSET: u8 = 11;
-const ZSET_ZIPLIST: u8 = 12;
-const HASH_ZIPLIST: u8 = 13;
-const LIST_QUICKLIST: u8 = 14;
-const STREAM_LISTPACKS: u8 = 15;
-const HASH_LISTPACK: u8 = 16;
-const ZSET_LISTPACK: u8 = 17;
-const LIST_QUICKLIST_2: u8 = 18;
-const STREAM_LISTPACKS_2: u8 = 19;
-const SET_LISTPACK: u8 = 20;
-const STREAM_LISTPACKS_3: u8 = 21;
-const STREAM_LISTPACKS_4: u8 = 26;
-/// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
-const HASH_2: u8 = 22;
-const HASH_METADATA_PRE_GA: u8 = 22;
-const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
-const HASH_METADATA: u8 = 24;
-const HASH_LISTPACK_EX: u8 = 25;
+/// The numbers of types, each a form of a value.
+pub(crate) mod types {
+    pub(crate) const STRING: u8 = 0;
+    pub(crate) const LIST: u8 = 1;
+    pub(crate) const SET: u8 = 2;
+    pub(crate) const ZSET: u8 = 3;
+    pub(crate) const HASH: u8 = 4;
+    pub(crate) const ZSET_2: u8 = 5;
+    pub(crate) const MODULE: u8 = 6;
+    pub(crate) const MODULE_2: u8 = 7;
+    pub(crate) const HASH_ZIPMAP: u8 = 9;
+    pub(crate) const LIST_ZIPLIST: u8 = 10;
+    pub(crate) const SET_INTSET: u8 = 11;
+    pub(crate) const ZSET_ZIPLIST: u8 = 12;
+    pub(crate) const HASH_ZIPLIST: u8 = 13;
+    pub(crate) const LIST_QUICKLIST: u8 = 14;
+    pub(crate) const STREAM_LISTPACKS: u8 = 15;
+    pub(crate) const HASH_LISTPACK: u8 = 16;
+    pub(crate) const ZSET_LISTPACK: u8 = 17;
+    pub(crate) const LIST_QUICKLIST_2: u8 = 18;
+    pub(crate) const STREAM_LISTPACKS_2: u8 = 19;
+    pub(crate) const SET_LISTPACK: u8 = 20;
+    pub(crate) const STREAM_LISTPACKS_3: u8 = 21;
+    pub(crate) const STREAM_LISTPACKS_4: u8 = 26;
+    /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
+    pub(crate) const HASH_2: u8 = 22;
+    pub(crate) const HASH_METADATA_PRE_GA: u8 = 22;
+    pub(crate) const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
+    pub(crate) const HASH_METADATA: u8 = 24;
+    pub(crate) const HASH_LISTPACK_EX: u8 = 25;
+}
 
 /// A value that was read and belongs to no key yet.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Value {
     pub fn adopt_producers(&mut self, bytes: &[u8]) -> Result<(), RdbError> {
         let Contents::Object(object) = &mut self.0 else { return Ok(()) };
         if let Some(stream) = Stream::of_mut(object) {
-            stream.set_producers(stream::read_producers(&mut Input::new(bytes))?);
+            stream.set_producers(read_producers(&mut Input::new(bytes))?);
         }
         Ok(())
     }
@@ -83,98 +83,28 @@ impl Value {
     }
 }
 
-/// The collection as a value, unless it is empty.
-fn of_collection<T: Collection>(collection: T) -> Result<Value, RdbError> {
-    if collection.is_empty() {
-        return Err(RdbError::Empty);
-    }
-    Ok(Value(Contents::Object(collection.into_object())))
-}
-
 /// The number of the form in which files of a version have the entry's value. What no form of that version carries is
 /// left out, see [`unfit`].
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
-    let is_packed_anew = version.has_listpacks();
     match entry.object() {
-        None => STRING,
-        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => match version {
-            Version::Valkey(_) => HASH_2,
-            Version::Redis(FIELDS_EXPIRE_SINCE..) => HASH_METADATA,
-            // They are left out: see `drops_deadlines`.
-            Version::Redis(_) => HASH,
-        },
-        Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => {
-            if is_packed_anew {
-                HASH_LISTPACK
-            } else {
-                HASH_ZIPLIST
-            }
-        }
-        Some(Object::Hash(_)) => HASH,
-        Some(Object::List(_)) => {
-            if is_packed_anew {
-                LIST_QUICKLIST_2
-            } else {
-                LIST_QUICKLIST
-            }
-        }
-        Some(Object::Set(set)) if set::is_intset(set) => SET_INTSET,
-        Some(Object::Set(_)) => SET,
-        Some(Object::SortedSet(set)) if set.compact_bytes().is_some() => {
-            if is_packed_anew {
-                ZSET_LISTPACK
-            } else {
-                ZSET_ZIPLIST
-            }
-        }
-        Some(Object::SortedSet(_)) => ZSET_2,
-        Some(Object::Stream(stream)) => match stream_form(stream, version) {
-            Form::One => STREAM_LISTPACKS,
-            Form::Two => STREAM_LISTPACKS_2,
-            Form::Three => STREAM_LISTPACKS_3,
-            Form::Four => STREAM_LISTPACKS_4,
-        },
+        None => types::STRING,
+        Some(object) => each!(object, collection => collection.rdb_type(version)),
     }
 }
 
-/// Redis's version that has the newest form of streams.
-const STREAM_3_SINCE: u16 = 11;
-/// Redis's version in which streams remember producers.
-const PRODUCERS_SINCE: u16 = 13;
-/// Redis's version in which fields of hashes expire.
-const FIELDS_EXPIRE_SINCE: u16 = 12;
-const EXPIRING_FIELDS: &str = "fields of hashes do not expire in servers that load this version";
-
 /// Why no form of a version carries the entry's value; `None` where one does. Nearly O(1).
 pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
-    match (entry.object()?, version) {
-        (Object::Hash(hash), Version::Redis(..FIELDS_EXPIRE_SINCE)) if hash::has_deadlines(hash) => {
-            Some(EXPIRING_FIELDS)
-        }
-        (Object::Hash(hash), Version::Redis(_)) if hash::has_far_deadlines(hash) => {
-            Some("a field of the hash expires later than Redis knows times for fields")
-        }
-        (Object::List(list), version) if !version.has_listpacks() && !list::fits_ziplists(list) => {
-            Some("an element of the list is too long for the packed form of this version")
-        }
-        _ => None,
-    }
+    each!(entry.object()?, collection => collection.unfit(version))
 }
 
 /// The oldest version from [`Version::OLDEST`] on that carries the entry's value.
 pub fn version_of(entry: EntryRef<'_>) -> Version {
-    match entry.object() {
-        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => Version::Valkey(80),
-        _ => Version::OLDEST,
-    }
+    entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.oldest_version()))
 }
 
 /// [`version_of`], or the version that also carries what an auxiliary field would say in a file ([`PRODUCERS_FIELD`]).
 pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
-    match entry.object() {
-        Some(Object::Stream(stream)) if stream.producers().is_some() => Version::PRODUCERS,
-        _ => version_of(entry),
-    }
+    entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.whole_version()))
 }
 
 /// The auxiliary field before a key whose value is a stream with producers: their part of STREAM_LISTPACKS_4. Servers that do
@@ -187,27 +117,17 @@ pub const AUXILIARY: u8 = 250;
 /// Stands before a key that expires: its time, in milliseconds, follows.
 pub const EXPIRY_MS: u8 = 252;
 
-/// Whether the entry is a hash whose fields expire, for servers whose hashes have none that do: replicas, which are told
-/// of each field that has expired.
-fn drops_deadlines(entry: EntryRef<'_>, version: Version) -> bool {
-    let has_deadlines = matches!(entry.object(), Some(Object::Hash(hash)) if hash::has_deadlines(hash));
-    has_deadlines && matches!(version, Version::Redis(..FIELDS_EXPIRE_SINCE))
-}
-
 /// Writes what stands before the entry's value in a file: when it expires, the type of the value, the key.
 pub(crate) fn write_key<W: io::Write>(
     entry: EntryRef<'_>,
     version: Version,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
-    if let Some(Object::Stream(stream)) = entry.object()
-        && let Some(producers) = stream.producers()
-        && type_of(entry, version) != STREAM_LISTPACKS_4
-    {
-        let mut bytes = Vec::new();
-        stream::write_producers(producers, &mut Output::new(&mut bytes, None))?;
+    let auxiliary =
+        entry.object().and_then(|object| each!(object, collection => collection.auxiliary_field(version)));
+    if let Some((name, bytes)) = auxiliary {
         output.byte(AUXILIARY)?;
-        output.string(PRODUCERS_FIELD)?;
+        output.string(name)?;
         output.string(&bytes)?;
     }
     if let Some(expiry) = entry.expiry() {
@@ -226,47 +146,10 @@ pub fn write_value<W: io::Write>(
     now_ms: u64,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
-    let Some(object) = entry.object() else { return string::write(entry.string(), output) };
-    let is_packed_anew = version.has_listpacks();
-    match object {
-        Object::Hash(hash) if type_of(entry, version) == HASH_METADATA => {
-            hash::write_metadata(hash, now_ms, output)
-        }
-        Object::Hash(hash) if drops_deadlines(entry, version) => {
-            hash::write_without_deadlines(hash, now_ms, output)
-        }
-        Object::Hash(hash) => match hash.compact_bytes() {
-            Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
-            _ => hash::write(hash, now_ms, output),
-        },
-        Object::List(list) => list::write(list, is_packed_anew, output),
-        Object::Set(set) => set::write(set, output),
-        Object::SortedSet(set) => match set.compact_bytes() {
-            Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
-            _ => sorted_set::write(set, output),
-        },
-        Object::Stream(stream) => stream::write(stream, stream_form(stream, version), output),
+    match entry.object() {
+        None => string::write(entry.string(), output),
+        Some(object) => each!(object, collection => collection.write_rdb(version, now_ms, output)),
     }
-}
-
-/// The form of a stream.
-fn stream_form(stream: &Stream, version: Version) -> Form {
-    match version {
-        Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => Form::Four,
-        Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => Form::Three,
-        _ if version.has_listpacks() => Form::Two,
-        _ => Form::One,
-    }
-}
-
-/// Writes what stands behind the nodes of a stream in [`write_value`]'s form; their number, and they, stand before.
-pub(crate) fn write_tail<W: io::Write>(
-    tail: &StreamTail,
-    version: Version,
-    output: &mut Output<'_, W>,
-) -> io::Result<()> {
-    let stream = tail.stream();
-    stream::write_tail(stream, stream_form(stream, version), output)
 }
 
 /// Writes some elements of a collection, in the form of [`write_value`] for a collection that is not compact.
@@ -287,10 +170,10 @@ pub(crate) fn write_elements<W: io::Write>(
         }
         Elements::Blocks(blocks) => {
             let has_listpacks = version.has_listpacks();
-            blocks.iter().try_for_each(|block| list::write_block(block.view(), has_listpacks, output))
+            blocks.iter().try_for_each(|block| write_block(block.view(), has_listpacks, output))
         }
         Elements::Nodes(nodes) => {
-            nodes.iter().try_for_each(|(id, listpack)| stream::write_node(*id, listpack, output))
+            nodes.iter().try_for_each(|(id, listpack)| write_node(*id, listpack, output))
         }
     }
 }
@@ -308,15 +191,16 @@ fn write_record<W: io::Write>(
         RecordForm::Field => output.string(record.payload),
         RecordForm::ExpiringField => {
             output.string(record.payload)?;
-            hash::write_deadline(record.stamp, output)
+            write_deadline(record.stamp, output)
         }
     }
 }
 
 /// Whether the entry's value is written by [`write_elements`], where it is large, as by [`write_value`].
 pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
-    // It counts all times from the earliest.
-    type_of(entry, version) != HASH_METADATA && !drops_deadlines(entry, version)
+    entry
+        .object()
+        .is_none_or(|object| each!(object, collection => collection.is_written_in_elements(version)))
 }
 
 /// Reads a value of a form. What has the right form for a compact encoding but is over its limits leaves it
@@ -327,53 +211,28 @@ pub fn read_value<R: io::BufRead>(
     input: &mut Input<R>,
     layout: Layout<'_>,
 ) -> Result<Value, RdbError> {
-    if let Version::Valkey(_) = version
-        && type_number == HASH_2
-    {
-        return of_collection(hash::read_triples(input, layout)?);
-    }
-    match type_number {
-        STRING => Ok(Value(match input.string_value()? {
+    if type_number == types::STRING {
+        return Ok(Value(match input.string_value()? {
             StringValue::Text(text) => Contents::String(text),
             StringValue::Rope(rope) => Contents::Rope(rope),
-        })),
-        HASH => of_collection(hash::read_pairs(input, layout)?),
-        HASH_LISTPACK => of_collection(hash::from_listpack(read_listpack(input)?, layout)?),
-        HASH_ZIPLIST => of_collection(hash::from_ziplist(&input.string()?, layout)?),
-        HASH_ZIPMAP => of_collection(hash::from_zipmap(&input.string()?, layout)?),
-        HASH_METADATA_PRE_GA => of_collection(hash::read_metadata(input, None, layout)?),
-        HASH_METADATA => {
-            let earliest = input.milliseconds()?;
-            of_collection(hash::read_metadata(input, Some(earliest), layout)?)
+        }));
+    }
+    match read_object(type_number, version, input, layout) {
+        Some(object) => {
+            let object = object?;
+            let is_empty = each!(&object, collection => collection.is_empty());
+            if is_empty { Err(RdbError::Empty) } else { Ok(Value(Contents::Object(object))) }
         }
-        HASH_LISTPACK_EX_PRE_GA => of_collection(hash::from_triples(&read_listpack(input)?, layout)?),
-        HASH_LISTPACK_EX => {
-            input.milliseconds()?;
-            of_collection(hash::from_triples(&read_listpack(input)?, layout)?)
-        }
-        LIST => of_collection(list::read_elements(input, layout)?),
-        LIST_ZIPLIST => of_collection(list::from_ziplist(&input.string()?, layout)?),
-        LIST_QUICKLIST => of_collection(list::read_ziplists(input, layout)?),
-        LIST_QUICKLIST_2 => of_collection(list::read_blocks(input, layout)?),
-        SET => of_collection(set::read_members(input, layout)?),
-        SET_INTSET => of_collection(set::from_intset(input.string()?, layout)?),
-        SET_LISTPACK => of_collection(set::from_listpack(read_listpack(input)?, layout)?),
-        ZSET => of_collection(sorted_set::read_pairs(input, layout, sorted_set::score_text)?),
-        ZSET_2 => of_collection(sorted_set::read_pairs(input, layout, Input::double)?),
-        ZSET_ZIPLIST => of_collection(sorted_set::from_ziplist(&input.string()?, layout)?),
-        ZSET_LISTPACK => of_collection(sorted_set::from_listpack(read_listpack(input)?, layout)?),
-        STREAM_LISTPACKS => of_collection(stream::read(input, Form::One)?),
-        STREAM_LISTPACKS_2 => of_collection(stream::read(input, Form::Two)?),
-        STREAM_LISTPACKS_3 => of_collection(stream::read(input, Form::Three)?),
-        STREAM_LISTPACKS_4 => of_collection(stream::read(input, Form::Four)?),
-        MODULE | MODULE_2 => {
+        None if matches!(type_number, types::MODULE | types::MODULE_2) => {
             Err(RdbError::Unsupported("the value belongs to a module, and there are no modules".to_owned()))
         }
-        other => Err(RdbError::Unsupported(format!("there is no type of value with the number {other}"))),
+        None => {
+            Err(RdbError::Unsupported(format!("there is no type of value with the number {type_number}")))
+        }
     }
 }
 
 /// Reads a listpack. O(n).
-pub(super) fn read_listpack<R: io::BufRead>(input: &mut Input<R>) -> Result<Listpack, RdbError> {
+pub(crate) fn read_listpack<R: io::BufRead>(input: &mut Input<R>) -> Result<Listpack, RdbError> {
     Ok(Listpack::from_bytes(input.string()?)?)
 }

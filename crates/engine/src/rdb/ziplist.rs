@@ -31,11 +31,11 @@ const MIDDLE_TEXT_MAX: usize = 0x3fff;
 /// Bytes of a ziplist of one element besides its text.
 const LONGEST_FRAME_BYTES: usize = HEADER_BYTES + 10 + 1;
 /// Longest element that a ziplist can hold alone: it states its size in 32 bits.
-pub(super) const TEXT_BYTES_MAX: usize = u32::MAX as usize - LONGEST_FRAME_BYTES;
+pub(crate) const TEXT_BYTES_MAX: usize = u32::MAX as usize - LONGEST_FRAME_BYTES;
 
 /// A ziplist of some elements, which come from a listpack or are one of at most [`TEXT_BYTES_MAX`] bytes: each takes
 /// a few bytes more than there, so that all are within what a ziplist can state. O(n).
-pub(super) fn from_elements<'e>(elements: impl IntoIterator<Item = Element<'e>>) -> Vec<u8> {
+pub(crate) fn from_elements<'e>(elements: impl IntoIterator<Item = Element<'e>>) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     let (mut last_at, mut before_bytes, mut count) = (HEADER_BYTES, 0, 0_usize);
     for element in elements {
@@ -63,7 +63,7 @@ pub(super) fn from_elements<'e>(elements: impl IntoIterator<Item = Element<'e>>)
 }
 
 /// Writes a listpack as a ziplist in a string.
-pub(super) fn write<W: io::Write>(listpack: &[u8], output: &mut Output<'_, W>) -> io::Result<()> {
+pub(crate) fn write<W: io::Write>(listpack: &[u8], output: &mut Output<'_, W>) -> io::Result<()> {
     output.string(&from_elements(ListpackRef::new(listpack).iter()))
 }
 
@@ -94,7 +94,7 @@ fn push_integer(integer: i64, out: &mut Vec<u8>) {
 }
 
 /// The elements of a ziplist as a listpack. Every rule of the format is checked. O(n).
-pub(super) fn to_listpack(bytes: &[u8]) -> Result<Listpack, Corrupt> {
+pub(crate) fn to_listpack(bytes: &[u8]) -> Result<Listpack, Corrupt> {
     let mut listpack = Listpack::with_capacity(bytes.len());
     for_each(bytes, |element| {
         if !listpack.fits(element.encoded_bytes()) {
@@ -107,7 +107,7 @@ pub(super) fn to_listpack(bytes: &[u8]) -> Result<Listpack, Corrupt> {
 }
 
 /// Visits the elements of a ziplist.
-pub(super) fn for_each<'a>(
+pub(crate) fn for_each<'a>(
     bytes: &'a [u8],
     mut visit: impl FnMut(Element<'a>) -> Result<(), Corrupt>,
 ) -> Result<(), Corrupt> {

@@ -24,7 +24,7 @@ fn length(bytes: &[u8]) -> Result<(usize, &[u8]), Corrupt> {
 
 /// Visits the fields and values of a zipmap. Every rule of the format is checked, but for fields that
 /// appear twice. O(n).
-pub(super) fn for_each<'a, E: From<Corrupt>>(
+pub(crate) fn for_each<'a, E: From<Corrupt>>(
     bytes: &'a [u8],
     mut visit: impl FnMut(&'a [u8], &'a [u8]) -> Result<(), E>,
 ) -> Result<(), E> {

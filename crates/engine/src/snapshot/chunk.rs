@@ -9,9 +9,13 @@ use crate::{
     keyspace::{EntryRef, LentEntry},
     rdb::{
         LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_elements,
-        write_key, write_tail, write_value,
+        write_key, write_value,
     },
-    value::{LongText, incremental_copy::Elements, stream::StreamTail},
+    value::{
+        LongText,
+        incremental_copy::Elements,
+        stream::{StreamTail, write_tail},
+    },
 };
 
 /// Bytes of a chunk from which on it is finished.

@@ -385,7 +385,7 @@ pub(crate) fn try_for_each_chunk<E>(
     mut show: impl FnMut(&Chunk) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut chunk = Chunk::new(database, form);
-    let now_ms = context.environment().now_ms;
+    let now_ms = context.caller().now_ms;
     context.try_for_each(database, |entry| {
         chunk.add(entry, now_ms);
         if chunk.memory_bytes() < CHUNK_BYTES {

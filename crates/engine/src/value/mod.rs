@@ -2,15 +2,16 @@
 
 mod extended;
 mod field_table;
-mod hash;
+pub(crate) mod hash;
 pub(crate) mod incremental_copy;
 mod limits;
-mod list;
+pub(crate) mod list;
 mod member_table;
 mod object;
 mod set;
 mod shared;
 mod sorted_set;
+mod stored;
 pub mod stream;
 mod string;
 
@@ -28,8 +29,9 @@ pub use member_table::{MemberTable, Record};
 pub(crate) use member_table::{Places, for_each_record};
 pub use object::{Collection, Object};
 pub use set::Set;
+pub(crate) use sorted_set::score_of;
 pub use sorted_set::{Gathered, SortedSet};
-pub(crate) use sorted_set::{exact_text, score_of};
+pub(crate) use stored::{Stored, each, read_object};
 pub use stream::Stream;
 pub use string::{ArcRef, NewString, NewText, Payload, RopeRef, StringRef, StringRope, TextMut, parse_float};
 pub(crate) use string::{BLOCK_BYTES_MAX, EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX, LongText, shared_slices};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use dunlin_structures::Element;
 
 use super::{
-    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType,
-    incremental_copy::table::CopiedTable, shared::Shared,
+    Hash, List, Resources, Set, SortedSet, Stream, ValueType,
+    incremental_copy::table::CopiedTable,
+    shared::Shared,
+    stored::{Stored, each},
 };
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
@@ -53,36 +55,21 @@ const _: () = assert!(size_of::<Object>() == 24, "every small collection takes a
 impl Object {
     /// Its type.
     pub fn value_type(&self) -> ValueType {
-        match self {
-            Self::Hash(_) => ValueType::Hash,
-            Self::List(_) => ValueType::List,
-            Self::Set(_) => ValueType::Set,
-            Self::SortedSet(_) => ValueType::SortedSet,
-            Self::Stream(_) => ValueType::Stream,
+        fn type_of<T: Stored>(_: &T) -> ValueType {
+            T::TYPE
         }
+        each!(self, collection => type_of(collection))
     }
 
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(&self) -> &'static str {
-        match self {
-            Self::Hash(hash) => hash.encoding(),
-            Self::List(list) => list.encoding(),
-            Self::Set(set) => set.encoding(),
-            Self::SortedSet(set) => set.encoding(),
-            Self::Stream(_) => "stream",
-        }
+        each!(self, collection => Stored::encoding(collection))
     }
 
     /// Bytes outside the object itself. O(1).
     #[inline]
     pub fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Hash(hash) => hash.outside_bytes(),
-            Self::List(list) => list.outside_bytes(),
-            Self::Set(set) => set.outside_bytes(),
-            Self::SortedSet(set) => set.outside_bytes(),
-            Self::Stream(stream) => stream.outside_bytes(),
-        }
+        each!(self, collection => collection.outside_bytes())
     }
 
     /// A copy that shares nothing. O(n).
@@ -98,31 +85,12 @@ impl Object {
 
     /// Takes a copy of it that shares nothing in its place, with what snapshots have of it. O(n).
     pub(crate) fn unshare(&mut self) {
-        let copy = self.copied();
-        match (&copy, &*self) {
-            (Self::List(copy), Self::List(list)) => {
-                if let (Some(copy), Some(deque)) = (copy.deque(), list.deque()) {
-                    copy.carry_pasts(deque);
-                }
-            }
-            (Self::Stream(copy), Self::Stream(stream)) => copy.log().carry_copies(stream.log()),
-            (copy, object) => {
-                if let (Some(copy), Some(table)) = (copy.table(), object.table()) {
-                    copy.carry_copies(table);
-                }
-            }
+        fn unshare<T: Stored>(collection: &mut T) {
+            let copy = collection.copied();
+            collection.carry_copies_to(&copy);
+            *collection = copy;
         }
-        *self = copy;
-    }
-
-    /// The table that is copied in pieces, or what has it.
-    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
-        match self {
-            Self::Hash(hash) => hash.copied_table(),
-            Self::Set(set) => set.copied_table(),
-            Self::SortedSet(set) => set.copied_table(),
-            Self::List(_) | Self::Stream(_) => None,
-        }
+        each!(self, collection => unshare(collection));
     }
 
     /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact
@@ -141,60 +109,37 @@ impl Object {
     /// Whether changing it would copy it first, because somebody has a view of it.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Self::Hash(hash) => hash.is_shared(),
-            Self::List(list) => list.is_shared(),
-            Self::Set(set) => set.is_shared(),
-            Self::SortedSet(set) => set.is_shared(),
-            Self::Stream(stream) => stream.is_shared(),
-        }
+        each!(self, collection => Stored::is_shared(collection))
     }
 
     /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
     pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
-        if let Some(table) = self.table() {
+        if let Some(table) = each!(self, collection => Stored::table(collection)) {
             table.prefetch_keys(names);
         }
     }
 
-    /// The table of its elements, where they are in one.
-    fn table(&self) -> Option<&MemberTable> {
-        match self {
-            Self::Hash(hash) => hash.table(),
-            Self::Set(set) => set.table(),
-            Self::SortedSet(set) => set.table(),
-            Self::List(_) | Self::Stream(_) => None,
-        }
+    /// The table that is copied in pieces, or what has it.
+    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
+        each!(self, collection => Stored::copied_table(collection))
     }
 
     /// When something is next to be done about its elements, see [`Collection::next_deadline_ms`].
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        match self {
-            Self::Hash(hash) => hash.next_deadline_ms(),
-            Self::Set(set) => set.next_deadline_ms(),
-            Self::SortedSet(set) => set.next_deadline_ms(),
-            _ => None,
-        }
+        each!(self, collection => collection.next_deadline_ms())
     }
 
     /// Gives back memory of elements that were removed, of no more than `elements_max`; of how many. Nobody
     /// can tell but by the memory.
     pub(crate) fn reap(&mut self, elements_max: usize) -> usize {
-        match self {
-            Self::Set(set) => set.reap(elements_max),
-            Self::SortedSet(set) => set.reap(elements_max),
-            _ => 0,
-        }
+        each!(self, collection => Stored::reap(collection, elements_max))
     }
 
     /// Whether all its elements have expired.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
-        match self {
-            Self::Hash(hash) => hash.is_expired(now_ms),
-            _ => false,
-        }
+        each!(self, collection => Stored::is_expired(collection, now_ms))
     }
 
     /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
@@ -205,9 +150,6 @@ impl Object {
         elements_max: usize,
         removing: impl FnMut(Element<'_>),
     ) -> (usize, bool) {
-        match self {
-            Self::Hash(hash) => (hash.expire(now_ms, elements_max, removing), hash.is_empty()),
-            _ => (0, false),
-        }
+        each!(self, collection => Stored::expire(collection, now_ms, elements_max, removing))
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use dunlin_engine::{
-    Engine, Environment, Host, Request, Worker,
+    Blocked, Caller, Computed, Engine, Environment, Host, Offloaded, Outcome, Policy, Request, Worker,
     command::{CommandError, CommandTable, Run},
     commands,
     keyspace::Keyspace,
@@ -28,16 +28,23 @@ impl Store {
     }
 
     pub fn client(&self, number: usize) -> Client<'_> {
-        let environment =
-            Environment { now_ms: START_MS, string_bytes_max: 512 << 20, ..Environment::default() };
-        Client { store: self, worker: Worker::new(number, number as u64), environment, database: 0 }
+        Client {
+            store: self,
+            worker: Worker::new(number, number as u64),
+            policy: Policy { string_bytes_max: 512 << 20, ..Policy::default() },
+            caller: Caller { now_ms: START_MS, ..Caller::default() },
+            database: 0,
+            blocked: None,
+            offloaded: None,
+            computed: None,
+        }
     }
 }
 
 /// The host of commands that are offloaded, whose client waits to the end.
-pub struct Caller;
+pub struct ConnectedHost;
 
-impl Host for Caller {
+impl Host for ConnectedHost {
     fn is_wanted(&self) -> bool {
         true
     }
@@ -51,8 +58,15 @@ impl Host for Caller {
 pub struct Client<'a> {
     pub store: &'a Store,
     pub worker: Worker,
-    pub environment: Environment,
+    pub policy: Policy,
+    pub caller: Caller,
     pub database: usize,
+    /// The wait that the last command ended in.
+    pub blocked: Option<Blocked>,
+    /// The rest of the last command, where that was offloaded.
+    pub offloaded: Option<Box<Offloaded>>,
+    /// The result that the next command has computed before.
+    pub computed: Option<Box<Computed>>,
 }
 
 impl Client<'_> {
@@ -78,16 +92,22 @@ impl Client<'_> {
         keyspace.prefetch(inside.as_ref().expect("just entered"), self.database, &keys);
         let request = Request { entry, words, keys: &keys, encoded: &[] };
         let mut reply = ReplyBuffer::default();
-        let result = self.store.engine.execute(
-            &request,
-            self.database,
-            &self.environment,
-            &mut self.worker,
-            &mut inside,
-            &mut reply,
-        );
-        drop(inside);
-        result.map(|()| reply.chunks().flatten().copied().collect())
+        let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
+        let (engine, database, inside) = (&self.store.engine, self.database, &mut inside);
+        let result = match self.computed.take() {
+            None => engine.execute(&request, database, environment, worker, inside, &mut reply),
+            Some(computed) => {
+                engine.execute_computed(computed, &request, database, environment, worker, inside, &mut reply)
+            }
+        };
+        *inside = None;
+        match result? {
+            Outcome::Done => {}
+            Outcome::Blocked(blocked) => self.blocked = Some(blocked),
+            Outcome::Offloaded(offloaded) => self.offloaded = Some(offloaded),
+            Outcome::Retry => unreachable!("nobody has a view for long"),
+        }
+        Ok(reply.chunks().flatten().copied().collect())
     }
 
     /// Runs a command line; its reply with blanks for line ends.
@@ -101,7 +121,7 @@ impl Client<'_> {
         let engine = &self.store.engine;
         let inside = engine.keyspace.enter(self.worker.id());
         for stripe in engine.keyspace.stripes() {
-            while !engine.expire(stripe, &self.environment, 3, &mut self.worker) {}
+            while !engine.expire(stripe, Environment::new(&self.policy, &self.caller), 3, &mut self.worker) {}
         }
         drop(inside);
     }

@@ -52,7 +52,7 @@ fn large_collections_are_not_copied() {
             }
         }
         for (kind, _) in fill {
-            client.environment.waits_for_views = step != "forced";
+            client.caller.waits_for_views = step != "forced";
             let change = match step {
                 "renamed" => {
                     client.say(&format!("RENAME {kind}:1 {kind}:2"));
@@ -80,7 +80,7 @@ fn large_collections_are_not_copied() {
             client.database = 0;
         }
         if step == "expired" {
-            client.environment.now_ms += 2;
+            client.caller.now_ms += 2;
             client.expire();
         } else {
             assert!(snapshot.waiting_bytes() < 4000, "what is beside an element is copied, and no more");
@@ -90,7 +90,7 @@ fn large_collections_are_not_copied() {
         }
         taken.take(&snapshot, &mut compressor);
         drop(snapshot);
-        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+        check(&taken, &tape.bytes(), &store, client.caller.now_ms);
         assert_eq!(taken.keys, fill.len() as u64);
     }
 }
@@ -131,7 +131,7 @@ fn long_strings_are_shared() {
         drop(snapshot);
         assert_eq!(taken.keys, 7);
         if !form.commands {
-            check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+            check(&taken, &tape.bytes(), &store, client.caller.now_ms);
             continue;
         }
         let before = Store::new(1);
@@ -209,7 +209,7 @@ fn collections_that_had_the_same_key_are_told_apart() {
     }
     taken.take(&snapshot, &mut compressor);
     drop(snapshot);
-    check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+    check(&taken, &tape.bytes(), &store, client.caller.now_ms);
 }
 
 /// Commands on large collections: B is one of two, M a member, of which there may be [`MEMBERS`], I the ID of an entry.
@@ -309,7 +309,7 @@ impl Dice {
 
     /// As many members for each large collection as there usually are.
     fn fill(&mut self, client: &mut Client<'_>) {
-        client.environment.waits_for_views = false;
+        client.caller.waits_for_views = false;
         for _ in 0..MEMBERS / 2 {
             let line = self.line("HSET h:0 M V SADD t:0 M ZADD z:0 N M");
             let words: Vec<_> = line.split(' ').collect();
@@ -347,13 +347,13 @@ proptest! {
                 // There is something to be copied.
                 let keeps = |line: &&String| !matches!(line.as_str(), "FLUSHDB" | "SWAPDB 0 1");
                 lines.iter().filter(keeps).for_each(|line| drop(client.say(line)));
-                let now_ms = client.environment.now_ms;
+                let now_ms = client.caller.now_ms;
                 running.push((cut(&mut client, &tape, options).unwrap(), contents(&store, now_ms)));
             }
             while !running.is_empty() {
-                client.environment.now_ms += dice.roll(3);
+                client.caller.now_ms += dice.roll(3);
                 client.expire();
-                client.environment.waits_for_views = dice.roll(20) > 0;
+                client.caller.waits_for_views = dice.roll(20) > 0;
                 client.database = usize::from(dice.roll(10) == 0);
                 let line = dice.large_line();
                 let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
@@ -375,7 +375,7 @@ proptest! {
                         let found = contents(&taken.load(), taken.cut_ms);
                         prop_assert_eq!(difference(&found, &then), NONE);
                         drop(snapshot);
-                        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+                        check(&taken, &tape.bytes(), &store, client.caller.now_ms);
                     }
                 }
             }

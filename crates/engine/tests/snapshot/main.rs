@@ -48,7 +48,7 @@ proptest! {
             dice.play(&mut client);
             drop(client.worker.garbage.take());
             if dice.roll(20) == 0 {
-                client.environment.now_ms += dice.roll(30);
+                client.caller.now_ms += dice.roll(30);
                 client.expire();
             }
             if left > 0 && dice.roll(400) == 0 {
@@ -77,7 +77,7 @@ proptest! {
         let log = tape.bytes();
         prop_assert!(done.len() > 3);
         for taken in &done {
-            check(taken, &log, &store, client.environment.now_ms);
+            check(taken, &log, &store, client.caller.now_ms);
         }
         prop_assert!(!store.engine.keyspace.snapshots().is_congested());
     }
@@ -109,7 +109,7 @@ fn snapshots_hold_while_threads_write() {
                     let (mut client, mut dice) = (client_of(store, number), Dice(number as u64));
                     let has_enough = || failed.load(Relaxed) || done.lock().unwrap().len() >= SNAPSHOTS_MIN;
                     for round in (0..).take_while(|round| *round < ROUNDS || !has_enough()) {
-                        client.environment.now_ms = clock.load(Relaxed);
+                        client.caller.now_ms = clock.load(Relaxed);
                         dice.play(&mut client);
                         drop(client.worker.garbage.take());
                         if round % 50 == 0 {
@@ -129,7 +129,7 @@ fn snapshots_hold_while_threads_write() {
                 let (mut client, mut compressor) =
                     (client_of(store, WRITERS + number), Compressor::default());
                 while writing.load(Relaxed) {
-                    client.environment.now_ms = clock.load(Relaxed);
+                    client.caller.now_ms = clock.load(Relaxed);
                     let (mut snapshot, mut taken) = cut(&mut client, tape, OPTIONS).expect("there is room");
                     while snapshot.advance(&store.engine.keyspace, 3000) != Advance::Complete {
                         taken.take(&snapshot, &mut compressor);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Engine, Environment, Log, LogConsumer, Request, Worker,
+    Caller, Engine, Environment, Log, LogConsumer, Policy, Request, Worker,
     command::CommandTable,
     commands,
     keyspace::Keyspace,
@@ -71,7 +71,7 @@ pub(crate) fn limits() -> CollectionLimits {
 
 pub(crate) fn client_of(store: &Store, number: usize) -> Client<'_> {
     let mut client = store.client(number);
-    client.environment.collection_limits = limits();
+    client.policy.collection_limits = limits();
     client
 }
 
@@ -90,11 +90,16 @@ pub(crate) fn cut(
     options: SnapshotOptions,
 ) -> Option<(Snapshot, Taken)> {
     let store = client.store;
-    store.engine.exclusively(0, &client.environment, &mut client.worker, |context| {
-        let snapshot = context.begin_snapshot(options)?;
-        let (offset, cut_ms) = (tape.0.lock().unwrap().len(), context.environment().now_ms);
-        Some((snapshot, Taken { offset, cut_ms, keys: 0, parts: Vec::new() }))
-    })
+    store.engine.exclusively(
+        0,
+        Environment::new(&client.policy, &client.caller),
+        &mut client.worker,
+        |context| {
+            let snapshot = context.begin_snapshot(options)?;
+            let (offset, cut_ms) = (tape.0.lock().unwrap().len(), context.caller().now_ms);
+            Some((snapshot, Taken { offset, cut_ms, keys: 0, parts: Vec::new() }))
+        },
+    )
 }
 
 impl Taken {
@@ -161,14 +166,8 @@ pub(crate) fn command<'l>(log: &mut &'l [u8]) -> Vec<&'l [u8]> {
 /// Runs the commands of a log. Transactions are run command by command: nobody looks in between.
 pub(crate) fn replay(store: &Store, mut log: &[u8]) {
     let mut client = store.client(0);
-    client.environment = Environment {
-        now_ms: 0,
-        replaying_at_ms: START_MS,
-        string_bytes_max: usize::MAX,
-        deny_blocking: true,
-        collection_limits: limits(),
-        ..Environment::default()
-    };
+    client.policy = Policy { string_bytes_max: usize::MAX, collection_limits: limits(), ..Policy::default() };
+    client.caller = Caller { replaying_at_ms: START_MS, deny_blocking: true, ..Caller::default() };
     while !log.is_empty() {
         let words = command(&mut log);
         match words[..] {
@@ -185,14 +184,15 @@ pub(crate) fn replay(store: &Store, mut log: &[u8]) {
 /// What there is at a time: each key with its database, when it expires, and a digest of its value.
 pub(crate) fn contents(store: &Store, now_ms: u64) -> Contents {
     let table = CommandTable::new(&[commands::debug::COMMANDS]);
-    let environment = Environment { now_ms, ..Environment::default() };
+    let (policy, caller) = (Policy::default(), Caller { now_ms, ..Caller::default() });
+    let environment = Environment::new(&policy, &caller);
     let mut worker = Worker::new(0, 0);
     let mut contents = BTreeMap::new();
     for database in 0..DATABASES {
         let mut names = Vec::new();
         store
             .engine
-            .exclusively(database, &environment, &mut worker, |context| {
+            .exclusively(database, environment, &mut worker, |context| {
                 context.try_for_each(database, |entry| {
                     names.push((entry.key().to_vec(), entry.expiry()));
                     Ok::<_, ()>(())
@@ -205,7 +205,7 @@ pub(crate) fn contents(store: &Store, now_ms: u64) -> Contents {
                 Request { entry: table.find(words[0]).unwrap(), words: &words, keys: &[], encoded: &[] };
             let (mut reply, mut inside) = (ReplyBuffer::default(), Some(store.engine.keyspace.enter(0)));
             let engine = &store.engine;
-            engine.execute(&request, database, &environment, &mut worker, &mut inside, &mut reply).unwrap();
+            engine.execute(&request, database, environment, &mut worker, &mut inside, &mut reply).unwrap();
             let digest: Vec<u8> = reply.chunks().flatten().copied().collect();
             let value = format!("{expiry:?} {}", String::from_utf8(digest).unwrap().trim_end());
             contents.insert((database, String::from_utf8(name).unwrap()), value);

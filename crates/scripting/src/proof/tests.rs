@@ -107,7 +107,7 @@ fn what_is_no_code_proves_nothing() {
 #[test]
 fn functions_find_their_keys_in_their_first_parameter() {
     struct Nobody;
-    impl crate::Caller for Nobody {
+    impl crate::ScriptHost for Nobody {
         fn call(&mut self, _: &[&[u8]], _: &mut dunlin_resp::ReplyBuffer) {
             unreachable!("no library calls commands while it loads");
         }

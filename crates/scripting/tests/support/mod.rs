@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use dunlin_resp::{Protocol, ReplyBuffer, ReplyLimits, Value, ValueDecoder};
-use dunlin_scripting::{Caller, LogLevel, Machine, Sha};
+use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha};
 
 /// Memory of a machine, in bytes.
 pub const USED_BYTES_MAX: usize = 16 << 20;
@@ -22,7 +22,7 @@ pub struct Host {
     pub end_with: Option<&'static str>,
 }
 
-impl Caller for Host {
+impl ScriptHost for Host {
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
         match words {
             [b"echo", word] => reply.bulk(word),

@@ -2,7 +2,7 @@
 
 use dunlin_engine::command::{Command, CommandError, Entry, Flags, Group, Run};
 
-use super::{Caller, Facts, PauseScope, Verdict, Wait};
+use super::{Facts, Issuer, PauseScope, Verdict, Wait};
 
 /// Why a command that writes is refused after a snapshot that failed.
 pub(crate) const UNSAVED: CommandError = CommandError::text(
@@ -94,7 +94,7 @@ fn runs_writing_queue(entry: &Entry, facts: &dyn Facts) -> bool {
 
 /// Whether a command tells its client that something is wrong, though it needs nothing itself: PING, as in Redis.
 fn is_health_check(entry: &Entry, facts: &dyn Facts) -> bool {
-    entry.command.flags.has(Flags::HEALTH_CHECK) && facts.caller() == Caller::Client
+    entry.command.flags.has(Flags::HEALTH_CHECK) && facts.issuer() == Issuer::Client
 }
 
 /// Whether a command runs a script that may change something.

@@ -49,9 +49,9 @@ pub(crate) enum Wait {
     Pause(Option<Instant>),
 }
 
-/// Who asks.
+/// Whose command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub(crate) enum Issuer {
     /// A client, for a command of its own.
     Client,
     /// A script or function, for a command that it calls.
@@ -96,8 +96,8 @@ impl Conditions {
 /// The answers that a decision needs where a condition alone does not decide. The defaults are those of a caller that neither
 /// queues, waits nor is paused.
 pub(crate) trait Facts {
-    /// Who asks.
-    fn caller(&self) -> Caller;
+    /// Whose command it is.
+    fn issuer(&self) -> Issuer;
 
     /// Whether the caller's user may run the command with its words.
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial>;

@@ -8,7 +8,7 @@ use crate::commands;
 
 /// Facts as a test sets them.
 struct Given {
-    caller: Caller,
+    caller: Issuer,
     denial: Option<Denial>,
     is_queueing: bool,
     queue_writes: bool,
@@ -22,7 +22,7 @@ struct Given {
 }
 
 const NOTHING: Given = Given {
-    caller: Caller::Client,
+    caller: Issuer::Client,
     denial: None,
     is_queueing: false,
     queue_writes: false,
@@ -40,7 +40,7 @@ const LOG: CommandError = CommandError::text("MISCONF log");
 const BLOCKS: CommandError = CommandError::text("ERR blocks");
 
 impl Facts for Given {
-    fn caller(&self) -> Caller {
+    fn issuer(&self) -> Issuer {
         self.caller
     }
 
@@ -176,7 +176,7 @@ fn access_is_asked_of_every_command() {
 
 #[test]
 fn blocking_is_refused_to_scripts() {
-    let asks = || Given { asks_to_block: true, caller: Caller::Script, ..NOTHING };
+    let asks = || Given { asks_to_block: true, caller: Issuer::Script, ..NOTHING };
     check(Check::Blocking, asks(), &[("xread xreadgroup", "ERR blocks"), ("get set", "run")]);
     check(Check::Blocking, NOTHING, &[("xread blpop", "run")]);
 }
@@ -185,7 +185,7 @@ fn blocking_is_refused_to_scripts() {
 fn read_only_scripts_change_nothing() {
     check(
         Check::ReadOnlyScript,
-        Given { caller: Caller::Script, ..NOTHING },
+        Given { caller: Issuer::Script, ..NOTHING },
         &[("set del publish spublish pfcount", "ERR Write"), ("get ping echo", "run")],
     );
 }
@@ -252,7 +252,7 @@ fn unsaved_refuses_writes_and_tells_health_checks() {
         &[("set del flushall ping", "MISCONF Redis"), ("get eval exec pfcount config|set", "run")],
     );
     check(Check::Unsaved, Given { queue_writes: true, ..denies() }, &[("exec", "MISCONF Redis")]);
-    check(Check::Unsaved, Given { caller: Caller::Script, ..denies() }, &[("ping", "run")]);
+    check(Check::Unsaved, Given { caller: Issuer::Script, ..denies() }, &[("ping", "run")]);
     check(Check::Unsaved, NOTHING, &[("set ping", "run")]);
 }
 
@@ -291,7 +291,7 @@ fn log_failure_refuses_writes_and_tells_health_checks() {
     check(Check::LogFailure, Given { queue_writes: true, ..NOTHING }, &[("exec", "MISCONF log")]);
     check(
         Check::LogFailure,
-        Given { caller: Caller::Script, ..NOTHING },
+        Given { caller: Issuer::Script, ..NOTHING },
         &[("ping", "run"), ("set", "MISCONF log")],
     );
 }

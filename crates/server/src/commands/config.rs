@@ -153,7 +153,7 @@ fn turn_log(
     if on == context.executor.newest_config().appendonly {
         return Ok(None);
     }
-    if context.executor.environment.deny_blocking {
+    if context.executor.caller.deny_blocking {
         return Err(failed("it cannot be changed in a transaction or a script".to_owned()));
     }
     if context.shared.loading.is_active() {
@@ -169,7 +169,7 @@ fn reset_statistics(
     _: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let now_ms = context.executor.environment.now_ms;
+    let now_ms = context.executor.caller.now_ms;
     info::reset(&Reading::new(context.shared, context.executor.config.config(), now_ms));
     reply.ok();
     Ok(())

@@ -10,7 +10,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Request,
+    Environment, Outcome, Request,
     command::{Args, Arity, Command, CommandError, CommandResult, CommandTable, Flags, Group, Run},
     commands,
     glob::Glob,
@@ -64,7 +64,7 @@ static PARTS: &[Part] = &[
         "CHANGE-REPL-ID",
         "    Draw another replication ID.",
     ] },
-    Part { name: "digest", operands: 0..=0, run: digest, help: &[
+    Part { name: "digest", operands: 0..=0, run: of_store, help: &[
         "DIGEST",
         "    Digest of all databases; data sets with the same digest are the same, in Redis too.",
     ] },
@@ -177,16 +177,15 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
     let entry = OF_STORE.find(words[0]).expect("a row of the store");
     let request = Request { entry, words, keys: &[], encoded: &[] };
     context.executor.saw_data = true;
-    let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
-    let database = context.session.database;
-    context.shared.engine.execute(&request, database, environment, worker, &mut context.turn.inside, reply)
-}
-
-/// [`of_store`] for what may take long.
-fn digest(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
-    of_store(context, words, reply)?;
-    if let Some(offloaded) = &mut context.executor.worker.offloaded {
+    let (environment, worker) =
+        (Environment::new(&context.executor.policy, &context.executor.caller), &mut context.executor.worker);
+    let (database, inside) = (context.session.database, &mut context.turn.inside);
+    let outcome = context.shared.engine.execute(&request, database, environment, worker, inside, reply)?;
+    if let Outcome::Offloaded(mut offloaded) = outcome {
         offloaded.prepend_words(&[b"DEBUG"]);
+        let debug = context.session.last_command.expect("it runs");
+        let debug = &context.shared.commands.entries()[debug];
+        context.flow = context.executor.offload(context.session, debug, offloaded);
     }
     Ok(())
 }
@@ -202,7 +201,7 @@ fn populate(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
     let count = positive(words[1])?;
     let prefix = words.get(2).copied().unwrap_or(b"key");
     let size = words.get(3).map_or(Ok(0), |word| positive(word))?;
-    let size_max = context.executor.environment.string_bytes_max as u64;
+    let size_max = context.executor.policy.string_bytes_max as u64;
     if size > size_max {
         return Err(CommandError::StringTooLong);
     }
@@ -318,6 +317,7 @@ fn set_list_packed_threshold(
         ));
     };
     context.shared.list_packed_threshold.store(size, Ordering::Relaxed);
+    context.shared.config.touch();
     reply.ok();
     Ok(())
 }
@@ -344,7 +344,7 @@ fn string_match_length(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let length = positive(words[1])?;
-    if length > context.executor.environment.string_bytes_max as u64 {
+    if length > context.executor.policy.string_bytes_max as u64 {
         return Err(CommandError::StringTooLong);
     }
     let glob = Glob::new(words[2])?;

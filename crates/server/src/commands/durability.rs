@@ -115,7 +115,7 @@ fn wait(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
     }
     let replicas = args.integer();
     args.check()?;
-    let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
+    let timeout_ms = timeout(args, context.executor.caller.now_ms)?;
     let wanted = DurabilityWait {
         mark: context.executor.worker.propagation.logged_to(),
         local: false,
@@ -145,7 +145,7 @@ fn waitaof(
     }
     let replicas = args.integer_in(0..=i64::MAX, not_positive);
     args.check()?;
-    let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
+    let timeout_ms = timeout(args, context.executor.caller.now_ms)?;
     if local > 0 && !context.executor.config.config().appendonly {
         return Err(CommandError::text(WITHOUT_LOG));
     }
@@ -167,7 +167,7 @@ fn wait_for(
     reply: &mut ReplyBuffer,
 ) {
     let executor = &mut *context.executor;
-    if executor.environment.deny_blocking || executor.is_fulfilled(&wanted) {
+    if executor.caller.deny_blocking || executor.is_fulfilled(&wanted) {
         return executor.answer_durability(&wanted, reply);
     }
     let until = (timeout_ms > 0).then(|| Instant::now().checked_add(Duration::from_millis(timeout_ms)));

@@ -132,7 +132,7 @@ fn draw(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     let Some((event, series)) = context.shared.stats.latency.find(event) else {
         return Err(CommandError::quoting_within("ERR No samples available for event '", event, "'"));
     };
-    let now_s = context.executor.environment.now_ms / 1000;
+    let now_s = context.executor.caller.now_ms / 1000;
     reply.verbatim("txt", graph(event, &series, now_s).as_bytes());
     Ok(())
 }
@@ -172,7 +172,7 @@ fn histogram(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
 
 fn doctor(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let config = context.executor.config.config();
-    let now_s = context.executor.environment.now_ms / 1000;
+    let now_s = context.executor.caller.now_ms / 1000;
     let report = diagnose(
         &context.shared.stats.latency.all(),
         now_s,

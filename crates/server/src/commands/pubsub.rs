@@ -299,7 +299,7 @@ fn send(
 ) -> CommandResult {
     let (channel, payload) = (args.word(), args.word());
     // What commands of the same transaction have done before comes first.
-    context.executor.worker.tell(context.executor.environment.client);
+    context.executor.worker.tell(context.executor.caller.client);
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
     if context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
         let (database, worker) = (context.session.database, &mut context.executor.worker);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use dunlin_engine::{
-    ExclusiveContext,
+    Environment, ExclusiveContext,
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run},
 };
 use dunlin_resp::ReplyBuffer;
@@ -66,7 +66,8 @@ pub(super) fn alone<R>(
     work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
 ) -> Result<R, CommandError> {
     let engine = &context.shared.engine;
-    let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
+    let (environment, worker) =
+        (Environment::new(&context.executor.policy, &context.executor.caller), &mut context.executor.worker);
     context.turn.inside = None;
     let result = engine.exclusively_unless_long(context.session.database, environment, worker, work);
     context.turn.inside = engine.keyspace.enter_unless_long(worker.id());

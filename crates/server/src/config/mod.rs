@@ -15,9 +15,9 @@
 mod command_line;
 mod directive;
 mod documents;
-mod environment;
 mod events;
 mod foreign;
+mod policy;
 mod rewrite;
 mod source;
 mod store;
@@ -28,10 +28,10 @@ pub(crate) mod words;
 
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
-pub(crate) use environment::environment;
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
+pub(crate) use policy::policy;
 pub(crate) use rewrite::{RewrittenUsers, replace as replace_file};
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};

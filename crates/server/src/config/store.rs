@@ -129,6 +129,12 @@ impl ConfigStore {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Has every reader take the configuration anew: something beside it that workers derive from it has changed.
+    pub fn touch(&self) {
+        let _changes = self.lock();
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// The file that the server was started with.
     pub fn file(&self) -> Option<PathBuf> {
         self.lock().file.clone()

@@ -22,7 +22,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, EventClasses, Request, Worker,
+    Caller, Environment, EventClasses, Policy, Request, Worker,
     command::{Args, CommandResult, CommandTable, Entry, Run},
     keyspace::Inside,
 };
@@ -31,7 +31,7 @@ use dunlin_scripting::STACK_BYTES;
 
 use super::scripts::{self, Scripts, Surroundings};
 use crate::{
-    config::{Config, environment},
+    config::{Config, policy},
     loading::helpers,
     scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
@@ -174,23 +174,27 @@ impl<'a> Replay<'a> {
         now_ms: u64,
         work: impl FnOnce(&mut Self) -> R,
     ) -> io::Result<R> {
-        let environment = Environment {
+        let caller = Caller {
             replaying_at_ms: now_ms,
             access: shared.engine.keyspace.access_clock().access(now_ms),
-            string_bytes_max: usize::MAX,
             deny_blocking: true,
+            waits_for_views: true,
+            ..Caller::default()
+        };
+        let policy = Policy {
+            string_bytes_max: usize::MAX,
             // There is nobody to hear of them, and they would pile up.
             notifications: EventClasses::default(),
-            ..environment(config)
+            ..policy(config)
         };
         let refused = Arc::new(AtomicU64::new(0));
         let result = thread::scope(|scope| {
             let runner = |index: usize| {
                 let (queue, batches) = sync_channel(QUEUED_BATCHES_MAX);
                 let (give_back, given_back) = channel();
-                let (environment, refused) = (environment.clone(), Arc::clone(&refused));
+                let (policy, refused) = (policy.clone(), Arc::clone(&refused));
                 let run =
-                    move || Runner::new(shared, index, environment, refused).run_all(batches, give_back);
+                    move || Runner::new(shared, index, (policy, caller), refused).run_all(batches, give_back);
                 // A log may hold scripts.
                 let thread = thread::Builder::new().name("log-replay".to_owned()).stack_size(STACK_BYTES);
                 let thread = thread.spawn_scoped(scope, run);
@@ -357,7 +361,8 @@ fn shown(words: &[&[u8]]) -> String {
 /// Runs the commands of a runner.
 struct Runner<'a> {
     shared: &'a Shared,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     worker: Worker,
     libraries: LoadedLibraries,
     scripts: Scripts,
@@ -367,10 +372,16 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(shared: &'a Shared, runner: usize, environment: Environment, refused: Arc<AtomicU64>) -> Self {
+    fn new(
+        shared: &'a Shared,
+        runner: usize,
+        (policy, caller): (Policy, Caller),
+        refused: Arc<AtomicU64>,
+    ) -> Self {
         Self {
             shared,
-            environment,
+            policy,
+            caller,
             worker: Worker::new(shared.helper(runner), 0),
             libraries: LoadedLibraries::default(),
             scripts: Scripts::default(),
@@ -434,15 +445,14 @@ impl<'a> Runner<'a> {
             *inside = Some(shared.engine.keyspace.enter(self.worker.id()));
             result
         } else {
-            let (environment, worker, reply) = (&self.environment, &mut self.worker, &mut self.reply);
-            shared.engine.execute(request, database, environment, worker, inside, reply)
+            let (environment, worker, reply) =
+                (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
+            shared.engine.execute(request, database, environment, worker, inside, reply).map(drop)
         };
         self.reply.clear(usize::MAX);
         // There is nobody to tell what has changed.
         debug_assert!(self.worker.notices.is_empty());
-        if !self.worker.garbage.is_empty() {
-            drop(self.worker.garbage.take());
-        }
+        drop(self.worker.garbage.take());
         // Redis does not look at replies here, and neither is a log that it wrote worth losing for one.
         if let Err(error) = result
             && self.refused.fetch_add(1, Relaxed) == 0
@@ -459,7 +469,7 @@ impl<'a> Runner<'a> {
             let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
             return self.libraries.apply(&shared.libraries, &shared.commands, &change, || ()).map(drop);
         }
-        let (environment, worker) = (&self.environment, &mut self.worker);
+        let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
         let surroundings = Surroundings { shared, environment, worker, database };
         self.scripts.command(&entry.full_name(), words, surroundings, &mut self.reply)
     }
@@ -531,9 +541,11 @@ mod tests {
             let request = Request { entry, words: &words, keys: &[], encoded: &[] };
             let mut worker = Worker::new(shared.loader(), 0);
             let mut inside = Some(shared.engine.keyspace.enter(worker.id()));
-            let (environment, mut reply) = (environment(&config), ReplyBuffer::default());
+            let (policy, caller) = (policy(&config), Caller::default());
+            let environment = Environment::new(&policy, &caller);
+            let mut reply = ReplyBuffer::default();
             let executed =
-                shared.engine.execute(&request, database, &environment, &mut worker, &mut inside, &mut reply);
+                shared.engine.execute(&request, database, environment, &mut worker, &mut inside, &mut reply);
             executed.unwrap();
             reply.into_bytes()
         };

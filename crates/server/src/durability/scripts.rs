@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 
 use dunlin_engine::{
-    Environment, Request, Worker,
+    Caller, Environment, Request, Worker,
     command::{Args, CommandError, CommandResult, Flags, Run},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
-use dunlin_scripting::{Caller, LogLevel, Machine, Sha};
+use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha};
 
 use crate::{
     commands::operands,
@@ -33,7 +33,7 @@ pub(crate) struct Scripts {
 /// What scripts run in.
 pub(crate) struct Surroundings<'a> {
     pub(crate) shared: &'a Shared,
-    pub(crate) environment: &'a Environment,
+    pub(crate) environment: Environment<'a>,
     pub(crate) worker: &'a mut Worker,
     pub(crate) database: usize,
 }
@@ -90,7 +90,8 @@ impl Scripts {
     ) -> CommandResult {
         let operands = operands(&mut Args::new(words, 1), CommandError::NotInteger)?;
         let machine = self.machine.as_mut().ok_or(UNKNOWN)?;
-        let environment = &Environment { in_script: true, ..surroundings.environment.clone() };
+        let caller = Caller { in_script: true, ..*surroundings.environment.caller };
+        let environment = Environment { caller: &caller, ..surroundings.environment };
         let mut calls = Calls { surroundings: Surroundings { environment, ..surroundings } };
         machine
             .run(sha, operands.keys, operands.arguments, &mut calls, reply)
@@ -122,7 +123,7 @@ impl Calls<'_> {
                 let mark = reply.mark();
                 let mut inside = Some(shared.engine.keyspace.enter(worker.id()));
                 let request = Request { entry, words, keys: &[], encoded: &[] };
-                shared.engine.execute(&request, *database, environment, worker, &mut inside, reply)?;
+                shared.engine.execute(&request, *database, *environment, worker, &mut inside, reply)?;
                 drop(inside);
                 drop(worker.garbage.take());
                 if UNORDERED.contains(&name.as_bytes()) {
@@ -157,7 +158,7 @@ impl Calls<'_> {
     }
 }
 
-impl Caller for Calls<'_> {
+impl ScriptHost for Calls<'_> {
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
         if let Err(error) = self.run(words, reply) {
             reply.error(error.line());

@@ -14,7 +14,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, Turn};
 use crate::{
     access::AclRequest,
-    admission::{Caller, Check, Conditions, Facts, PauseScope, Verdict, Wait, decide},
+    admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
     commands,
     config::SyncReplicasMissing,
     push::pubsub::{Kind, Subscriptions},
@@ -52,8 +52,8 @@ struct ClientFacts<'f, 'a, 'k> {
 }
 
 impl Facts for ClientFacts<'_, '_, '_> {
-    fn caller(&self) -> Caller {
-        Caller::Client
+    fn issuer(&self) -> Issuer {
+        Issuer::Client
     }
 
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
@@ -119,8 +119,8 @@ pub(super) struct StoreFacts<'f> {
 }
 
 impl Facts for StoreFacts<'_> {
-    fn caller(&self) -> Caller {
-        Caller::Offload
+    fn issuer(&self) -> Issuer {
+        Issuer::Offload
     }
 
     fn check_access(&mut self, _: &Entry) -> Result<(), Denial> {

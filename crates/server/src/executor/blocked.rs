@@ -117,7 +117,7 @@ impl BlockedClients {
 
     /// Enters a client. Its worker only.
     pub(crate) fn enter(&self, client: &Client, waiter: &Arc<Waiter>) {
-        debug_assert_eq!(client.address, address(waiter.client));
+        debug_assert_eq!(client.address, address(waiter.client()));
         self.table(client.address).insert(client.id(), Arc::clone(waiter));
         if client.is_killed() {
             // Who killed it may not have found it here yet.
@@ -165,7 +165,7 @@ impl BlockedClients {
         let mut all: Vec<Address> = self.durability().values().map(|(address, _)| *address).collect();
         for table in &self.workers {
             let table = table.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(table.values().map(|waiter| address(waiter.client)));
+            all.extend(table.values().map(|waiter| address(waiter.client())));
         }
         all
     }

@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Eviction, EvictionOrder, keyspace::Inside};
+use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
 use dunlin_net::{Client, OutputClass};
 
-use super::Executor;
+use super::{Executor, drain::drain};
 use crate::{
     config::{Config, MaxmemoryPolicy},
     session::ClientFlags,
@@ -104,7 +104,7 @@ impl Executor {
             self.memory = MemoryCheck::default();
         }
         if !is_over {
-            shared.stats.eviction.note(false, self.environment.now_ms);
+            shared.stats.eviction.note(false, self.caller.now_ms);
             return false;
         }
         self.make_room(limit, coming, inside)
@@ -115,7 +115,7 @@ impl Executor {
     fn make_room(&mut self, limit: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
         let config = self.config.config();
         let Some(how) = eviction(config) else {
-            self.shared.stats.eviction.note(true, self.environment.now_ms);
+            self.shared.stats.eviction.note(true, self.caller.now_ms);
             return true;
         };
         if coming > limit || self.is_in_vain(limit) {
@@ -128,7 +128,7 @@ impl Executor {
         let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
         let none_left = self.evict_to(target, &how, time, inside);
         let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
-        self.shared.stats.eviction.note(is_over, self.environment.now_ms);
+        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
         is_over && none_left
     }
 
@@ -159,7 +159,8 @@ impl Executor {
                 break;
             }
             let most = (used - target, KEYS_PER_STEP);
-            let evicted = shared.engine.evict(inside, how, most, &self.environment, evictor);
+            let evicted =
+                shared.engine.evict(inside, how, most, Environment::new(&self.policy, &self.caller), evictor);
             none_left = evicted.none_left;
             if !evictor.garbage.is_empty() {
                 let garbage = evictor.garbage.take();
@@ -172,13 +173,10 @@ impl Executor {
                 break;
             }
         }
-        if !evictor.served.is_empty() {
-            self.worker.served.append(&mut evictor.served);
-            self.send_served();
-        }
+        drain(evictor, &shared, &self.queues);
         let took = started.elapsed();
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
-            let time_s = self.environment.now_ms / 1000;
+            let time_s = self.caller.now_ms / 1000;
             shared.stats.latency.record("eviction-cycle", time_s, took.as_millis() as u64);
         }
         none_left
@@ -194,12 +192,12 @@ impl Executor {
             return Duration::MAX;
         };
         let is_swept = !shared.loading.is_active()
-            && shared.engine.sweep_stamps(&inside, self.environment.now_ms, SWEPT_ENTRIES);
+            && shared.engine.sweep_stamps(&inside, self.caller.now_ms, SWEPT_ENTRIES);
         let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
         self.evict_clients();
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
-            shared.stats.eviction.note(false, self.environment.now_ms);
+            shared.stats.eviction.note(false, self.caller.now_ms);
             return pause;
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
@@ -212,10 +210,10 @@ impl Executor {
             && !self.evict_to(target, &how, SLICE, &inside)
             && used() > limit
         {
-            shared.stats.eviction.note(true, self.environment.now_ms);
+            shared.stats.eviction.note(true, self.caller.now_ms);
             return Duration::ZERO;
         }
-        shared.stats.eviction.note(used() > limit, self.environment.now_ms);
+        shared.stats.eviction.note(used() > limit, self.caller.now_ms);
         pause
     }
 }

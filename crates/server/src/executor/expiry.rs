@@ -40,7 +40,7 @@ impl ExpiryCycle {
         &mut self,
         shared: &Shared,
         worker: &mut Worker,
-        environment: &Environment,
+        environment: Environment<'_>,
         config: &Config,
         now: Now,
     ) -> Duration {

@@ -17,6 +17,7 @@ mod admission;
 pub(crate) mod arrivals;
 pub(crate) mod blocked;
 mod commitment;
+mod drain;
 mod eviction;
 pub(crate) mod expiry;
 mod long_words;
@@ -30,13 +31,13 @@ mod waiting;
 mod window;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use dunlin_acl::Context;
 use dunlin_engine::{
-    Engine, Environment, Notice, Request, Transaction, Worker,
+    Caller, Engine, Environment, Notice, Outcome, Policy, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     keyspace::{Inside, Key, Ranking},
 };
@@ -80,8 +81,8 @@ use crate::{
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns, denial_error};
+pub(crate) use self::drain::drain;
 pub(crate) use self::eviction::eviction;
-pub(crate) use self::waiting::send_served;
 
 /// Messages between executors.
 #[derive(Debug, Clone)]
@@ -116,7 +117,10 @@ pub enum WorkerMessage {
 pub struct Executor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) worker: Worker,
-    pub(crate) environment: Environment,
+    /// The settings that its clients' commands obey.
+    pub(crate) policy: Policy,
+    /// Whose commands are run at the moment.
+    pub(crate) caller: Caller,
     pub(crate) config: ConfigReader,
     now: Now,
     pub(crate) queues: WorkerQueues<WorkerMessage>,
@@ -159,6 +163,13 @@ pub struct Executor {
     batch: Batch,
 }
 
+/// The settings that commands obey: the configuration's, and what `DEBUG` has set beside it.
+fn policy(shared: &Shared, config: &Config) -> Policy {
+    let mut policy = config::policy(config);
+    policy.collection_limits.list_packed_threshold = shared.list_packed_threshold.load(Ordering::Relaxed);
+    policy
+}
+
 /// How a connection goes on after one of its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
@@ -188,14 +199,15 @@ impl Executor {
         evictor.clock_ns = worker.clock_ns;
         evictor.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        let environment = config::environment(config.config());
+        let policy = policy(&shared, config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
         Self {
             shared,
             worker,
-            environment,
+            policy,
+            caller: Caller { waits_for_views: true, ..Caller::default() },
             config,
             now: Now::read(),
             queues: context.queues,
@@ -295,30 +307,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let before = &self.environment;
-            self.environment = Environment {
-                now_ms: before.now_ms,
-                access: before.access,
-                no_touch: before.no_touch,
-                keep_expired: before.keep_expired,
-                client: before.client,
-                deny_blocking: before.deny_blocking,
-                in_script: before.in_script,
-                visits_max: before.visits_max,
-                waits_for_views: before.waits_for_views,
-                tracks: before.tracks,
-                broadcasts: before.broadcasts,
-                ..config::environment(self.config.config())
-            };
+            self.policy = policy(&self.shared, self.config.config());
             self.meter.configure(self.config.config());
             configure_access(&self.shared.engine, self.config.config());
-        }
-    }
-
-    /// Hands over what can be freed elsewhere.
-    fn dispose(&mut self) {
-        if !self.worker.garbage.is_empty() {
-            self.shared.maintenance.discard(self.worker.garbage.take());
         }
     }
 }
@@ -435,7 +426,7 @@ impl Executor {
         event: Option<&'static str>,
     ) {
         let thresholds = self.meter.thresholds();
-        let time_s = self.environment.now_ms / 1000;
+        let time_s = self.caller.now_ms / 1000;
         let (took, is_timed) = (nanoseconds.unwrap_or(0), nanoseconds.is_some());
         if took / 1_000_000 >= thresholds.event_ms {
             let is_fast = entry.command.flags.has(Flags::FAST);
@@ -684,37 +675,34 @@ impl Executor {
                 if result.is_err() {
                     reply.rewind(mark);
                 }
-                // A part of DEBUG that the store runs.
-                if let Some(offloaded) = self.worker.offloaded.take() {
-                    flow = Self::offload(shared, session, entry, offloaded, self.queues.clone());
-                }
                 result
             }
             (None, None) => {
                 self.saw_data = true;
-                let (environment, worker) = (&self.environment, &mut self.worker);
+                let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
                 let (database, inside) = (session.database, &mut turn.inside);
                 let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
-                if !self.worker.served.is_empty() {
-                    self.send_served();
+                self.send_served();
+                match result {
+                    Ok(Outcome::Done) => Ok(()),
+                    Ok(Outcome::Blocked(blocked)) => {
+                        flow = self.wait(shared, session, &blocked);
+                        Ok(())
+                    }
+                    Ok(Outcome::Offloaded(offloaded)) => {
+                        flow = self.offload(session, entry, offloaded);
+                        Ok(())
+                    }
+                    Ok(Outcome::Retry) => return self.hold(session),
+                    Err(error) => Err(error),
                 }
-                if let Some(blocked) = self.worker.blocked.take() {
-                    flow = self.wait(shared, session, &blocked);
-                }
-                if let Some(offloaded) = self.worker.offloaded.take() {
-                    flow = Self::offload(shared, session, entry, offloaded, self.queues.clone());
-                }
-                result
             }
             (None, Some(transaction)) => {
-                let (environment, worker) = (&self.environment, &mut self.worker);
+                let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
                 transaction.run(&request, session.database, environment, worker, reply)
             }
         };
         if let Err(mut error) = result {
-            if error == CommandError::Viewed {
-                return self.hold(session);
-            }
             if error == CommandError::Busy {
                 error = shared.running.busy();
             }
@@ -770,7 +758,7 @@ impl Executor {
         statistics.expiry_us.add(expiry.as_micros() as u64);
         statistics.expiry_caps.add(u64::from(out_of_time));
         if expiry.as_millis() as u64 >= self.meter.thresholds().event_ms {
-            let time_s = self.environment.now_ms / 1000;
+            let time_s = self.caller.now_ms / 1000;
             self.shared.stats.latency.record("expire-cycle", time_s, expiry.as_millis() as u64);
         }
         let used = ProcessorTime::of_thread();

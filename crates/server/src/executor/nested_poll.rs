@@ -9,7 +9,7 @@
 //! their end (events, invalidations, the record) stays there; what belongs to the client at hand is put aside.
 
 use dunlin_engine::{
-    Environment, Notice,
+    Caller, Environment, Notice,
     keyspace::{Inside, Keyspace},
 };
 
@@ -18,7 +18,7 @@ use crate::observe::command_stats::Stopwatch;
 
 /// What is put aside.
 pub(super) struct PausedScript {
-    environment: Environment,
+    caller: Caller,
     stopwatch: Stopwatch,
     notices: Vec<Notice>,
     saw_data: bool,
@@ -36,7 +36,7 @@ impl Executor {
 
     fn put_aside(&mut self) {
         self.paused_script = Some(PausedScript {
-            environment: self.environment.clone(),
+            caller: self.caller,
             stopwatch: self.meter.stop(),
             notices: std::mem::take(&mut self.worker.notices),
             saw_data: self.saw_data,
@@ -46,7 +46,7 @@ impl Executor {
     fn take_up(&mut self) {
         let Some(aside) = self.paused_script.take() else { return };
         debug_assert!(self.worker.notices.is_empty());
-        self.environment = aside.environment;
+        self.caller = aside.caller;
         self.meter.go_on(aside.stopwatch);
         self.worker.notices = aside.notices;
         self.saw_data = aside.saw_data;
@@ -65,7 +65,7 @@ impl Executor {
             self.let_go(&inside);
             self.see_off(&inside);
             if self.worker.is_kept_out() {
-                shared.engine.serve_kept_out(&self.environment, &mut self.worker);
+                shared.engine.serve_kept_out(Environment::new(&self.policy, &self.caller), &mut self.worker);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Commands that are offloaded: handed out, stored, answered.
 
 use std::{
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use dunlin_engine::{
-    LongWords, Offloaded, OwnedWord, Request,
+    Caller, Environment, LongWords, Offloaded, Outcome, OwnedWord, Request,
     command::{CommandError, Entry},
 };
-use dunlin_net::{Next, WorkerQueues};
+use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use super::{
@@ -23,23 +23,17 @@ use crate::{
         offload_threads::{Finished, Job, OffloadedResult},
     },
     session::{ClientFlags, IsHeard, OffloadedCommand, Replies, Session},
-    shared::Shared,
 };
 
 impl Executor {
     /// Has a command offloaded; its client waits for the reply.
     #[cold]
-    pub(super) fn offload(
-        shared: &Shared,
-        session: &mut Session,
-        entry: &Entry,
-        offloaded: Box<Offloaded>,
-        queues: WorkerQueues<WorkerMessage>,
-    ) -> Flow {
+    pub(crate) fn offload(&self, session: &mut Session, entry: &Entry, offloaded: Box<Offloaded>) -> Flow {
         let is_heard = IsHeard(session.replies == Replies::On);
         session.offloaded = Some(OffloadedCommand { is_heard, is_decided: offloaded.is_decided() });
         let (caller, client) = (Arc::downgrade(&session.client), session.client.address);
-        shared.offload.run(Job { offloaded, caller, index: entry.index, client, queues, rounds: 0 });
+        let queues = self.queues.clone();
+        self.shared.offload.run(Job { offloaded, caller, index: entry.index, client, queues, rounds: 0 });
         Flow::Stop(Next::Await)
     }
 
@@ -67,52 +61,51 @@ impl Executor {
         let request = Request { entry, words: &texts, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
-        self.environment.client = blocked::token(client);
-        self.environment.broadcasts = shared.trackers.broadcasts();
-        self.environment.tracks = false;
-        // Its own view is among those that there are.
-        self.environment.waits_for_views = false;
         let connected = self.clients.find(client.id).filter(|client| !client.is_killed());
-        // Who has gone waits for nothing.
-        self.environment.deny_blocking = connected.is_none();
-        if rounds >= ROUNDS_MAX {
-            self.environment.visits_max = None;
-        }
-        self.worker.computed = Some(Box::new(computed));
+        let caller = Caller {
+            client: blocked::token(client),
+            // Its own view is among those that there are.
+            waits_for_views: false,
+            // A client that has gone waits for nothing.
+            deny_blocking: connected.is_none(),
+            visits_max: self.caller.visits_max.filter(|_| rounds < ROUNDS_MAX),
+            broadcasts: shared.trackers.broadcasts(),
+            tracks: false,
+            ..self.caller
+        };
         self.worker.propagation.long_words = words.iter().filter_map(OwnedWord::long).cloned().collect();
-        let (environment, worker) = (&self.environment, &mut self.worker);
+        let (environment, worker) = (Environment::new(&self.policy, &caller), &mut self.worker);
         let result = admission.and_then(|()| {
-            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
+            let (engine, computed, inside) = (&shared.engine, Box::new(computed), &mut inside);
+            engine.execute_computed(computed, &request, database, environment, worker, inside, &mut reply)
         });
         drop(inside);
-        self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
-        self.environment.deny_blocking = false;
-        self.worker.computed = None;
         self.worker.propagation.long_words = LongWords::default();
-        let mut job = self.worker.offloaded.take().map(|offloaded| {
-            let (queues, rounds) = (self.queues.clone(), rounds + 1);
-            // A command that stores something goes on when its client has gone.
-            Job { offloaded, caller: Weak::new(), index, client, queues, rounds }
-        });
-        if let Some(job) = job.take_if(|job| !job.offloaded.has_run()) {
-            return shared.offload.run(job);
-        }
-        if let Err(error) = result {
-            let error = if error == CommandError::Busy { shared.running.busy() } else { error };
-            reply.error(error.line());
-        }
-        if !self.worker.served.is_empty() {
-            self.send_served();
-        }
-        self.dispose();
-        if let Some(job) = job {
-            return shared.offload.run(job);
-        }
-        if let Some((blocked, connected)) = self.worker.blocked.take().zip(connected) {
-            // Others have taken what it was to get: now it waits.
-            shared.blocked.enter(&connected, &blocked.waiter);
-            let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
-            return self.queues.send(client, WorkerMessage::Waits { timeout, nanoseconds });
+        self.drain();
+        match result {
+            Ok(Outcome::Done) => {}
+            Ok(Outcome::Offloaded(offloaded)) => {
+                let (queues, rounds) = (self.queues.clone(), rounds + 1);
+                // A command that stores something goes on when its client has gone.
+                return shared.offload.run(Job {
+                    offloaded,
+                    caller: Weak::new(),
+                    index,
+                    client,
+                    queues,
+                    rounds,
+                });
+            }
+            Ok(Outcome::Blocked(blocked)) => {
+                // Others have taken what it was to get: now it waits.
+                let connected = connected.expect("a client that has gone may not wait");
+                shared.blocked.enter(&connected, &blocked.waiter);
+                let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+                return self.queues.send(client, WorkerMessage::Waits { timeout, nanoseconds });
+            }
+            Ok(Outcome::Retry) => unreachable!("it does not wait for views"),
+            Err(CommandError::Busy) => reply.error(shared.running.busy().line()),
+            Err(error) => reply.error(error.line()),
         }
         let finished = Finished { words, reply: reply.take_pieces(), nanoseconds };
         self.queues.send(client, WorkerMessage::Finished(Arc::new(finished)));

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Computed, Host, Offloaded, Outcome, OwnedWord, Worker};
+use dunlin_engine::{Computed, Host, OffloadOutcome, Offloaded, OwnedWord, Worker};
 use dunlin_net::{Address, Client, WorkerQueues};
 use dunlin_resp::SharedSlice;
 
@@ -129,17 +129,17 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let outcome = offloaded.run(&shared.engine, &mut worker, &caller);
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {
-            Outcome::Answered { words, mut reply } => {
+            OffloadOutcome::Answered { words, mut reply } => {
                 let finished = Finished { words, reply: reply.take_pieces(), nanoseconds };
                 queues.send(client, WorkerMessage::Finished(Arc::new(finished)));
             }
-            Outcome::Computed(computed) => {
+            OffloadOutcome::Computed(computed) => {
                 let result = OffloadedResult { computed, index, client, nanoseconds, rounds };
                 let worker = client.worker as usize;
                 queues.send_to_service(worker, WorkerMessage::Computed(Arc::new(Mutex::new(Some(result)))));
             }
             // The client stays without an answer for the moment that it is still there.
-            Outcome::Abandoned => {}
+            OffloadOutcome::Abandoned => {}
         }
     }
 }

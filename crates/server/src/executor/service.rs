@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
+use dunlin_engine::{Caller, Environment, GrowingBlock, Notice};
 use dunlin_net::{Client, Commitment, EventLoop, Next, Now, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
@@ -19,26 +19,41 @@ use crate::{
     executor::blocked,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
-    shared::Shared,
 };
 
 /// After what time it is tried again to store what a command has computed apart, where there was no room.
 const STORE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Executor {
-    /// What the commands of a client are to know.
+    /// The server itself, at the time of this tick.
+    fn server(&self) -> Caller {
+        Caller {
+            now_ms: self.now.unix_ms,
+            access: self.shared.engine.keyspace.access_clock().access(self.now.unix_ms),
+            visits_max: Some(self.shared.visits_max.load(Ordering::Relaxed)),
+            broadcasts: self.shared.trackers.broadcasts(),
+            waits_for_views: true,
+            ..Caller::default()
+        }
+    }
+
+    /// Has the commands from here on run on behalf of a client, as its session says now.
     #[inline]
-    fn prepare_environment(&mut self, shared: &Shared, session: &Session) {
-        self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
-        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
-        self.environment.broadcasts = shared.trackers.broadcasts();
-        self.environment.client = blocked::token(session.client.address);
+    pub(crate) fn act_for(&mut self, session: &Session) {
+        let shared = &*self.shared;
         let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
-        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
-        self.environment.keep_expired = shared.pause.is_set()
-            && shared.pause.in_force(self.now.instant).is_some()
+        let keep_expired = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
             || shared.durability.is_failing()
             || shared.replication.is_replica();
+        self.caller = Caller {
+            client: blocked::token(session.client.address),
+            no_touch: session.flags.has(ClientFlags::NO_TOUCH),
+            tracks: session.tracking.as_deref().is_some_and(Tracking::tracks_next),
+            broadcasts: shared.trackers.broadcasts(),
+            waits_for_views: session.held_since.is_none_or(has_patience),
+            keep_expired,
+            ..self.caller
+        };
     }
 }
 
@@ -71,9 +86,8 @@ impl Service for Executor {
 
     fn tick(&mut self, now: Now) {
         self.now = now;
-        self.environment.now_ms = now.unix_ms;
         self.refresh_config();
-        self.environment.access = self.shared.engine.keyspace.access_clock().access(now.unix_ms);
+        self.caller = self.server();
         let (session, changes) = &self.hot_keys;
         if *changes != self.shared.hot_keys.changes()
             || session.as_ref().is_some_and(|session| !session.is_active(now.instant))
@@ -83,9 +97,6 @@ impl Service for Executor {
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
-        self.environment.visits_max = Some(self.shared.visits_max.load(Ordering::Relaxed));
-        self.environment.collection_limits.list_packed_threshold =
-            self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
 
     fn serve(
@@ -109,7 +120,7 @@ impl Service for Executor {
         let mut turn = Turn { inside: None, event_loop };
         if turn.event_loop.is_some() {
             turn.inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
-            self.prepare_environment(&shared, session);
+            self.act_for(session);
         }
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
@@ -172,7 +183,7 @@ impl Service for Executor {
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
         session.publish();
-        self.dispose();
+        self.drain();
         self.batch = batch;
         self.window = window;
         served
@@ -229,7 +240,7 @@ impl Service for Executor {
                 let next = self.finish_offload(session, &finished, reply);
                 if finished.words.iter().any(|word| word.long().is_some()) {
                     self.worker.garbage.push_other(Box::new(finished));
-                    self.dispose();
+                    self.drain();
                 }
                 Some(next)
             }
@@ -265,7 +276,7 @@ impl Service for Executor {
 
     fn discard(&mut self, garbage: Box<dyn Any + Send>) {
         self.worker.garbage.push_other(garbage);
-        self.dispose();
+        self.drain();
     }
 
     fn close(&mut self, mut session: Session) {
@@ -332,19 +343,23 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
-        // No client's commands are what is done here.
-        self.environment.client = ClientToken::default();
+        self.caller = self.server();
         if self.is_abandoned {
             return Duration::from_secs(1) / self.config.config().hz;
         }
         if !self.unwatched.is_empty() || !self.departed.is_empty() || self.worker.is_kept_out() {
             self.clear_away();
         }
-        self.environment.broadcasts = self.shared.trackers.broadcasts();
         self.limit_tracked();
         let config = self.config.config();
         let pause = if self.shared.active_expire.load(Ordering::Relaxed) {
-            self.expiry.run(&self.shared, &mut self.worker, &self.environment, config, now)
+            self.expiry.run(
+                &self.shared,
+                &mut self.worker,
+                Environment::new(&self.policy, &self.caller),
+                config,
+                now,
+            )
         } else {
             Duration::from_secs(1) / config.hz
         };
@@ -352,10 +367,7 @@ impl Service for Executor {
         self.note_background(started.elapsed(), pause.is_zero());
         let pause = pause.min(self.tend_memory());
         self.wake_log();
-        if !self.worker.served.is_empty() {
-            self.send_served();
-        }
-        self.dispose();
+        self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
         if self.result.is_empty() { pause } else { pause.min(STORE_PAUSE) }
     }

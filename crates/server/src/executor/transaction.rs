@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use dunlin_acl::{Context, Reason};
 use dunlin_engine::{
-    Footprint, LongWord, LongWords, Request, Transaction,
+    Caller, Environment, Footprint, LongWord, LongWords, Request, Transaction,
     command::{CommandError, CommandResult, Entry, Flags},
     keyspace::{Inside, Key, Keyspace, Watcher},
 };
@@ -186,7 +186,12 @@ impl Executor {
         if watching.keys.iter().any(|(known, name)| *known == database && **name == *key) {
             return Ok(());
         }
-        self.shared.engine.watch(database, key, &watching.watcher, &self.environment)?;
+        self.shared.engine.watch(
+            database,
+            key,
+            &watching.watcher,
+            Environment::new(&self.policy, &self.caller),
+        )?;
         watching.keys.push((database, key.into()));
         client.watched_keys.set(watching.keys.len() as u64);
         Ok(())
@@ -240,7 +245,7 @@ impl Executor {
         };
         self.worker.mark_client();
         self.saw_data = true;
-        self.environment.deny_blocking = true;
+        self.caller = Caller { deny_blocking: true, ..self.caller };
         let executed = if self.end_watches(session, &mut transaction) {
             Executed::Changed
         } else {
@@ -255,7 +260,7 @@ impl Executor {
             // Before others can see what its commands have done.
             self.show(session, true, |database, origin| monitor::plain_line(words, database, origin));
         }
-        self.environment.deny_blocking = false;
+        self.caller = Caller { deny_blocking: false, ..self.caller };
         self.end_transaction(shared, transaction, turn);
         self.recycle_queue(queue);
         Ok(executed)
@@ -266,7 +271,12 @@ impl Executor {
         let Some(watching) = session.watching.take() else { return false };
         let mut changed = watching.watcher.is_dirty();
         for (database, key) in &watching.keys {
-            changed |= transaction.unwatch(*database, key, &watching.watcher, &self.environment);
+            changed |= transaction.unwatch(
+                *database,
+                key,
+                &watching.watcher,
+                Environment::new(&self.policy, &self.caller),
+            );
         }
         watching.watcher.clear();
         session.client.watched_keys.set(0);
@@ -283,10 +293,13 @@ impl Executor {
         if self.is_abandoned {
             return transaction.abandon(&mut self.worker, &mut turn.inside);
         }
-        shared.engine.commit(transaction, &self.environment, &mut self.worker, &mut turn.inside);
-        if !self.worker.served.is_empty() {
-            self.send_served();
-        }
+        shared.engine.commit(
+            transaction,
+            Environment::new(&self.policy, &self.caller),
+            &mut self.worker,
+            &mut turn.inside,
+        );
+        self.send_served();
     }
 
     /// Whether a client's user may still run a command that was queued: rules may have changed since.

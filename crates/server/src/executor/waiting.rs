@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Blocked, Served as ServedWaiter, Worker, keyspace::Inside};
+use dunlin_engine::{Blocked, Environment, keyspace::Inside};
 use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
@@ -48,16 +48,6 @@ impl RoomWaits {
     /// Tells all of them, who came first first.
     pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
         self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
-    }
-}
-
-/// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
-pub(crate) fn send_served(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
-    for ServedWaiter { waiter, reply, nanoseconds } in worker.served.drain(..) {
-        let unblocked = reply.map(|reply| Unblocked { nanoseconds, ..Unblocked::with(reply) });
-        let unblocked = unblocked.map(|unblocked| WorkerMessage::Unblocked(Arc::new(unblocked)));
-        let message = unblocked.unwrap_or(WorkerMessage::Sooner);
-        queues.send(blocked::address(waiter.client), message);
     }
 }
 
@@ -110,23 +100,15 @@ impl Executor {
             && !shared.engine.keyspace.snapshots().is_congested()
             && let Some(inside) = self.pass(&shared.engine.keyspace)
         {
-            self.environment.broadcasts = shared.trackers.broadcasts();
-            self.environment.client = blocked::token(session.client.address);
-            shared.engine.look_again(&waiter, &self.environment, &mut self.worker);
+            self.act_for(session);
+            shared.engine.look_again(&waiter, Environment::new(&self.policy, &self.caller), &mut self.worker);
             drop(inside);
-            self.send_served();
+            self.drain();
             self.wake_log();
-            self.dispose();
         }
         // Where it could not be served, or not be looked at, it is not due again at once.
         let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
         Next::Park { until: self.next_look(session).map(later) }
-    }
-
-    /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
-    #[cold]
-    pub(crate) fn send_served(&mut self) {
-        send_served(&mut self.worker, &self.queues);
     }
 
     /// Goes on with a client whose command has waited for keys, and answers it.

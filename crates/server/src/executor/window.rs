@@ -61,7 +61,7 @@ impl Window<'_> {
 impl Executor {
     pub(super) fn limits(&self, session: &Session) -> Limits {
         Limits {
-            bulk_bytes_max: self.environment.string_bytes_max as u64,
+            bulk_bytes_max: self.policy.string_bytes_max as u64,
             authenticated: !self.is_stranger(session),
         }
     }

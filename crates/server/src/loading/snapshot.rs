@@ -27,7 +27,7 @@ use dunlin_replication::{History, Id, Place};
 
 use super::{LoadError, Reporter, helpers};
 use crate::{
-    config::{VersionCheck, describe, environment},
+    config::{VersionCheck, describe, policy},
     persistence::{self, tell},
     shared::Shared,
 };
@@ -160,7 +160,7 @@ fn read(
         known_versions: config.rdb_version_check == VersionCheck::Strict,
     };
     let keyspace = &shared.engine.keyspace;
-    let limits = environment(&config).collection_limits;
+    let limits = policy(&config).collection_limits;
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
     let (mut found, mut libraries) = (LoadedSnapshot::default(), Vec::new());

@@ -22,7 +22,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, ExclusiveContext, Worker,
+    Caller, Environment, ExclusiveContext, Policy, Worker,
     rdb::{Compressor, Version},
     snapshot::{Chunk, DatabaseSize, Form},
 };
@@ -35,7 +35,7 @@ use dunlin_persist::{
 use dunlin_replication::Place;
 
 use crate::{
-    config::{Config, VersionCheck, environment},
+    config::{Config, VersionCheck, policy},
     durability::LogStamp,
     observe::info::REDIS_VERSION,
     scripting::Libraries,
@@ -348,7 +348,7 @@ impl Shared {
             checksum: config.rdbchecksum,
             known_versions: config.rdb_version_check == VersionCheck::Strict,
         };
-        let (now_ms, layout) = (context.environment().now_ms, context.layout());
+        let (now_ms, layout) = (context.caller().now_ms, context.layout());
         let (mut loaded, mut libraries) = (Loaded::default(), Vec::new());
         let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
         while let Some(item) = reader.next(layout).map_err(|error| error.to_string())? {
@@ -388,7 +388,8 @@ impl Shared {
 
     /// Does some work behind the closed gate, outside of any worker. It waits for scripts.
     pub(crate) fn alone<R>(&self, work: impl FnOnce(&mut ExclusiveContext<'_>) -> R) -> R {
-        self.engine.exclusively(0, &self.environment_alone(), &mut Worker::new(0, 0), work)
+        let (policy, caller) = self.policy_and_caller();
+        self.engine.exclusively(0, Environment::new(&policy, &caller), &mut Worker::new(0, 0), work)
     }
 
     /// [`Self::alone`], unless a script has been running for long.
@@ -396,11 +397,15 @@ impl Shared {
         &self,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> Option<R> {
-        self.engine.exclusively_unless_long(0, &self.environment_alone(), &mut Worker::new(0, 0), work)
+        let (policy, caller) = self.policy_and_caller();
+        let environment = Environment::new(&policy, &caller);
+        self.engine.exclusively_unless_long(0, environment, &mut Worker::new(0, 0), work)
     }
 
-    fn environment_alone(&self) -> Environment {
-        Environment { now_ms: (unix_us() / 1000) as u64, ..environment(&self.config.current()) }
+    /// The settings in force, and the server itself at this time.
+    fn policy_and_caller(&self) -> (Policy, Caller) {
+        let now_ms = (unix_us() / 1000) as u64;
+        (policy(&self.config.current()), Caller { now_ms, ..Caller::default() })
     }
 
     /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
@@ -417,7 +422,7 @@ impl Shared {
 /// The time of a cut that is made now, 0 where the data set has none. Files of the log may have been written since the time by
 /// which commands run was read.
 fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
-    if context.environment().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
+    if context.caller().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
 }
 
 /// What a file says of itself.

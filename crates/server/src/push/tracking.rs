@@ -321,11 +321,11 @@ impl Executor {
     /// Acts on what has changed in how a client tracks.
     pub(crate) fn note_tracking(&mut self, session: &mut Session) {
         let tracking = session.tracking.as_deref();
-        self.environment.tracks = tracking.is_some_and(Tracking::tracks_next);
         session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));
         let broadcasts = tracking.is_some_and(|tracking| tracking.prefixes.is_some());
         session.flags.set(ClientFlags::TRACKING, tracking.is_some());
         session.flags.set(ClientFlags::BROADCAST, broadcasts);
+        self.act_for(session);
     }
 
     /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.

@@ -13,7 +13,7 @@
 use std::{ops::Range, sync::Arc, thread, time::Duration};
 
 use dunlin_engine::{
-    Environment, Footprint, Request, Worker,
+    Caller, Environment, Footprint, Policy, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Group, Run},
 };
 use dunlin_net::{Now, WorkerQueues};
@@ -21,11 +21,11 @@ use dunlin_replication::{Frame, StreamReader};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
-    config::{ConfigReader, environment},
+    config::{ConfigReader, policy},
     durability::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
-    executor::{WorkerMessage, send_served},
+    executor::{WorkerMessage, drain},
     push::{notifier::Notifier, pubsub::Kind},
     scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
@@ -43,7 +43,8 @@ pub(super) struct Applier {
     shared: Arc<Shared>,
     queues: WorkerQueues<WorkerMessage>,
     config: ConfigReader,
-    environment: Environment,
+    policy: Policy,
+    caller: Caller,
     worker: Worker,
     libraries: LoadedLibraries,
     scripts: Scripts,
@@ -74,7 +75,8 @@ impl Applier {
         Self {
             shared: Arc::clone(shared),
             queues: queues.clone(),
-            environment: environment(config.config()),
+            policy: policy(config.config()),
+            caller: Caller::default(),
             config,
             worker,
             libraries: LoadedLibraries::default(),
@@ -119,15 +121,13 @@ impl Applier {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
-        self.environment = Environment {
-            now_ms: 0,
+        self.policy = Policy { string_bytes_max: usize::MAX, ..policy(self.config.config()) };
+        self.caller = Caller {
             replaying_at_ms: Now::read().unix_ms,
             follows_primary: true,
-            string_bytes_max: usize::MAX,
             deny_blocking: true,
-            waits_for_views: false,
             broadcasts: self.shared.trackers.broadcasts(),
-            ..environment(self.config.config())
+            ..Caller::default()
         };
         loop {
             let frame = self.reader.next(&self.input[self.parsed..]);
@@ -238,14 +238,15 @@ impl Applier {
             // A cut that comes before the command sees a SELECT come once more, which is no harm.
             shared.replication.select(self.database);
             loop {
-                let (environment, worker, reply) = (&self.environment, &mut self.worker, &mut self.reply);
+                let (environment, worker, reply) =
+                    (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
                 let result =
                     shared.engine.execute(&request, self.database, environment, worker, &mut inside, reply);
-                if result != Err(CommandError::Busy) {
+                if !matches!(result, Err(CommandError::Busy)) {
                     // Where it has failed before it could change anything.
                     let _inside = inside.unwrap_or_else(|| shared.engine.keyspace.enter(self.worker.id()));
                     shared.engine.relay(&mut self.worker);
-                    break result;
+                    break result.map(drop);
                 }
                 drop(inside.take());
                 thread::sleep(PAUSE);
@@ -300,7 +301,8 @@ impl Applier {
                 Some(entry) if matches!(entry.command.run, Run::Host(_)) => {}
                 Some(entry) => {
                     let request = Request { entry, words, keys: &[], encoded: &[] };
-                    let (environment, worker, reply) = (&self.environment, &mut self.worker, &mut self.reply);
+                    let (environment, worker, reply) =
+                        (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
                     let result = transaction.run(&request, self.database, environment, worker, reply);
                     results.push((*entry, words, result));
                 }
@@ -308,7 +310,12 @@ impl Applier {
         }
         // Nothing is cut before the transaction is in the log.
         shared.replication.select(self.database);
-        engine.commit(transaction, &self.environment, &mut self.worker, &mut inside);
+        engine.commit(
+            transaction,
+            Environment::new(&self.policy, &self.caller),
+            &mut self.worker,
+            &mut inside,
+        );
         drop(inside);
         let mut refused = None;
         for (entry, words, result) in results {
@@ -324,7 +331,7 @@ impl Applier {
             let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
             return self.libraries.apply(&shared.libraries, &shared.commands, &change, || ()).map(drop);
         }
-        let (environment, worker) = (&self.environment, &mut self.worker);
+        let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
         let surroundings = Surroundings { shared: &shared, environment, worker, database: self.database };
         self.scripts.command(&entry.full_name(), words, surroundings, &mut self.reply)
     }
@@ -333,10 +340,7 @@ impl Applier {
     /// command was refused here: the data sets would differ from there on.
     fn settle(&mut self, entry: &Entry, words: &[&[u8]], result: CommandResult) -> Result<(), String> {
         self.reply.clear(KEPT_BYTES_MAX);
-        send_served(&mut self.worker, &self.queues);
-        if !self.worker.garbage.is_empty() {
-            self.shared.maintenance.discard(self.worker.garbage.take());
-        }
+        drain(&mut self.worker, &self.shared, &self.queues);
         let Err(error) = result else { return Ok(()) };
         let line = error.line();
         let refusal = format!("{} was refused here: {}", shown(entry, words), String::from_utf8_lossy(&line));

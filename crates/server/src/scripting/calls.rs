@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use dunlin_acl::{Context, Denial};
 use dunlin_engine::{
-    Request, Transaction,
+    Environment, Request, Transaction,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
 };
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
+use dunlin_scripting::{LogLevel, ScriptFlags, ScriptHost, Sha};
 
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
@@ -220,7 +220,8 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             None => {
                 check_patterns(self.context.session, &AclRequest { entry, words, database: self.database })?;
                 let request = Request { entry, words, keys: &[], encoded: &[] };
-                let (environment, worker) = (&executor.environment, &mut executor.worker);
+                let (environment, worker) =
+                    (Environment::new(&executor.policy, &executor.caller), &mut executor.worker);
                 self.transaction.run(&request, self.database, environment, worker, reply)
             }
         }
@@ -234,8 +235,8 @@ struct ScriptFacts<'f, 'c, 'a, 'k> {
 }
 
 impl Facts for ScriptFacts<'_, '_, '_, '_> {
-    fn caller(&self) -> admission::Caller {
-        admission::Caller::Script
+    fn issuer(&self) -> admission::Issuer {
+        admission::Issuer::Script
     }
 
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
@@ -306,7 +307,7 @@ fn find<'k>(context: &ServerContext<'_, 'k>, words: &[&[u8]]) -> Option<&'k Entr
     }
 }
 
-impl Caller for Calls<'_, '_, '_> {
+impl ScriptHost for Calls<'_, '_, '_> {
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
         let entry = match self.admit(words) {
             Ok(entry) => entry,

@@ -13,7 +13,9 @@ use dunlin_engine::{
     rdb::{Input, unseal_dump},
 };
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, is_name};
+use dunlin_scripting::{
+    Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, ScriptHost, is_name,
+};
 
 use super::{
     MACHINE_BYTES_MAX, calls, key_access,
@@ -360,7 +362,7 @@ impl Loader {
     }
 }
 
-impl Caller for Loader {
+impl ScriptHost for Loader {
     fn call(&mut self, _: &[&[u8]], reply: &mut ReplyBuffer) {
         reply.error("ERR redis.call/pcall can only be called inside a script invocation");
     }

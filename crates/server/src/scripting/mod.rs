@@ -19,7 +19,7 @@ mod running;
 use std::{rc::Rc, sync::Arc};
 
 use dunlin_engine::{
-    Footprint,
+    Caller, Footprint,
     command::{CommandError, CommandResult},
 };
 use dunlin_net::Next;
@@ -212,16 +212,14 @@ impl Plan<'_> {
         };
         context.executor.saw_data = true;
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
-        let environment = &mut context.executor.environment;
-        let deny_blocking = std::mem::replace(&mut environment.deny_blocking, true);
-        environment.in_script = true;
+        let caller = context.executor.caller;
+        context.executor.caller = Caller { deny_blocking: true, in_script: true, ..caller };
         let read_only = self.read_only || no_writes;
         let (flags, who) = (self.flags, self.who);
         let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
         let result = script(&mut calls);
         calls.end();
-        let environment = &mut context.executor.environment;
-        (environment.deny_blocking, environment.in_script) = (deny_blocking, false);
+        context.executor.caller = caller;
         context.in_transaction = in_transaction;
         context.transaction = around;
         if let Some(transaction) = begun {

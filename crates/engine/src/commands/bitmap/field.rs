@@ -236,7 +236,7 @@ fn read_overflow(args: &mut Args<'_>) -> Result<Overflow, CommandError> {
 
 fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let operations = Operation::read_all(args, context.environment().string_bytes_max)?;
+    let operations = Operation::read_all(args, context.policy().string_bytes_max)?;
     let written = operations.iter().filter(|operation| operation.action.is_write());
     let Some(bytes) = written.map(Operation::bytes).max() else {
         let value = context.string(key)?;
@@ -273,7 +273,7 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
 
 fn bitfield_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let operations = Operation::read_all(args, context.environment().string_bytes_max)?;
+    let operations = Operation::read_all(args, context.policy().string_bytes_max)?;
     if operations.iter().any(|operation| operation.action.is_write()) {
         return Err(CommandError::text("ERR BITFIELD_RO only supports the GET subcommand"));
     }

@@ -26,7 +26,7 @@ pub(super) const GETBIT: Command = Command {
 
 fn getbit(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, offset) = (args.word(), args.word());
-    let offset = parse_offset(offset, context.environment().string_bytes_max)?;
+    let offset = parse_offset(offset, context.policy().string_bytes_max)?;
     let mut byte = [0];
     if let Some(value) = context.string(key)? {
         value.read((offset / 8) as usize, &mut byte);
@@ -52,7 +52,7 @@ pub(super) const SETBIT: Command = Command {
 
 fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, offset, value) = (args.word(), args.word(), args.word());
-    let offset = parse_offset(offset, context.environment().string_bytes_max)?;
+    let offset = parse_offset(offset, context.policy().string_bytes_max)?;
     let value = match value {
         b"0" => false,
         b"1" => true,

@@ -79,7 +79,7 @@ fn flush(
     } else if args.token("SYNC") {
         false
     } else {
-        context.environment().lazyfree_user_flush
+        context.policy().lazyfree_user_flush
     };
     args.finish()?;
     context.flush(database, lazy);
@@ -133,7 +133,7 @@ mod tests {
         assert!(story.worker.garbage.is_empty(), "freed before the answer");
         story.play("> SET a 1\n+OK\n> FLUSHALL ASYNC\n+OK");
         assert!(!story.worker.garbage.take().is_empty(), "handed over");
-        story.environment.lazyfree_user_flush = true;
+        story.policy.lazyfree_user_flush = true;
         story.play("> SET a 1\n+OK\n> FLUSHALL SYNC\n+OK");
         assert!(story.worker.garbage.is_empty());
         story.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");

@@ -129,7 +129,7 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     }
     let ttl = parse_integer(ttl).ok_or(CommandError::NotInteger)?;
     let ttl = u64::try_from(ttl).map_err(|_| NEGATIVE)?;
-    let relaxed = context.environment().relaxed_versions;
+    let relaxed = context.policy().relaxed_versions;
     let bytes = |_: &[Option<EntryRef<'_>>]| payload.len() / BYTES_PER_VISIT;
     let value = context.compute(&[], bytes, |_, layout| read_dump(payload, relaxed, layout))?;
     let value = value.map_err(|error| match error {

@@ -189,18 +189,18 @@ mod tests {
     fn a_client_that_does_not_touch_leaves_idle_times_alone() {
         let mut story = Story::new();
         story.play("> SET k v\n+OK\n> SET n 1\n+OK\n@ +81920");
-        story.environment.no_touch = true;
+        story.caller.no_touch = true;
         story.play("> GET k\n$1 v\n> GETRANGE k 0 0\n$1 v\n> OBJECT IDLETIME k\n:81");
-        story.environment.no_touch = false;
+        story.caller.no_touch = false;
         story.play("> GET k\n$1 v\n> OBJECT IDLETIME k\n:0\n> OBJECT IDLETIME n\n:81");
     }
 
     #[test]
     fn expired_keys_can_stay_where_they_are() {
         let mut story = Story::new();
-        story.environment.keep_expired = true;
+        story.caller.keep_expired = true;
         story.play("> SET k v PX 10\n+OK\n@ +10\n> GET k\n$-1\n> DBSIZE\n:1");
-        story.environment.keep_expired = false;
+        story.caller.keep_expired = false;
         story.play("> GET k\n$-1\n> DBSIZE\n:0");
     }
 

@@ -68,7 +68,7 @@ pub(super) const TYPE: Command = Command {
 };
 
 fn del(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if !context.environment().lazyfree_user_del {
+    if !context.policy().lazyfree_user_del {
         context.free_before_answering();
     }
     unlink(context, args, reply)
@@ -167,7 +167,7 @@ mod tests {
         assert!(!story.worker.garbage.take().is_empty(), "handed over");
         story.play("> DEL b\n:1");
         assert!(story.worker.garbage.is_empty(), "freed before the answer");
-        story.environment.lazyfree_user_del = true;
+        story.policy.lazyfree_user_del = true;
         story.play("> DEL c\n:1");
         assert!(!story.worker.garbage.is_empty());
     }

@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_sketch_turns_dense_at_the_threshold() {
         let mut story = Story::new();
-        story.environment.collection_limits.hll_sparse_max_bytes = 20;
+        story.policy.collection_limits.hll_sparse_max_bytes = 20;
         story.play(
             "
             > PFADD k

@@ -9,7 +9,7 @@ use crate::{
     context::{ExpiryChange, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
-    value::List,
+    value::{List, Stored},
 };
 
 pub(super) const LSET: Command = Command {

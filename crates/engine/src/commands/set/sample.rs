@@ -109,7 +109,7 @@ fn pop_many(
 /// Removes a set of which all members are popped.
 fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
     context.remove(key);
-    context.propagate(&[removal_word(context.environment().lazyfree_server_del), key]);
+    context.propagate(&[removal_word(context.policy().lazyfree_server_del), key]);
     context.notify(EventClass::Set, "spop", key);
     context.notify(EventClass::Generic, "del", key);
 }
@@ -274,8 +274,8 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use crate::{
-        offload::Outcome,
-        transcript::{Caller, Story, check},
+        offload::OffloadOutcome,
+        transcript::{ConnectedHost, Story, check},
     };
 
     /// The bulk strings of a reply.
@@ -319,15 +319,17 @@ mod tests {
     fn many_members_are_drawn_apart_and_removed_once() {
         for (count, left) in [(40, 460), (400, 100), (500, 0)] {
             let mut story = filled(500, "m");
-            story.environment.visits_max = Some(100);
+            story.caller.visits_max = Some(100);
             let line = format!("SPOP s {count}");
             assert_eq!(story.reply(&line, Protocol::Resp2), b"", "the answer waits");
-            let offloaded = story.worker.offloaded.take().expect("offloaded");
-            let Outcome::Computed(computed) = offloaded.run(&story.engine, &mut story.worker, &Caller) else {
+            let offloaded = story.offloaded.take().expect("offloaded");
+            let OffloadOutcome::Computed(computed) =
+                offloaded.run(&story.engine, &mut story.worker, &ConnectedHost)
+            else {
                 panic!("it stores something");
             };
             story.play("> SCARD s\n:500");
-            story.worker.computed = Some(Box::new(computed));
+            story.computed = Some(Box::new(computed));
             let popped = bulks(&mut story, &line);
             assert_eq!(popped.iter().collect::<BTreeSet<_>>().len(), count, "all different");
             story.play(&format!("> SCARD s\n:{left}"));

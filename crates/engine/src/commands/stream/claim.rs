@@ -305,7 +305,7 @@ impl AutoClaim<'_> {
         if !context.may_offload(attempts) {
             return Ok(None);
         }
-        let taken_in_place_max = context.environment().visits_max;
+        let taken_in_place_max = context.caller().visits_max;
         let found = context.compute_offloaded(
             key,
             |entry| group_in(entry, name).map_or(0, |(group, _)| group.pending().len().min(attempts)),

@@ -65,7 +65,7 @@ fn lcs(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         return Err(CommandError::text(text));
     }
     let (one, other) = (one.unwrap_or(EMPTY), other.unwrap_or(EMPTY));
-    check_size(one.len(), other.len(), context.environment().string_bytes_max)?;
+    check_size(one.len(), other.len(), context.policy().string_bytes_max)?;
 
     let visits = one.len().saturating_mul(other.len()) / CELLS_PER_VISIT;
     context.weigh(visits.max((one.len() + other.len()) / CELLS_PER_VISIT))?;
@@ -250,7 +250,7 @@ mod tests {
             ",
         );
         let mut story = Story::new();
-        story.environment.string_bytes_max = 100;
+        story.policy.string_bytes_max = 100;
         story.play(
             "
             > MSET a 12345678 b 12345678

@@ -151,7 +151,7 @@ fn play(story: &mut Story, step: &Step, lends: bool) {
         Step::Copy => drop(story.say(&[b"COPY", b"k", b"other", b"REPLACE"])),
         Step::Xor => drop(story.say(&[b"BITOP", b"XOR", b"k", b"k", b"other"])),
         Step::Restore(compress) => {
-            story.environment.compress_dumps = *compress;
+            story.policy.compress_dumps = *compress;
             let dump = story.say(&[b"DUMP", b"k"]);
             if let Some(start) = dump.windows(2).position(|two| two == b"\r\n").filter(|_| dump != b"$-1\r\n")
             {

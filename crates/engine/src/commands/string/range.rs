@@ -25,7 +25,7 @@ pub(super) const APPEND: Command = Command {
 
 fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, tail) = (args.word(), args.word());
-    let bytes_max = context.environment().string_bytes_max;
+    let bytes_max = context.policy().string_bytes_max;
     let check = |length| check_length(length, tail.len(), bytes_max);
     let length = context.append_to_existing(key, tail, check)?;
     if length.is_none() {
@@ -66,7 +66,7 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         reply.count(length);
         return Ok(());
     }
-    check_length(offset, part.len(), context.environment().string_bytes_max)?;
+    check_length(offset, part.len(), context.policy().string_bytes_max)?;
     let end = offset + part.len();
     let edited = (end <= length)
         .then(|| {
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn strings_have_a_limit() {
         let mut story = Story::new();
-        story.environment.string_bytes_max = 10;
+        story.policy.string_bytes_max = 10;
         story.play(
             "
             > SET k 12345

@@ -79,7 +79,7 @@ impl WriteContext<'_> {
         if self.is_recorded() && self.has_expired_elements(&key, slot) {
             self.reclaim_elements(&key, slot);
         }
-        let clock_ms = self.environment.clock_ms();
+        let clock_ms = self.environment.caller.clock_ms();
         let touch = self.touch();
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let part = part.expect("the slot was found in it");
@@ -107,7 +107,7 @@ impl WriteContext<'_> {
 
     fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
         let part = self.locked.stripe(key.stripe).database(self.database);
-        let now_ms = self.environment.now_ms;
+        let now_ms = self.environment.caller.now_ms;
         match part.and_then(|part| part.entry(slot).object()) {
             Some(Object::Hash(hash)) => hash.next_deadline_ms().is_some_and(|next_ms| next_ms <= now_ms),
             _ => false,

@@ -18,7 +18,7 @@ use crate::{
 
 pub use collections::Change;
 
-use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
+use super::{Caller, Environment, ExpiryChange, Policy, Worker, collection_of, keys::KnownKeys, string_of};
 use phase::Phase;
 
 /// For commands that change values.
@@ -27,7 +27,7 @@ pub struct WriteContext<'a> {
     locked: LockedStripes<'a>,
     database: usize,
     keys: KnownKeys<'a>,
-    environment: &'a Environment,
+    environment: Environment<'a>,
     worker: &'a mut Worker,
     /// Whether a waiter's command is being run again.
     serving: bool,
@@ -44,7 +44,7 @@ impl<'a> WriteContext<'a> {
         locked: LockedStripes<'a>,
         database: usize,
         keys: &'a [Key<'a>],
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<'a> WriteContext<'a> {
     pub(crate) fn serving(
         locked: LockedStripes<'a>,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
@@ -110,22 +110,29 @@ impl<'a> WriteContext<'a> {
     /// Unix time in milliseconds up to which keys and elements have expired: 0 in a replay. Commands count relative times
     /// from [`Self::clock_ms`].
     pub fn now_ms(&self) -> u64 {
-        self.environment.now_ms
+        self.environment.caller.now_ms
     }
 
     /// Unix time in milliseconds by the clock.
     pub fn clock_ms(&self) -> u64 {
-        self.environment.clock_ms()
+        self.environment.caller.clock_ms()
     }
 
     /// Whether the command comes from a log.
     pub fn is_replaying(&self) -> bool {
-        self.environment.replaying_at_ms > 0
+        self.environment.caller.replaying_at_ms > 0
     }
 
-    /// What is the same for the whole batch.
-    pub fn environment(&self) -> &'a Environment {
-        self.environment
+    /// The settings that the command obeys.
+    #[inline]
+    pub fn policy(&self) -> &'a Policy {
+        self.environment.policy
+    }
+
+    /// On whose behalf it runs.
+    #[inline]
+    pub fn caller(&self) -> &'a Caller {
+        self.environment.caller
     }
 
     /// The client's database.
@@ -153,7 +160,7 @@ impl<'a> WriteContext<'a> {
     fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
         let part = self.locked.stripe(key.stripe).database(database)?;
         let (slot, entry) = part.find_entry(key.hash, key.bytes)?;
-        if entry.is_expired(self.environment.now_ms) {
+        if entry.is_expired(self.environment.caller.now_ms) {
             self.expire_slot(database, key, slot);
             return None;
         }
@@ -163,11 +170,11 @@ impl<'a> WriteContext<'a> {
     /// Removes a key whose time has come.
     #[cold]
     fn expire_slot(&mut self, database: usize, key: &Key<'_>, slot: Slot) {
-        if !self.environment.lazyfree_expire {
+        if !self.environment.policy.lazyfree_expire {
             self.free_before_answering();
         }
         let entry = self.locked.stripe(key.stripe).database(database).map(|part| part.entry(slot));
-        let now_ms = self.environment.now_ms;
+        let now_ms = self.environment.caller.now_ms;
         let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
             Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
             _ => None,
@@ -176,7 +183,7 @@ impl<'a> WriteContext<'a> {
         if self.is_recorded() {
             self.worker
                 .propagation
-                .add(database, &[removal_word(self.environment.lazyfree_expire), key.bytes]);
+                .add(database, &[removal_word(self.environment.policy.lazyfree_expire), key.bytes]);
         }
         let statistics = &self.worker.statistics;
         let what = match fields {
@@ -220,8 +227,8 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let slot = self.slot(database, &key)?;
         let entry = self.locked.stripe(key.stripe).database(database)?.entry(slot);
-        if !self.environment.no_touch {
-            entry.touch(self.environment.access.one(|| self.worker.random()));
+        if !self.environment.caller.no_touch {
+            entry.touch(self.environment.caller.access.one(|| self.worker.random()));
         }
         Some(entry)
     }
@@ -235,8 +242,8 @@ impl<'a> WriteContext<'a> {
         let found = self.slot(self.database, &key);
         self.count_lookup(key.bytes, found.is_some());
         let entry = self.locked.stripe(key.stripe).database(self.database)?.entry(found?);
-        if !self.environment.no_touch {
-            entry.touch(self.environment.access.one(|| self.worker.random()));
+        if !self.environment.caller.no_touch {
+            entry.touch(self.environment.caller.access.one(|| self.worker.random()));
         }
         Some(entry)
     }
@@ -259,14 +266,14 @@ impl<'a> WriteContext<'a> {
 
     /// How collections that grow are laid out.
     pub fn layout(&self) -> Layout<'a> {
-        Layout { limits: &self.environment.collection_limits, resources: self.resources() }
+        Layout { limits: &self.environment.policy.collection_limits, resources: self.resources() }
     }
 
     /// Reclaims the expired elements of a collection that is about to change, for the record's sake: the
     /// command would find them there again in a replay, which knows no time.
     #[cold]
     fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
-        let now_ms = self.environment.now_ms;
+        let now_ms = self.environment.caller.now_ms;
         let Some(part) = self.locked.stripe_mut(key.stripe).database_mut(self.database) else { return };
         let mut gone = Vec::new();
         part.edit_object(slot, |object| {
@@ -342,7 +349,7 @@ impl<'a> WriteContext<'a> {
         value: NewValue<'_>,
         expiry: ExpiryChange,
     ) {
-        let now_ms = self.environment.now_ms;
+        let now_ms = self.environment.caller.now_ms;
         if let ExpiryChange::At(at) = expiry
             && at <= now_ms
         {
@@ -352,7 +359,7 @@ impl<'a> WriteContext<'a> {
             }
             return;
         }
-        if found.is_some() && !self.environment.lazyfree_server_del {
+        if found.is_some() && !self.environment.policy.lazyfree_server_del {
             self.free_before_answering();
         }
         let touch = self.touch();
@@ -362,7 +369,7 @@ impl<'a> WriteContext<'a> {
             (ExpiryChange::Keep, Some(slot)) => part.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
-        let clock_ms = self.environment.clock_ms();
+        let clock_ms = self.environment.caller.clock_ms();
         let now = (clock_ms, touch);
         part.put((key.hash, key.bytes), found, value, expiry, now, &mut self.worker.garbage);
         if new {
@@ -390,13 +397,13 @@ impl<'a> WriteContext<'a> {
     /// Gives a key another expiry, or none; whether the key is there. A time that has passed
     /// removes the key.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
-        if expiry.is_some_and(|at| at <= self.environment.now_ms) {
+        if expiry.is_some_and(|at| at <= self.environment.caller.now_ms) {
             return self.remove(key);
         }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
-        let clock_ms = self.environment.clock_ms();
+        let clock_ms = self.environment.caller.clock_ms();
         part.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
         true
@@ -408,7 +415,7 @@ impl<'a> WriteContext<'a> {
         let stamp = match (clock.ranking(), idle_seconds, frequency) {
             (Ranking::Frequency, _, Some(frequency)) => frequency,
             (Ranking::Recency, Some(seconds), _) => {
-                clock.stamp_of_age(seconds.saturating_mul(1000), self.environment.clock_ms())
+                clock.stamp_of_age(seconds.saturating_mul(1000), self.environment.caller.clock_ms())
             }
             _ => return,
         };
@@ -422,7 +429,7 @@ impl<'a> WriteContext<'a> {
     /// What an access leaves in stamps.
     #[inline]
     fn touch(&mut self) -> Touch {
-        self.environment.access.one(|| self.worker.random())
+        self.environment.caller.access.one(|| self.worker.random())
     }
 
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
@@ -445,7 +452,7 @@ impl<'a> WriteContext<'a> {
 
     /// Whether somebody wants to know of new keys. A key that is moved over another is one.
     fn notes_new(&self) -> bool {
-        self.environment.notifications.has(EventClass::New)
+        self.environment.policy.notifications.has(EventClass::New)
     }
 
     /// Moves a value with its expiry to another place, replacing what is there; whether the source
@@ -498,7 +505,7 @@ impl<'a> WriteContext<'a> {
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
     #[inline(always)]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
-        if self.locked.stripe(key.stripe).is_observed() | self.environment.broadcasts {
+        if self.locked.stripe(key.stripe).is_observed() | self.environment.caller.broadcasts {
             self.show_observers(database, key);
         }
     }
@@ -532,7 +539,7 @@ impl<'a> WriteContext<'a> {
         if !self.is_recorded() {
             return;
         }
-        if at_ms <= self.environment.now_ms {
+        if at_ms <= self.environment.caller.now_ms {
             self.record_removal(key);
         } else {
             self.propagate(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
@@ -541,7 +548,7 @@ impl<'a> WriteContext<'a> {
 
     /// Says that a key was removed because the time to come that a command gave it has passed.
     pub fn record_removal(&mut self, key: &[u8]) {
-        self.propagate(&[removal_word(self.environment.lazyfree_expire), key]);
+        self.propagate(&[removal_word(self.environment.policy.lazyfree_expire), key]);
     }
 
     /// Counts so many changes for the command, rather than one for each key that it changes: elements, as
@@ -565,7 +572,7 @@ impl<'a> WriteContext<'a> {
     /// Tells those who keep copies of a key that it has changed.
     fn invalidate(&mut self, stripe: usize, key: &[u8]) {
         let readers = self.locked.untrack(stripe, key);
-        if readers.is_some() || self.environment.broadcasts {
+        if readers.is_some() || self.environment.caller.broadcasts {
             let readers = readers.unwrap_or_default();
             let invalidation = Invalidation::Key { key: key.into(), readers };
             self.worker.notices.push(Notice::Invalidation(invalidation));
@@ -580,7 +587,9 @@ impl<'a> WriteContext<'a> {
 
     /// Reports `del` where a key that has lost elements has gone with the last one.
     pub fn notify_if_gone(&mut self, key: &[u8]) {
-        if self.environment.notifications.has(EventClass::Generic) && !self.contains_in(self.database, key) {
+        if self.environment.policy.notifications.has(EventClass::Generic)
+            && !self.contains_in(self.database, key)
+        {
             self.notify(EventClass::Generic, "del", key);
         }
     }
@@ -588,7 +597,7 @@ impl<'a> WriteContext<'a> {
     /// [`Self::notify`] in another database.
     #[inline]
     pub fn notify_in(&mut self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
-        if self.environment.notifications.has(class) {
+        if self.environment.policy.notifications.has(class) {
             let event = Event { class, name, database, key: key.to_vec() };
             self.worker.notices.push(Notice::Event(event));
         }

@@ -43,7 +43,7 @@ impl<'a> WriteContext<'a> {
         view: &'a View,
         result: &'a mut Option<Box<dyn Any + Send>>,
         database: usize,
-        environment: &'a Environment,
+        environment: Environment<'a>,
         worker: &'a mut Worker,
     ) -> Self {
         let phase = Phase::Prepare { view, result };
@@ -159,8 +159,8 @@ impl<'a> WriteContext<'a> {
 
     /// How many elements may be visited here; `None` where the command has to be done at once.
     fn visits_max(&self) -> Option<usize> {
-        let must_stay = self.serving || self.environment.deny_blocking || self.locked.is_everything();
-        self.environment.visits_max.filter(|_| !must_stay)
+        let must_stay = self.serving || self.environment.caller.deny_blocking || self.locked.is_everything();
+        self.environment.caller.visits_max.filter(|_| !must_stay)
     }
 
     /// Whether the command is being offloaded, where it gets no farther than what it computes: only the keys
@@ -192,7 +192,7 @@ impl<'a> WriteContext<'a> {
         let found = resolved.iter().map(|key| {
             let part = self.locked.stripe(key.stripe).database(self.database)?;
             let entry = part.entry(part.find(key.hash, key.bytes)?);
-            (!entry.is_expired(self.environment.now_ms)).then_some(entry)
+            (!entry.is_expired(self.environment.caller.now_ms)).then_some(entry)
         });
         found.collect()
     }

@@ -21,17 +21,17 @@ use std::sync::Arc;
 
 use dunlin_structures::{Block, Listpack, SharedPast, lock_past};
 
-use super::{Collection, List, Object, Stream, stream::StreamId};
+use super::{
+    Collection, List, Object, Stream,
+    stored::{Stored, each},
+    stream::StreamId,
+};
 use crate::snapshot::SnapshotQueue;
 use nodes::{SharedNodeCopy, lock_nodes};
 use table::SharedTableCopy;
 
 /// What going on by a block or a node counts for, in bytes copied.
 const VISIT_COST_BYTES: usize = 64;
-
-/// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
-/// or some thousand consumers.
-const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
 /// A copy, as whoever takes the pieces has it.
 pub(crate) enum IncrementalCopy {
@@ -82,34 +82,7 @@ impl IncrementalCopy {
     /// Begins: from here on, what is about to change is set aside first. None of that snapshot is under way. `None` where the
     /// collection is not made of parts that can be set aside. O(1), but for a bit for some ten records of a table.
     pub(crate) fn begin(object: &Object, snapshot_queue: &Arc<SnapshotQueue>) -> Option<Self> {
-        match object {
-            Object::List(list) => {
-                let holder = Arc::clone(snapshot_queue);
-                let past = list.deque()?.remember(move |bytes| holder.hold(bytes));
-                Some(Self::Blocks(past, Arc::clone(snapshot_queue)))
-            }
-            // What stands behind the nodes is copied at once, or shared.
-            Object::Stream(stream) if stream.tail_bytes() > TAIL_BYTES_MAX => None,
-            Object::Stream(stream) => Some(Self::Nodes(stream.log().begin_copy(snapshot_queue))),
-            Object::Hash(hash) => {
-                let form = match hash.next_deadline_ms() {
-                    None => RecordForm::Field,
-                    Some(_) => RecordForm::ExpiringField,
-                };
-                let table = hash.copied_table()?;
-                Some(Self::Records(form, table.begin(hash.len(snapshot_queue.cut_ms()), snapshot_queue)))
-            }
-            Object::Set(set) => {
-                let table = set.copied_table()?;
-                Some(Self::Records(RecordForm::Member, table.begin(set.len(), snapshot_queue)))
-            }
-            // Some of its table's records are those of no member any more.
-            Object::SortedSet(set) if set.next_deadline_ms().is_some() => None,
-            Object::SortedSet(set) => {
-                let table = set.copied_table()?;
-                Some(Self::Records(RecordForm::ScoredMember, table.begin(set.len(), snapshot_queue)))
-            }
-        }
+        each!(object, collection => collection.begin_copy(snapshot_queue))
     }
 
     /// How many elements, as they are counted in the file, are still to be copied.

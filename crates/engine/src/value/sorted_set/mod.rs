@@ -14,6 +14,7 @@ mod gathered;
 mod packed;
 mod ranked;
 mod score;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -21,9 +22,7 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{
-    Collection, Layout, MemberTable, Object, Resources, incremental_copy::table::CopiedTable, shared::Shared,
-};
+use super::{Collection, Layout, Object, Resources, shared::Shared};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -95,37 +94,6 @@ impl Default for SortedSet {
 }
 
 impl SortedSet {
-    /// A copy that shares nothing. O(n).
-    pub(super) fn copied(&self) -> Self {
-        match &self.members {
-            Members::Ranked(ranked) => Self { members: Members::Ranked(ranked.copied()) },
-            _ => self.clone(),
-        }
-    }
-
-    /// Whether it is a clone of the other, or that of this.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (&self.members, &other.members) {
-            (Members::Packed(one), Members::Packed(other)) => one.bytes() == other.bytes(),
-            (Members::Ranked(one), Members::Ranked(other)) => one.is(other),
-            _ => false,
-        }
-    }
-
-    /// Whether changing it would copy it first.
-    #[inline]
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(&self.members, Members::Ranked(ranked) if ranked.is_shared())
-    }
-
-    /// The large form, which can be copied in pieces.
-    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
-        match &self.members {
-            Members::Ranked(ranked) => Some(&**ranked),
-            Members::Packed(_) => None,
-        }
-    }
-
     /// The members and scores of a listpack, which are in order and differ; compact where there are not
     /// too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
@@ -155,27 +123,11 @@ impl SortedSet {
         self.len() == 0
     }
 
-    /// The name that `OBJECT ENCODING` answers.
-    pub fn encoding(&self) -> &'static str {
-        match &self.members {
-            Members::Packed(_) => "listpack",
-            Members::Ranked(_) => "skiplist",
-        }
-    }
-
     /// The bytes of the compact encoding.
     pub fn compact_bytes(&self) -> Option<&[u8]> {
         match &self.members {
             Members::Packed(packed) => Some(packed.bytes()),
             Members::Ranked(_) => None,
-        }
-    }
-
-    /// The table that the members of a large sorted set are kept in.
-    pub(super) fn table(&self) -> Option<&MemberTable> {
-        match &self.members {
-            Members::Packed(_) => None,
-            Members::Ranked(ranked) => Some(ranked.table()),
         }
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::snapshot::SnapshotQueue;
 use crate::value::{
-    CollectionLimits, for_each_record,
+    CollectionLimits, Stored, for_each_record,
     incremental_copy::{Elements, IncrementalCopy},
 };
 

@@ -13,6 +13,7 @@ mod id;
 mod log;
 mod node;
 mod producers;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ pub use id::{NewId, StreamId};
 pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo, Trimmed};
 pub use node::StreamEntry;
 pub use producers::{ProducerLimits, Producers};
+pub(crate) use stored::{read_producers, write_node, write_tail};
 
 use super::{Collection, Object, Resources, shared::Shared};
 

@@ -274,7 +274,7 @@ fn no_evict(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
 fn no_touch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let on = switch(args)?;
     context.session.flags.set(ClientFlags::NO_TOUCH, on);
-    context.executor.environment.no_touch = on;
+    context.executor.act_for(context.session);
     reply.ok();
     Ok(())
 }

@@ -95,7 +95,7 @@ pub(super) fn tracking(
     if broadcast {
         // Batches that are under way may not have seen it: wait for their end.
         context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
-        context.executor.environment.broadcasts = true;
+        context.executor.act_for(context.session);
     }
     reply.ok();
     Ok(())

@@ -26,7 +26,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use dunlin_engine::{
-    ExclusiveContext, Worker,
+    Caller, Environment, ExclusiveContext, Worker,
     rdb::{Version, unfit},
     snapshot::Form,
 };
@@ -42,7 +42,7 @@ use signal_hook::{
 
 use self::bar::watched;
 use crate::{
-    config::{Config, ConfigStore, describe, environment},
+    config::{Config, ConfigStore, describe, policy},
     durability::{Base, load_files, replace_log},
     loading::LoadError,
     persistence::{
@@ -197,10 +197,9 @@ fn convert(arguments: &Arguments) -> Result<Done, String> {
     sources.iter().try_for_each(|part| expect_unwritten(&part.path))?;
     expect_room(arguments, target)?;
     let shared = load(arguments, &sources)?;
-    let mut environment = environment(&shared.config.current());
     // At the beginning of time nothing has expired.
-    environment.now_ms = 0;
-    shared.engine.exclusively(0, &environment, &mut Worker::new(0, 0), |context| {
+    let (policy, caller) = (policy(&shared.config.current()), Caller::default());
+    shared.engine.exclusively(0, Environment::new(&policy, &caller), &mut Worker::new(0, 0), |context| {
         expect_fit(&shared, context, form.version)?;
         write(arguments, target, form, &shared, context)
     })

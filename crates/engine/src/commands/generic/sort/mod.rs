@@ -120,7 +120,7 @@ impl Lookup for Found<'_> {
 
 fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let mut options = Options::parse(args, true, context.environment().in_script)?;
+    let mut options = Options::parse(args, true, context.caller().in_script)?;
     if has_patterns(args.words()) {
         let sorted = Sorted::of(context, key, &mut options)?;
         return match options.store {
@@ -170,7 +170,7 @@ fn store(context: &mut WriteContext<'_>, destination: &[u8], list: List, reply: 
 
 fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let mut options = Options::parse(args, false, context.environment().in_script)?;
+    let mut options = Options::parse(args, false, context.caller().in_script)?;
     // Not `find`: what is looked up counts as a use of the key, which is only to happen once.
     let elements = context.peek(key).map_or(0, elements_about);
     context.weigh(elements)?;

@@ -9,6 +9,8 @@
 //! block, by an estimate that leaves the elements' heads out, and a listpack again when its only block has
 //! come down to half the limit: between the two it stays what it is.
 
+mod stored;
+
 use std::{iter, ops, sync::Arc};
 
 use dunlin_resp::number::parse_integer;
@@ -16,6 +18,8 @@ use dunlin_structures::{
     BlockDeque, BlockLimit, BlockRef, DequeRange, Element, Elements, ListEnd, Listpack, ListpackRef,
     TakenBlocks,
 };
+
+pub(crate) use stored::write_block;
 
 use super::{Collection, CollectionLimits, Layout, Object, Resources, shared::Shared};
 
@@ -90,29 +94,6 @@ impl Default for List {
 }
 
 impl List {
-    /// A copy that shares nothing. O(n).
-    pub(crate) fn copied(&self) -> Self {
-        match &self.items {
-            Items::Quicklist(deque) => Self { items: Items::Quicklist(deque.copied()) },
-            _ => self.clone(),
-        }
-    }
-
-    /// Whether it is a clone of the other, or that of this.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (&self.items, &other.items) {
-            (Items::Listpack(one), Items::Listpack(other)) => one.bytes() == other.bytes(),
-            (Items::Quicklist(one), Items::Quicklist(other)) => one.is(other),
-            _ => false,
-        }
-    }
-
-    /// Whether changing it would copy it first.
-    #[inline]
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(&self.items, Items::Quicklist(deque) if deque.is_shared())
-    }
-
     /// The blocks of a quicklist, which can be copied in pieces.
     pub(super) fn deque(&self) -> Option<&BlockDeque> {
         match &self.items {
@@ -152,14 +133,6 @@ impl List {
         match &self.items {
             Items::Listpack(listpack) => listpack.is_empty(),
             Items::Quicklist(deque) => deque.is_empty(),
-        }
-    }
-
-    /// The name that `OBJECT ENCODING` answers.
-    pub fn encoding(&self) -> &'static str {
-        match &self.items {
-            Items::Listpack(_) => "listpack",
-            Items::Quicklist(_) => "quicklist",
         }
     }
 
@@ -488,6 +461,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::value::Stored;
 
     #[derive(Debug, Clone)]
     enum Edit {

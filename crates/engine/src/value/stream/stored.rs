@@ -23,14 +23,27 @@
 //! producer             name │ count │ (its name for an entry, the entry's ID: two lengths), oldest first …
 //! ```
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use dunlin_structures::Listpack;
 
-use crate::value::stream::{ConsumerGroup, ProducerLimits, Producers, Stream, StreamId, StreamLog};
+use super::{ConsumerGroup, ProducerLimits, Producers, Stream, StreamId, StreamLog, StreamTail};
+use crate::{
+    aof_rewrite::CommandWriter,
+    digest::Digest,
+    rdb::{Input, Output, PRODUCERS_FIELD, RdbError, Version, read_listpack, types},
+    snapshot::SnapshotQueue,
+    value::{Layout, ValueType, incremental_copy::IncrementalCopy, shared::Shared, stored::Stored},
+};
 
-use super::{Input, Output, RdbError, value::read_listpack};
+/// Redis's version that has the newest form of streams.
+const STREAM_3_SINCE: u16 = 11;
+/// Redis's version in which streams remember producers.
+const PRODUCERS_SINCE: u16 = 13;
 
+/// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
+/// or some thousand consumers.
+const TAIL_BYTES_MAX: usize = 1024 * 1024;
 /// What a group has read where nobody knows.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -39,7 +52,7 @@ const NEVER: i64 = -1;
 
 /// The forms of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Form {
+enum Form {
     /// STREAM_LISTPACKS, of Redis 5.
     One,
     /// STREAM_LISTPACKS_2, of Redis 7.0.
@@ -50,15 +63,194 @@ pub(super) enum Form {
     Four,
 }
 
-pub(super) fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
+impl Form {
+    /// The form of a stream in files of a version.
+    fn of(stream: &Stream, version: Version) -> Self {
+        match version {
+            Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => Self::Four,
+            Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => Self::Three,
+            _ if version.has_listpacks() => Self::Two,
+            _ => Self::One,
+        }
+    }
+
+    fn rdb_type(self) -> u8 {
+        match self {
+            Self::One => types::STREAM_LISTPACKS,
+            Self::Two => types::STREAM_LISTPACKS_2,
+            Self::Three => types::STREAM_LISTPACKS_3,
+            Self::Four => types::STREAM_LISTPACKS_4,
+        }
+    }
+}
+
+/// Shared as a whole: a stream is much larger than other collections' heads.
+impl Stored for Shared<Stream> {
+    const TYPE: ValueType = ValueType::Stream;
+
+    fn encoding(&self) -> &'static str {
+        "stream"
+    }
+
+    fn copied(&self) -> Self {
+        Self::copied(self)
+    }
+
+    fn carry_copies_to(&self, copy: &Self) {
+        copy.log().carry_copies(self.log());
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Self::is(self, other)
+    }
+
+    #[inline]
+    fn is_shared(&self) -> bool {
+        Self::is_shared(self)
+    }
+
+    /// None where the parts behind the nodes, which are copied at once or shared, are too large for that.
+    fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
+        let is_small = self.tail_bytes() <= TAIL_BYTES_MAX;
+        is_small.then(|| IncrementalCopy::Nodes(self.log().begin_copy(snapshot_queue)))
+    }
+
+    fn whole_version(&self) -> Version {
+        if self.producers().is_some() { Version::PRODUCERS } else { self.oldest_version() }
+    }
+
+    fn rdb_type(&self, version: Version) -> u8 {
+        Form::of(self, version).rdb_type()
+    }
+
+    fn write_rdb<W: io::Write>(
+        &self,
+        version: Version,
+        _now_ms: u64,
+        output: &mut Output<'_, W>,
+    ) -> io::Result<()> {
+        write(self, Form::of(self, version), output)
+    }
+
+    /// The producers, where the form has no place for them.
+    fn auxiliary_field(&self, version: Version) -> Option<(&'static [u8], Vec<u8>)> {
+        let producers = self.producers()?;
+        if Form::of(self, version) == Form::Four {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        write_producers(producers, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
+        Some((PRODUCERS_FIELD, bytes))
+    }
+
+    fn read_rdb<R: io::BufRead>(
+        type_number: u8,
+        _: Version,
+        input: &mut Input<R>,
+        _: Layout<'_>,
+    ) -> Option<Result<Self, RdbError>> {
+        let form = [Form::One, Form::Two, Form::Three, Form::Four]
+            .into_iter()
+            .find(|form| form.rdb_type() == type_number)?;
+        Some(read(input, form).map(Shared::new))
+    }
+
+    /// XADD for each entry, XSETID; XGROUP CREATE, XCLAIM for each delivery, XGROUP CREATECONSUMER for each consumer without
+    /// one. XCLAIM would drop a delivery of an entry that is gone, and no command makes producers.
+    fn write_commands(&self, version: Version, _: u64, commands: &mut CommandWriter<'_>) -> bool {
+        let has_all_entries = self.groups().values().all(|group| has_all_entries(self, group));
+        if !has_all_entries || self.producers().is_some() && version == Version::PRODUCERS {
+            return false;
+        }
+        write_stream(self, version, commands);
+        true
+    }
+
+    fn digest(&self, _: u64, digest: &mut Digest) {
+        for entry in self.log().iter() {
+            digest.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            for (field, value) in entry.fields() {
+                digest.mix(&field.text());
+                digest.mix(&value.text());
+            }
+        }
+    }
+}
+
+/// Whether all entries that a group has delivered are there.
+fn has_all_entries(stream: &Stream, group: &ConsumerGroup) -> bool {
+    group.pending().keys().all(|id| stream.log().contains(*id))
+}
+
+fn write_stream(stream: &Stream, version: Version, commands: &mut CommandWriter<'_>) {
+    let log = stream.log();
+    let key = commands.key();
+    if log.is_empty() {
+        // The entry goes as it comes; the stream stays.
+        commands.command(&[b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]);
+    }
+    for entry in log.iter() {
+        let elements: Vec<_> = entry.fields().flat_map(|(field, value)| [field, value]).collect();
+        commands.command_with(&[b"XADD", key, text_of(entry.id).as_bytes()], elements.into_iter());
+    }
+    // Before Redis 7.0 nobody counts what was added and read.
+    let counts = version.has_listpacks();
+    let (last, deleted) = (text_of(log.last_id()), text_of(log.max_deleted_id()));
+    let added = log.entries_added().to_string();
+    let words: &[&[u8]] = &[
+        b"XSETID",
+        key,
+        last.as_bytes(),
+        b"ENTRIESADDED",
+        added.as_bytes(),
+        b"MAXDELETEDID",
+        deleted.as_bytes(),
+    ];
+    commands.command(if counts { words } else { &words[..3] });
+    for (name, group) in stream.groups() {
+        let (last, read) = (text_of(group.last_id()), group.entries_read());
+        let read = read.map_or_else(|| "-1".to_owned(), |read| read.to_string());
+        let words: &[&[u8]] =
+            &[b"XGROUP", b"CREATE", key, name, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()];
+        commands.command(if counts { words } else { &words[..5] });
+        for (consumer, state) in group.consumers() {
+            if state.pending().is_empty() {
+                commands.command(&[b"XGROUP", b"CREATECONSUMER", key, name, consumer]);
+            }
+        }
+        for (id, delivery) in group.pending().iter() {
+            let (id, time, count) = (text_of(*id), delivery.time_ms.to_string(), delivery.count.to_string());
+            commands.command(&[
+                b"XCLAIM",
+                key,
+                name,
+                &delivery.consumer,
+                b"0",
+                id.as_bytes(),
+                b"TIME",
+                time.as_bytes(),
+                b"RETRYCOUNT",
+                count.as_bytes(),
+                b"JUSTID",
+                b"FORCE",
+            ]);
+        }
+    }
+}
+
+fn text_of(id: StreamId) -> String {
+    format!("{}-{}", id.ms, id.seq)
+}
+
+fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
     let log = stream.log();
     output.length(log.nodes() as u64)?;
     log.listpacks().try_for_each(|(id, listpack)| write_node(id, listpack, output))?;
-    write_tail(stream, form, output)
+    write_tail_in(stream, form, output)
 }
 
 /// A node of a stream.
-pub(super) fn write_node<W: io::Write>(
+pub(crate) fn write_node<W: io::Write>(
     id: StreamId,
     listpack: &Listpack,
     output: &mut Output<'_, W>,
@@ -67,12 +259,16 @@ pub(super) fn write_node<W: io::Write>(
     output.string(listpack.bytes())
 }
 
-/// What stands behind the nodes.
-pub(super) fn write_tail<W: io::Write>(
-    stream: &Stream,
-    form: Form,
+/// Writes the parts behind the nodes of a stream; their number, and they, stand before.
+pub(crate) fn write_tail<W: io::Write>(
+    tail: &StreamTail,
+    version: Version,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
+    write_tail_in(tail.stream(), Form::of(tail.stream(), version), output)
+}
+
+fn write_tail_in<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
     let log = stream.log();
     output.length(log.len())?;
     write_id(log.last_id(), output)?;
@@ -93,10 +289,7 @@ pub(super) fn write_tail<W: io::Write>(
 }
 
 /// Writes what is remembered of producers.
-pub(super) fn write_producers<W: io::Write>(
-    producers: &Producers,
-    output: &mut Output<'_, W>,
-) -> io::Result<()> {
+fn write_producers<W: io::Write>(producers: &Producers, output: &mut Output<'_, W>) -> io::Result<()> {
     output.length(producers.limits().duration_s.into())?;
     output.length(producers.limits().entries_max.into())?;
     output.length(producers.len() as u64)?;
@@ -113,7 +306,7 @@ pub(super) fn write_producers<W: io::Write>(
 }
 
 /// Reads what is remembered of producers.
-pub(super) fn read_producers<R: io::BufRead>(input: &mut Input<R>) -> Result<Producers, RdbError> {
+pub(crate) fn read_producers<R: io::BufRead>(input: &mut Input<R>) -> Result<Producers, RdbError> {
     let mut limit = |max: u32| {
         let limit = u32::try_from(input.length()?).ok().filter(|limit| (1..=max).contains(limit));
         limit.ok_or(RdbError::Corrupt(
@@ -167,7 +360,7 @@ fn write_group<W: io::Write>(
     Ok(())
 }
 
-pub(super) fn read<R: io::BufRead>(input: &mut Input<R>, form: Form) -> Result<Stream, RdbError> {
+fn read<R: io::BufRead>(input: &mut Input<R>, form: Form) -> Result<Stream, RdbError> {
     let mut nodes = Vec::new();
     for _ in 0..input.length()? {
         let id = <[u8; 16]>::try_from(input.string()?);

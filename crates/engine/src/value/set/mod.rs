@@ -8,6 +8,8 @@
 //!
 //! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding.
 
+mod stored;
+
 use std::sync::Arc;
 
 use dunlin_resp::number::parse_integer;
@@ -15,10 +17,7 @@ use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{
-    Collection, Layout, MemberTable, Object, Places, Resources, incremental_copy::table::CopiedTable,
-    shared::Shared,
-};
+use super::{Collection, Layout, MemberTable, Object, Places, Resources, Stored, shared::Shared};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -83,38 +82,6 @@ impl Default for Set {
 }
 
 impl Set {
-    /// A copy that shares nothing. O(n).
-    pub(super) fn copied(&self) -> Self {
-        match &self.members {
-            Members::Table(table) => Self { members: Members::Table(table.copied()) },
-            _ => self.clone(),
-        }
-    }
-
-    /// Whether it is a clone of the other, or that of this.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (&self.members, &other.members) {
-            (Members::IntSet(one), Members::IntSet(other)) => one.bytes() == other.bytes(),
-            (Members::Listpack(one), Members::Listpack(other)) => one.bytes() == other.bytes(),
-            (Members::Table(one), Members::Table(other)) => one.is(other),
-            _ => false,
-        }
-    }
-
-    /// Whether changing it would copy it first.
-    #[inline]
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(&self.members, Members::Table(table) if table.is_shared())
-    }
-
-    /// The large form, which can be copied in pieces.
-    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
-        match &self.members {
-            Members::Table(table) => Some(&**table),
-            _ => None,
-        }
-    }
-
     /// Without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;
@@ -168,29 +135,12 @@ impl Set {
         self.len() == 0
     }
 
-    /// The name that `OBJECT ENCODING` answers.
-    pub fn encoding(&self) -> &'static str {
-        match &self.members {
-            Members::IntSet(_) => "intset",
-            Members::Listpack(_) => "listpack",
-            Members::Table(_) => "hashtable",
-        }
-    }
-
     /// The bytes of a compact encoding.
     pub fn compact_bytes(&self) -> Option<&[u8]> {
         match &self.members {
             Members::IntSet(integers) => Some(integers.bytes()),
             Members::Listpack(listpack) => Some(listpack.bytes()),
             Members::Table(_) => None,
-        }
-    }
-
-    /// The table that a large set is kept in.
-    pub(super) fn table(&self) -> Option<&MemberTable> {
-        match &self.members {
-            Members::Table(table) => Some(table),
-            _ => None,
         }
     }
 

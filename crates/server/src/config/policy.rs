@@ -1,32 +1,18 @@
 //! The part of the configuration that commands obey.
 
 use dunlin_engine::{
-    Environment,
-    keyspace::{Access, ClientToken},
+    Policy,
     value::{CollectionLimits, stream::ProducerLimits},
 };
 
 use super::{Config, VersionCheck};
 
-/// The part of the configuration that commands obey, for nobody in particular and at no time.
-pub(crate) fn environment(config: &Config) -> Environment {
-    Environment {
-        now_ms: 0,
-        access: Access::default(),
+/// The part of the configuration that commands obey.
+pub(crate) fn policy(config: &Config) -> Policy {
+    Policy {
         string_bytes_max: config.proto_max_bulk_len as usize,
-        no_touch: false,
-        keep_expired: false,
-        replaying_at_ms: 0,
-        follows_primary: false,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
-        client: ClientToken::default(),
-        deny_blocking: false,
-        in_script: false,
-        visits_max: None,
-        waits_for_views: true,
-        tracks: false,
-        broadcasts: false,
         notifications: config.notify_keyspace_events.published(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,

@@ -11,14 +11,15 @@
 //! Whoever asks for fields says what time it is: a field whose deadline has come is not there, though
 //! its memory may not have been reclaimed yet.
 
+mod stored;
+
 use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::{
-    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable,
-    incremental_copy::table::CopiedTable, shared::Shared,
-};
+pub(crate) use stored::write_deadline;
+
+use super::{Collection, Layout, Object, Record, Resources, field_table::FieldTable, shared::Shared};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -97,37 +98,6 @@ fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
 }
 
 impl Hash {
-    /// A copy that shares nothing. O(n).
-    pub(super) fn copied(&self) -> Self {
-        match &self.fields {
-            Fields::Table(table) => Self { fields: Fields::Table(table.copied()) },
-            _ => self.clone(),
-        }
-    }
-
-    /// Whether it is a clone of the other, or that of this.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (&self.fields, &other.fields) {
-            (Fields::Listpack(one), Fields::Listpack(other)) => one.bytes() == other.bytes(),
-            (Fields::Table(one), Fields::Table(other)) => one.is(other),
-            _ => false,
-        }
-    }
-
-    /// Whether changing it would copy it first.
-    #[inline]
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(&self.fields, Fields::Table(table) if table.is_shared())
-    }
-
-    /// The large form, which can be copied in pieces.
-    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
-        match &self.fields {
-            Fields::Table(table) => Some(table.records_by_field()),
-            Fields::Listpack(_) => None,
-        }
-    }
-
     /// Without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();
@@ -200,27 +170,11 @@ impl Hash {
         }
     }
 
-    /// The name that `OBJECT ENCODING` answers.
-    pub fn encoding(&self) -> &'static str {
-        match &self.fields {
-            Fields::Listpack(_) => "listpack",
-            Fields::Table(_) => "hashtable",
-        }
-    }
-
     /// The bytes of a compact encoding.
     pub fn compact_bytes(&self) -> Option<&[u8]> {
         match &self.fields {
             Fields::Listpack(listpack) => Some(listpack.bytes()),
             Fields::Table(_) => None,
-        }
-    }
-
-    /// The table that the fields of a large hash are kept in.
-    pub(super) fn table(&self) -> Option<&MemberTable> {
-        match &self.fields {
-            Fields::Listpack(_) => None,
-            Fields::Table(table) => Some(table.records_by_field()),
         }
     }
 
@@ -434,6 +388,7 @@ mod tests {
 
     use super::*;
     use crate::value::CollectionLimits;
+    use crate::value::Stored;
 
     fn text() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![

@@ -1,0 +1,56 @@
+//! The one way out of an engine's worker for what its commands have left there.
+//!
+//! ```text
+//! worker.served  ──▶ messages to the clients that waited
+//! worker.garbage ──▶ the thread `maintenance`
+//! ```
+//! Events, invalidations and messages have left before, under the locks of the commands that have caused them
+//! ([`Worker::tell`]); the record has gone into the log's ring.
+
+use std::sync::Arc;
+
+use dunlin_engine::{Served, Worker};
+use dunlin_net::WorkerQueues;
+
+use super::{Executor, WorkerMessage, blocked, blocked::Unblocked};
+use crate::shared::Shared;
+
+/// Sends the replies of clients that were served, and hands over what is freed elsewhere. No lock of the keyspace is held.
+#[inline]
+pub(crate) fn drain(worker: &mut Worker, shared: &Shared, queues: &WorkerQueues<WorkerMessage>) {
+    if !worker.served.is_empty() {
+        send(worker, queues);
+    }
+    if !worker.garbage.is_empty() {
+        shared.maintenance.discard(worker.garbage.take());
+    }
+}
+
+#[cold]
+fn send(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
+    for Served { waiter, reply, nanoseconds } in worker.served.drain(..) {
+        let message = match reply {
+            Some(reply) => {
+                WorkerMessage::Unblocked(Arc::new(Unblocked { nanoseconds, ..Unblocked::with(reply) }))
+            }
+            None => WorkerMessage::Sooner,
+        };
+        queues.send(blocked::address(waiter.client()), message);
+    }
+}
+
+impl Executor {
+    /// [`drain`] of its own worker.
+    #[inline]
+    pub(crate) fn drain(&mut self) {
+        drain(&mut self.worker, &self.shared, &self.queues);
+    }
+
+    /// [`Self::drain`] between two commands of a batch: garbage waits for the end of the batch.
+    #[inline]
+    pub(crate) fn send_served(&mut self) {
+        if !self.worker.served.is_empty() {
+            send(&mut self.worker, &self.queues);
+        }
+    }
+}
