@@ -134,8 +134,9 @@ fn replicaof(
     };
     let shared = context.shared;
     if let Some(order) = awaited_order(context) {
-        await_order(context, order)?;
-        reply.ok();
+        if await_order(context, order) {
+            reply.ok();
+        }
         return Ok(());
     }
     if shared.replication.is_failing_over() {
@@ -157,7 +158,9 @@ fn replicaof(
     // Inside of a transaction, whose locks the change may need, it comes right behind.
     if !context.in_transaction {
         context.session.role_order = Some(order);
-        await_order(context, order)?;
+        if !await_order(context, order) {
+            return Ok(());
+        }
     }
     reply.ok();
     Ok(())
@@ -170,12 +173,14 @@ fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
 
 /// Has the command presented again until the role has changed, which takes a load's time where one has to be given up. The worker
 /// serves its other clients meanwhile.
-fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> CommandResult {
-    if !context.shared.replication.is_carried_out(order) {
-        return Err(CommandError::Viewed);
+/// Whether it has changed.
+fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> bool {
+    let is_carried_out = context.shared.replication.is_carried_out(order);
+    match is_carried_out {
+        true => context.session.role_order = None,
+        false => context.flow = context.executor.hold(context.session),
     }
-    context.session.role_order = None;
-    Ok(())
+    is_carried_out
 }
 
 fn failover(
@@ -285,15 +290,17 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
     if let Some(option) = args.optional()
         && option.eq_ignore_ascii_case(b"failover")
     {
-        take_over(context, &id)?;
+        if !take_over(context, &id)? {
+            return Ok(());
+        }
     }
     follow(context, Wanted::Stream { id, offset })
 }
 
-/// A primary hands over to this replica, which is one from now on.
-fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> CommandResult {
+/// A primary hands over to this replica, which is one from now on. Whether it is one by now.
+fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, CommandError> {
     if let Some(order) = awaited_order(context) {
-        return await_order(context, order);
+        return Ok(await_order(context, order));
     }
     let shared = context.shared;
     let replication = &shared.replication;
@@ -308,7 +315,7 @@ fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> CommandResult {
     shared.config.follow(None);
     let order = replication.order(RoleOrder::Promote);
     context.session.role_order = Some(order);
-    await_order(context, order)
+    Ok(await_order(context, order))
 }
 
 fn sync(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
