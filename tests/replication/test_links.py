@@ -449,13 +449,14 @@ def test_a_replica_that_takes_nothing_is_cut_and_holds_up_nobody(primary):
     with primary.connect() as slow:
         slow.sendall(b"REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n")
         received = b""
-        while b"+FULLRESYNC" not in received:
-            received += slow.recv(4096)
-        mark = None
-        while mark is None or not received.endswith(mark) or received.count(mark) < 2:
-            received += slow.recv(65536)
+
+        def is_whole():
             at = received.find(b"$EOF:")
-            mark = received[at + 5 : at + 45] if at >= 0 and len(received) >= at + 45 else None
+            mark = received[at + 5 : at + 45]
+            return at >= 0 and len(mark) == 40 and received.count(mark) == 2 and received.endswith(mark)
+
+        while not is_whole():
+            received += slow.recv(65536)
         slow.sendall(b"REPLCONF ACK 0\r\n")
         until(lambda: primary.info()["connected_slaves"] == 1, "the replica")
         for n in range(200):

@@ -47,7 +47,7 @@ use mio::{Interest, Token};
 use super::input::Input;
 use super::output::Output;
 use super::stream::{Received, Stream};
-use super::withheld::Withheld;
+use super::withheld::{Commitment, Withheld};
 use super::{Client, EventLoop, Limits, Next, Served, Service};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
@@ -517,7 +517,7 @@ impl<T> Connection<T> {
             return Ok(Outcome::Close);
         }
         let withheld_to = kit.service.withhold_to();
-        if withheld_to > 0 || !self.withheld.is_empty() {
+        if withheld_to.mark > 0 || !self.withheld.is_empty() {
             self.withheld.push(withheld_to, &mut kit.reply);
             kit.reply.clear(REPLY_CAPACITY_MAX);
         } else if self.client.pushes.get().is_none() {
@@ -635,20 +635,20 @@ impl<T> Connection<T> {
         event_loop.traffic().writes.add(1);
     }
 
-    /// The mark of replies that were withheld since this was last asked, for the worker to watch.
+    /// The commitments of replies that were withheld since this was last asked, for the worker to watch.
     #[inline]
-    pub(crate) fn newly_withheld(&mut self) -> Option<u64> {
+    pub(crate) fn newly_withheld(&mut self) -> Vec<Commitment> {
         self.withheld.take_news()
     }
 
-    /// Lets the replies go that were withheld up to a mark; the next turn sends them.
-    pub(crate) fn release(&mut self, mark: u64) {
-        self.withheld.release(mark, &mut self.output);
+    /// Lets the replies go whose commitments are met; the next turn sends them.
+    pub(crate) fn release(&mut self, is_met: impl Fn(Commitment) -> bool) {
+        self.withheld.release(is_met, &mut self.output);
     }
 
     /// Queues a reply for the next turn, behind all others.
-    fn queue(&mut self, withheld_to: u64, reply: &mut ReplyBuffer) {
-        if withheld_to == 0 && self.withheld.is_empty() {
+    fn queue(&mut self, withheld_to: Commitment, reply: &mut ReplyBuffer) {
+        if withheld_to.mark == 0 && self.withheld.is_empty() {
             self.output.push(reply, 0);
         } else {
             self.withheld.push(withheld_to, reply);

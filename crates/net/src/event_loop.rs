@@ -25,6 +25,7 @@ use super::handshakes::Handshakes;
 use super::listener::{self, Listener, Refusal};
 use super::nested_poll::NestedPoll;
 use super::pending_writes::PendingWrites;
+use super::withheld::Commitment;
 use super::worker::{Shared, WAKEUP};
 use super::worker_queue::{Accepted, Message};
 use super::{Address, Client, Limits, Now, PeerIds, Service, Stream, To, Traffic, Transport, stream};
@@ -64,6 +65,15 @@ impl WatchedListener {
     }
 }
 
+/// A reply that waits to be released.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WithheldReply {
+    pub(crate) commitment: Commitment,
+    pub(crate) slot: u32,
+    /// The client's number.
+    pub(crate) client: u64,
+}
+
 /// All that a worker has beside its service, but for the connection whose turn it is.
 pub struct EventLoop<S: Service> {
     worker: usize,
@@ -81,8 +91,8 @@ pub struct EventLoop<S: Service> {
     addressed: Vec<u32>,
     messages: Vec<Message<S::Message>>,
     pub(crate) pending_writes: PendingWrites,
-    /// Connections whose replies wait to be released, by the mark that they wait for: slot and client.
-    pub(crate) withheld: VecDeque<(u64, u32, u64)>,
+    /// By level, connections whose replies wait to be released.
+    pub(crate) withheld: Vec<VecDeque<WithheldReply>>,
     /// Deadlines of parked connections, soonest first; entries of the past may have become moot.
     deadlines: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sweep_at: Instant,
@@ -120,7 +130,7 @@ impl<S: Service> EventLoop<S> {
             addressed: Vec::new(),
             messages: Vec::new(),
             pending_writes: PendingWrites::default(),
-            withheld: VecDeque::new(),
+            withheld: Vec::new(),
             deadlines: BinaryHeap::new(),
             sweep_at: now.instant,
             sweep_from: 0,
@@ -265,12 +275,15 @@ impl<S: Service> EventLoop<S> {
             connection.queued = true;
             self.ready.push(slot);
         }
-        let withheld = connection.newly_withheld().map(|mark| (mark, slot, connection.client.id()));
+        let client = connection.client.id();
+        let withheld = connection.newly_withheld();
         self.connections[slot as usize] = Some(connection);
         if outcome == Outcome::Close {
             return self.close(kit, slot);
         }
-        self.withheld.extend(withheld);
+        withheld
+            .into_iter()
+            .for_each(|commitment| self.watch_withheld(WithheldReply { commitment, slot, client }));
         self.watch_deadline(slot, was_until);
         if self.pending_writes.is_full() {
             self.depart();
@@ -314,22 +327,38 @@ impl<S: Service> EventLoop<S> {
     /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
-        while let Some(&(mark, slot, id)) = self.withheld.front() {
-            let released = kit.service.released();
-            if released < mark {
-                if kit.service.await_release(mark) {
-                    return;
+        for level in 0..self.withheld.len() {
+            while let Some(&reply) = self.withheld[level].front() {
+                let WithheldReply { commitment, slot, client } = reply;
+                let is_met = kit.service.released(commitment.level) >= commitment.mark;
+                if !is_met && !kit.service.has_lost(commitment.level) {
+                    if kit.service.await_release(commitment) {
+                        break;
+                    }
+                    continue;
                 }
-                continue;
-            }
-            self.withheld.pop_front();
-            if let Some(connection) = self.find(slot, id) {
-                connection.release(released);
-                self.take_turn(kit, slot);
-            } else {
-                self.nested_poll.keep_released((mark, slot, id));
+                self.withheld[level].pop_front();
+                match self.find(slot, client) {
+                    Some(_) if !is_met => self.close(kit, slot),
+                    Some(connection) => {
+                        let service = &*kit.service;
+                        connection
+                            .release(|commitment| service.released(commitment.level) >= commitment.mark);
+                        self.take_turn(kit, slot);
+                    }
+                    None => self.nested_poll.keep_released(reply),
+                }
             }
         }
+    }
+
+    /// Has a reply watched that is withheld.
+    pub(crate) fn watch_withheld(&mut self, reply: WithheldReply) {
+        let level = usize::from(reply.commitment.level);
+        if self.withheld.len() <= level {
+            self.withheld.resize_with(level + 1, VecDeque::new);
+        }
+        self.withheld[level].push_back(reply);
     }
 
     /// Notes the deadline of a connection that has just been parked.

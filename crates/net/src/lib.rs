@@ -62,6 +62,7 @@ pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
 pub use stream::Stream;
 pub use tls::Identity;
+pub use withheld::Commitment;
 #[cfg(any(test, feature = "testing"))]
 pub use worker_queue::TestQueues;
 pub use worker_queue::WorkerQueues;

@@ -24,6 +24,7 @@ use mio::Events;
 use mio::event::Event;
 
 use super::connection::{Connection, Kit, Outcome};
+use super::event_loop::WithheldReply;
 use super::worker::EVENTS_MAX;
 use super::worker_queue::Message;
 use super::{Address, Client, EventLoop, Now, Service, To};
@@ -39,7 +40,7 @@ pub(crate) struct NestedPoll<M> {
     /// What cannot be read yet.
     pub(crate) kept_messages: Vec<Message<M>>,
     /// Releases of replies of who is absent.
-    released: Vec<(u64, u32, u64)>,
+    released: Vec<WithheldReply>,
     /// Slots that are free from the next tick on.
     pub(crate) free_slots: Vec<u32>,
 }
@@ -97,8 +98,8 @@ impl<M> NestedPoll<M> {
 
     /// Keeps the release of replies for who is absent.
     #[cold]
-    pub(crate) fn keep_released(&mut self, released: (u64, u32, u64)) {
-        if self.is_under_way() && released.2 == self.absent.id {
+    pub(crate) fn keep_released(&mut self, released: WithheldReply) {
+        if self.is_under_way() && released.client == self.absent.id {
             self.released.push(released);
         }
     }
@@ -191,7 +192,7 @@ impl<S: Service> EventLoop<S> {
     pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
         self.nested_poll.state = State::None;
         for released in self.nested_poll.released.drain(..).rev() {
-            self.withheld.push_front(released);
+            self.withheld[usize::from(released.commitment.level)].push_front(released);
         }
         if self.stop_at.is_some() {
             connection.stop();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::GrowingBlock;
 
+use super::withheld::Commitment;
 use super::{Client, EventLoop};
 
 /// The clocks, read once a tick.
@@ -173,21 +174,29 @@ pub trait Service: Sized + 'static {
         drop(garbage);
     }
 
-    /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`],
-    /// [`Self::deliver`] or [`Self::resume`] may leave; 0 for at once.
-    fn withhold_to(&self) -> u64 {
-        0
+    /// The commitment that has to be met before the reply of the last [`Self::serve`], [`Self::deliver`] or
+    /// [`Self::resume`] may leave.
+    fn withhold_to(&self) -> Commitment {
+        Commitment::default()
     }
 
-    /// How far replies are released; it only grows.
-    fn released(&self) -> u64 {
+    /// How far replies of a level are released; it only grows.
+    fn released(&self, level: u8) -> u64 {
+        let _ = level;
         u64::MAX
     }
 
-    /// Some replies wait until [`Self::released`] has come to `mark`: a message to the service, whose
+    /// Some replies wait until [`Self::released`] has come to a commitment's mark: a message to the service, whose
     /// content does not matter, is to wake the worker then. `false`: it has come there already.
-    fn await_release(&mut self, mark: u64) -> bool {
-        self.released() < mark
+    fn await_release(&mut self, commitment: Commitment) -> bool {
+        self.released(commitment.level) < commitment.mark
+    }
+
+    /// Whether replies of a level that wait will never be released: their connections are closed, so that their clients see
+    /// that the outcome is unknown.
+    fn has_lost(&self, level: u8) -> bool {
+        let _ = level;
+        false
     }
 
     /// A tick ends: all that was ready has been served.

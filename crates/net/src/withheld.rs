@@ -1,10 +1,10 @@
 //! Replies that must not leave yet.
 //!
 //! ```text
-//! served ──▶ [to mark 7 | output] [to mark 9 | output] ──released up to 8──▶ the first becomes output
+//! served ──▶ [level 0 to 7 | output] [level 2 to 9 | output] ── level 0 is at 8 ──▶ the first becomes output
 //! ```
 //!
-//! Invariants: marks grow from front to back; no part is empty.
+//! Invariants: marks of a level grow from front to back; no part is empty; parts leave in order, whatever their levels.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,13 +13,22 @@ use dunlin_resp::ReplyBuffer;
 
 use super::output::Output;
 
+/// The place that one of the service's measures has to come to before a reply may leave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Commitment {
+    /// Which measure: the service's own number.
+    pub level: u8,
+    /// The place; 0 for a reply that may leave at once.
+    pub mark: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Withheld {
     #[expect(clippy::box_collection, reason = "one word in the many connections that never have any")]
-    parts: Option<Box<VecDeque<(u64, Output)>>>,
+    parts: Option<Box<VecDeque<(Commitment, Output)>>>,
     bytes: usize,
-    /// The mark of a part that the worker has not asked for yet.
-    news: Option<u64>,
+    /// The commitments of parts that the worker has not asked for yet.
+    news: Vec<Commitment>,
 }
 
 impl Withheld {
@@ -34,21 +43,24 @@ impl Withheld {
         self.bytes
     }
 
-    /// Withholds a reply up to a mark, and at least as long as what was withheld before. Leaves `reply`
-    /// empty; an empty one needs no mark.
-    pub(crate) fn push(&mut self, mark: u64, reply: &mut ReplyBuffer) {
+    /// Withholds a reply until its commitment is met, and at least as long as what was withheld before. Leaves `reply`
+    /// empty; an empty one needs no commitment.
+    pub(crate) fn push(&mut self, commitment: Commitment, reply: &mut ReplyBuffer) {
         if reply.is_empty() {
             return;
         }
         self.bytes += reply.len();
         let parts = self.parts.get_or_insert_default();
+        let is_covered = |last: &Commitment| {
+            commitment.mark == 0 || last.level == commitment.level && last.mark >= commitment.mark
+        };
         match parts.back_mut() {
-            Some((last, output)) if *last >= mark => output.push(reply, 0),
+            Some((last, output)) if is_covered(last) => output.push(reply, 0),
             _ => {
                 let mut output = Output::default();
                 output.push(reply, 0);
-                parts.push_back((mark, output));
-                self.news = Some(mark);
+                parts.push_back((commitment, output));
+                self.news.push(commitment);
             }
         }
     }
@@ -65,16 +77,16 @@ impl Withheld {
         false
     }
 
-    /// The mark of a new part, once.
+    /// The commitments of new parts, each once.
     #[inline]
-    pub(crate) fn take_news(&mut self) -> Option<u64> {
-        self.news.take()
+    pub(crate) fn take_news(&mut self) -> Vec<Commitment> {
+        std::mem::take(&mut self.news)
     }
 
-    /// Moves what was withheld up to a mark to the output.
-    pub(crate) fn release(&mut self, mark: u64, output: &mut Output) {
+    /// Moves what was withheld to the output, up to the first part whose commitment is not met.
+    pub(crate) fn release(&mut self, is_met: impl Fn(Commitment) -> bool, output: &mut Output) {
         let Some(parts) = &mut self.parts else { return };
-        while parts.front().is_some_and(|(first, _)| *first <= mark)
+        while parts.front().is_some_and(|(first, _)| is_met(*first))
             && let Some((_, part)) = parts.pop_front()
         {
             self.bytes -= part.len();
@@ -90,24 +102,46 @@ impl Withheld {
 mod tests {
     use super::*;
 
+    fn to(level: u8, mark: u64) -> Commitment {
+        Commitment { level, mark }
+    }
+
     #[test]
     fn replies_leave_in_order_and_not_before_their_mark() {
         let (mut withheld, mut output) = (Withheld::default(), Output::default());
         let mut reply = ReplyBuffer::default();
-        withheld.push(5, &mut reply);
-        assert!(withheld.is_empty() && withheld.take_news().is_none(), "nothing was said");
+        withheld.push(to(0, 5), &mut reply);
+        assert!(withheld.is_empty() && withheld.take_news().is_empty(), "nothing was said");
         for (mark, news) in [(5, Some(5)), (5, None), (0, None), (9, Some(9)), (7, None)] {
             reply.ok();
-            withheld.push(mark, &mut reply);
-            assert_eq!(withheld.take_news(), news);
+            withheld.push(to(0, mark), &mut reply);
+            assert_eq!(withheld.take_news(), news.map(|mark| to(0, mark)).into_iter().collect::<Vec<_>>());
         }
         assert_eq!(withheld.len(), 25);
-        withheld.release(4, &mut output);
+        let up_to = |mark| move |commitment: Commitment| commitment.mark <= mark;
+        withheld.release(up_to(4), &mut output);
         assert!(output.is_empty());
-        withheld.release(8, &mut output);
+        withheld.release(up_to(8), &mut output);
         assert_eq!((output.len(), withheld.len()), (15, 10));
-        withheld.release(9, &mut output);
+        withheld.release(up_to(9), &mut output);
         assert_eq!((output.len(), withheld.len()), (25, 0));
         assert!(withheld.is_empty());
+    }
+
+    #[test]
+    fn a_reply_of_another_level_waits_for_its_own_and_for_those_before() {
+        let (mut withheld, mut output) = (Withheld::default(), Output::default());
+        let mut reply = ReplyBuffer::default();
+        for commitment in [to(2, 5), to(0, 5), to(2, 4)] {
+            reply.ok();
+            withheld.push(commitment, &mut reply);
+        }
+        assert_eq!(withheld.take_news(), [to(2, 5), to(0, 5), to(2, 4)]);
+        withheld.release(|commitment| commitment.level == 0, &mut output);
+        assert!(output.is_empty(), "the first one is of another level");
+        withheld.release(|commitment| commitment.level == 2, &mut output);
+        assert_eq!((output.len(), withheld.len()), (5, 10));
+        withheld.release(|_| true, &mut output);
+        assert_eq!(output.len(), 15);
     }
 }

@@ -5,6 +5,7 @@
 //! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
 //! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
 //! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c 2  which log this is, see [`LogId`]: a comment to Redis and Valkey
+//! # replication 00112233445566778899aabbccddeeff00112233 170   whose stream the log is, see [`StreamId`]
 //! # a comment
 //! ```
 //!
@@ -19,6 +20,8 @@ pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const LINE_BYTES_MAX: usize = 1024;
 /// The beginning of the comment that names the log.
 const ID_PREFIX: &[u8] = b"# log ";
+/// What the comment begins with that names the history of replication.
+const STREAM_PREFIX: &[u8] = b"# replication ";
 /// Hexadecimal digits of a log's name.
 const ID_DIGITS: usize = 40;
 
@@ -55,11 +58,28 @@ pub struct LogId {
     pub origin: Option<String>,
 }
 
+/// The history of replication that a log is part of: its records are the bytes of its stream.
+///
+/// ```text
+/// # replication ID BASE [SECOND-ID SECOND-OFFSET]
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamId {
+    /// The id of the history that the end of the log belongs to.
+    pub id: String,
+    /// The stream's offset at the log's offset 0, modulo 2^64.
+    pub base: u64,
+    /// The id of the history before, and the first offset of the stream that it is not valid for.
+    pub second: Option<(String, u64)>,
+}
+
 /// The files of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Which log it is. Redis writes none, and drops it when it replaces the manifest.
     pub id: Option<LogId>,
+    /// Whose stream it is, where there are or were replicas.
+    pub stream: Option<StreamId>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,
     /// Commands since then, oldest first; the last file grows.
@@ -109,6 +129,8 @@ impl Manifest {
             };
             if line.starts_with(b"#") {
                 manifest.id = line.strip_prefix(ID_PREFIX).and_then(parse_id).or(manifest.id);
+                let stream = line.strip_prefix(STREAM_PREFIX).and_then(parse_stream);
+                manifest.stream = stream.or(manifest.stream);
                 continue;
             }
             let line = line.trim_ascii();
@@ -170,6 +192,10 @@ impl Manifest {
             let origin = origin.iter().map(|origin| format!(" {origin}")).collect::<String>();
             out.extend([ID_PREFIX, format!("{name} {generation}{origin}\n").as_bytes()].concat());
         }
+        if let Some(StreamId { id, base, second }) = &self.stream {
+            let second = second.iter().map(|(id, offset)| format!(" {id} {offset}")).collect::<String>();
+            out.extend([STREAM_PREFIX, format!("{id} {base}{second}\n").as_bytes()].concat());
+        }
         let base = self.base.iter().map(|file| (file, 'b'));
         let history = self.history.iter().map(|file| (file, 'h'));
         let increments = self.increments.iter().map(|file| (file, 'i'));
@@ -215,11 +241,12 @@ impl Manifest {
         self.kept.extend(self.base.take());
         self.kept.append(&mut self.increments);
         self.kept.append(&mut self.history);
-        self.id = None;
+        (self.id, self.stream) = (None, None);
     }
 
     /// Makes everything history.
     pub fn supersede(&mut self) {
+        self.stream = None;
         self.history.extend(self.base.take());
         self.history.append(&mut self.increments);
     }
@@ -240,6 +267,19 @@ fn parse_id(text: &[u8]) -> Option<LogId> {
     let name = words.next().filter(is_name)?.to_owned();
     let generation = words.next()?.parse().ok()?;
     Some(LogId { name, generation, origin: words.next().map(str::to_owned) })
+}
+
+/// Reads what stands behind [`STREAM_PREFIX`].
+fn parse_stream(text: &[u8]) -> Option<StreamId> {
+    let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let is_id = |id: &&str| id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let id = words.next().filter(is_id)?.to_owned();
+    let base = words.next()?.parse().ok()?;
+    let second = match words.next() {
+        None => None,
+        Some(second) => Some((Some(second).filter(is_id)?.to_owned(), words.next()?.parse().ok()?)),
+    };
+    Some(StreamId { id, base, second })
 }
 
 fn needs_quotes(word: &[u8]) -> bool {
@@ -322,6 +362,26 @@ mod tests {
 
     /// A manifest of redis-server 7.0.
     const REDIS: &str = "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.1.incr.aof seq 1 type h\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
+
+    #[test]
+    fn the_stream_is_read_as_it_is_written_and_nothing_else_is() {
+        let (id, second) = ("0a".repeat(20), ("ff".repeat(20), 71));
+        for second in [None, Some(second)] {
+            let stream = StreamId { id: id.clone(), base: u64::MAX - 5, second };
+            let manifest = Manifest {
+                stream: Some(stream),
+                increments: vec![file("appendonly.aof.1.incr.aof", 1)],
+                ..Manifest::default()
+            };
+            assert_eq!(Manifest::parse(&manifest.encode()).unwrap(), manifest);
+        }
+        for wrong in
+            ["", "x 1", &format!("{id}"), &format!("{id} x"), &format!("{id} 1 y 2"), &format!("{id} 1 {id}")]
+        {
+            let text = format!("# replication {wrong}\nfile a seq 1 type i\n");
+            assert_eq!(Manifest::parse(text.as_bytes()).unwrap().stream, None, "{wrong}");
+        }
+    }
 
     #[test]
     fn manifests_are_read_and_written_as_redis_does() {

@@ -54,6 +54,17 @@ pub struct History {
     pub second: Option<(Id, u64)>,
 }
 
+/// A place in a stream: what a data set that was kept in files is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Whose stream.
+    pub history: History,
+    /// Bytes of it.
+    pub offset: u64,
+    /// The database that it has selected there.
+    pub database: usize,
+}
+
 /// The answer to a PSYNC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {

@@ -19,6 +19,7 @@
 //! - A replica's offset moves over whole commands, and over a transaction only with its EXEC.
 //! - A primary answers no plain error to PSYNC: old replicas would fall back to SYNC, which has no offsets.
 
+mod failover;
 mod history;
 mod peer;
 mod replica;
@@ -26,7 +27,8 @@ mod snapshot;
 mod stream;
 mod wire;
 
-pub use history::{History, Id, Resync};
+pub use failover::{Failover, FailoverOptions, FailoverStep};
+pub use history::{History, Id, Place, Resync};
 pub use peer::{OptionError, Peer, PeerTick, Phase, SnapshotForm};
 pub use replica::{Action, Event, LinkState, Replica, ReplicaOptions};
 pub use snapshot::{Framing, SnapshotPart, SnapshotReader};

@@ -94,6 +94,8 @@ pub enum Action {
     EndSnapshot,
     /// The stream goes on where it was, under this id.
     Continue(Id),
+    /// The replica that was asked to take over does so, or refuses.
+    HandedOver(bool),
 }
 
 /// The state of a link, as ROLE and INFO name it.
@@ -161,6 +163,8 @@ pub struct Replica {
     position: Option<(Id, u64)>,
     /// How far the stream is on disk here, where there is a log.
     pub fsynced: Option<u64>,
+    /// The other end is a replica that is asked to take over: `PSYNC … FAILOVER`. Ends with its answer.
+    pub hands_over: bool,
     heard_ms: u64,
     acknowledged_ms: u64,
     /// Since when the stream does not come.
@@ -176,6 +180,7 @@ impl Replica {
             state: State::Idle { retry_at_ms: now_ms },
             position,
             fsynced: None,
+            hands_over: false,
             heard_ms: now_ms,
             acknowledged_ms: now_ms,
             down_since_ms: now_ms,
@@ -434,12 +439,15 @@ impl Replica {
     }
 
     fn ask(&mut self, actions: &mut Vec<Action>) {
-        let words = match self.position {
-            Some((id, offset)) => {
-                request(&[b"PSYNC", id.as_str().as_bytes(), (offset + 1).to_string().as_bytes()])
-            }
-            None => request(&[b"PSYNC", b"?", b"-1"]),
+        let (id, offset) = match &self.position {
+            Some((id, offset)) => (id.as_str(), (offset + 1).to_string()),
+            None => ("?", "-1".to_owned()),
         };
+        let mut words: Vec<&[u8]> = vec![b"PSYNC", id.as_bytes(), offset.as_bytes()];
+        if self.hands_over {
+            words.push(b"FAILOVER");
+        }
+        let words = request(&words);
         self.state = State::Asking;
         actions.push(Action::Send(words));
     }
@@ -448,6 +456,9 @@ impl Replica {
     fn decide(&mut self, now_ms: u64, text: &[u8], actions: &mut Vec<Action>) {
         let mut words = text.split(|byte| *byte == b' ');
         let (reply, first, second) = (words.next().unwrap_or_default(), words.next(), words.next());
+        if std::mem::take(&mut self.hands_over) {
+            actions.push(Action::HandedOver(matches!(reply, b"+CONTINUE" | b"+FULLRESYNC")));
+        }
         match (reply, self.position) {
             (b"+FULLRESYNC", _) => {
                 let (id, offset) = (first.and_then(Id::parse), second.and_then(number));

@@ -327,6 +327,7 @@ fn run(seed: u64) {
                 Action::Continue(id) => assert_eq!(id, primary.history.id),
                 Action::Snapshot { .. } => {}
                 Action::Warn(line) => panic!("seed {seed}: {line}"),
+                Action::HandedOver(_) => panic!("seed {seed}: nobody hands over"),
             }
         }
         if cut {

@@ -13,6 +13,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 use crate::{
     access::Access,
     admission::{Check, Conditions},
+    config::Config,
     executor::{
         arrivals::Arrivals,
         transaction::{Queue, Watching},
@@ -36,6 +37,8 @@ impl ClientFlags {
     pub(crate) const NO_TOUCH: Self = Self(1 << 3);
     /// `CLIENT CAPA redirect`.
     pub(crate) const CAN_REDIRECT: Self = Self(1 << 4);
+    /// `READONLY`: a replica answers its reads, though the client takes redirections.
+    pub(crate) const READS_REPLICAS: Self = Self(1 << 9);
 
     /// `MONITOR`.
     pub(crate) const MONITOR: Self = Self(1 << 5);
@@ -89,6 +92,20 @@ impl ClientPosition for PushPosition {
     fn mark(&self) {
         self.0.mark_pushes();
     }
+}
+
+/// What the replies to a client wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// `min-sync-replicas` and `appendfsync`.
+    #[default]
+    Configured,
+    /// Nothing.
+    Async,
+    /// The disk.
+    Disk,
+    /// So many replicas.
+    Sync(u8),
 }
 
 /// A command that has been offloaded.
@@ -184,6 +201,10 @@ pub struct Session {
     pub(crate) unfinished: Option<Box<Unfinished>>,
     /// What it has said of itself as a replica.
     pub(crate) replica: Option<Arc<ReplicaClient>>,
+    /// What its replies wait for (`CLIENT DURABILITY`).
+    pub(crate) durability_mode: Durability,
+    /// The change of the server's role that it has ordered and that its command waits for.
+    pub(crate) role_order: Option<u64>,
 }
 
 impl Session {
@@ -222,6 +243,8 @@ impl Session {
             asleep: None,
             unfinished: None,
             replica: None,
+            durability_mode: Durability::Configured,
+            role_order: None,
         };
         session.refresh_conditions(access.is_open());
         session
@@ -241,6 +264,16 @@ impl Session {
             .with(Check::Queue, self.queue.is_some());
     }
 
+    /// How many replicas have to have what its replies show.
+    #[inline]
+    pub(crate) fn sync_replicas(&self, config: &Config) -> u8 {
+        match self.durability_mode {
+            Durability::Configured => config.min_sync_replicas,
+            Durability::Sync(replicas) => replicas,
+            Durability::Async | Durability::Disk => 0,
+        }
+    }
+
     /// `RESET`: as if it had just connected, but for what it is: its number and its library. Where
     /// the reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, access: &Access) {
@@ -254,6 +287,8 @@ impl Session {
         }
         self.flags.set(ClientFlags::NO_EVICT, false);
         self.flags.set(ClientFlags::NO_TOUCH, false);
+        self.flags.set(ClientFlags::READS_REPLICAS, false);
+        self.durability_mode = Durability::Configured;
         let mut names = self.client.names();
         names.name.clear();
         names.user.clear();

@@ -129,7 +129,7 @@ impl Shared {
             durability,
             loading: Loading::default(),
             trackers,
-            replication: Replication::new(id),
+            replication: Replication::new(id, workers),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file  = batch… [room]
-//! batch = ["#TS:" seconds CRLF] record… check
+//! batch = ["#TS:" seconds CRLF] ["#HEAD" CRLF command] record… check
 //! check = "#CRC32C:" 8 hexadecimal digits " LSN:" number " LEN:" number CRLF
 //! room  = lines of "#", see `room.rs`
 //! ```
@@ -12,12 +12,15 @@
 //! Valkey skip lines that begin with `#` between commands, so they read such a file. Batches that they
 //! append have no checks, and are read all the same.
 //!
+//! A head is in front of the first batch of a file only: a SELECT for what follows, which the log itself has earlier.
+//!
 //! docs/formats/aof.md has the whole story.
 
 mod adoption;
 mod aside;
 mod base;
 mod check;
+mod follower;
 mod intrusion;
 mod reader;
 mod room;
@@ -27,7 +30,8 @@ pub use adoption::Adoption;
 pub use aside::Aside;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
+pub use follower::Follower;
 pub use intrusion::is_intrusion;
-pub use reader::{Progress, ReadError, Reader};
+pub use reader::{HEAD, Progress, ReadError, Reader};
 pub use room::{Roomy, Tail};
 pub use writer::{FinishedSync, Outgrown, PendingSync, Resume, Writer, WriterOptions};

@@ -93,12 +93,18 @@ pub struct Reader<R> {
     begins_at: Option<u64>,
 }
 
+/// The line in front of a command that is in the file alone, and not in the log: it has no offsets. A file that begins while
+/// another database than 0 is selected begins with a SELECT of that kind.
+pub const HEAD: &[u8] = b"#HEAD\r\n";
+
 /// The item at one place of a file.
 enum Parsed {
     /// A line that begins with `#`, and its length with its end.
     Comment(usize),
     /// A command, and its length.
     Command(usize),
+    /// A command that is no part of the log, and its length with [`HEAD`].
+    Head(usize),
 }
 
 /// Why the bytes there could not be parsed.
@@ -162,15 +168,31 @@ impl<R: Read> Reader<R> {
                 Err(Stop::Zero(distance)) => return Err(self.judge_zeros(distance)?),
                 Err(Stop::Corrupt(reason)) => return Err(ReadError::Corrupt(reason)),
                 Ok(Parsed::Comment(length)) => self.pass_comment(length)?,
-                Ok(Parsed::Command(length)) => {
+                Ok(Parsed::Command(length) | Parsed::Head(length)) => {
                     let start = self.at;
                     self.before = self.progress;
                     self.advance(length);
                     self.progress.commands += 1;
-                    self.progress.unproven_record_bytes += length as u64;
+                    if let Ok(Parsed::Command(_)) = parsed {
+                        self.progress.unproven_record_bytes += length as u64;
+                    }
                     let bytes = &self.buffer[start..start + length];
                     return Ok(Some(self.words.iter().filter_map(|word| bytes.get(word.clone())).collect()));
                 }
+            }
+        }
+    }
+
+    /// The bytes of the next record of the log, as [`Self::read_command`] finds it; heads are passed over.
+    pub(super) fn read_record(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        loop {
+            if self.read_command()?.is_none() {
+                return Ok(None);
+            }
+            let length = (self.progress.offset - self.before.offset) as usize;
+            let is_head = self.progress.unproven_record_bytes == self.before.unproven_record_bytes;
+            if !is_head {
+                return Ok(Some(&self.buffer[self.at - length..self.at]));
             }
         }
     }
@@ -243,6 +265,13 @@ impl<R: Read> Reader<R> {
 fn parse(bytes: &[u8], words: &mut Vec<Range<usize>>) -> Result<Parsed, Stop> {
     match bytes.first() {
         None => return Err(Stop::Incomplete),
+        Some(b'#') if bytes.starts_with(HEAD) => {
+            let Parsed::Command(length) = parse(&bytes[HEAD.len()..], words)? else {
+                return Err(Stop::Corrupt("no command follows the mark of one that is in the file alone"));
+            };
+            words.iter_mut().for_each(|word| *word = word.start + HEAD.len()..word.end + HEAD.len());
+            return Ok(Parsed::Head(HEAD.len() + length));
+        }
         Some(b'#') => {
             let within = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
             return match within.iter().position(|byte| matches!(byte, b'\n' | 0)) {
@@ -361,6 +390,35 @@ mod tests {
         bytes.extend(Check { lsn, length: record.len() as u64 + 8 }.line(sum));
         bytes.extend(batch(&mut lsn, &[&[b"MULTI"], &[b"INCR", b"n"], &[b"EXEC"]]));
         bytes
+    }
+
+    #[test]
+    fn a_head_is_read_as_a_command_and_has_no_offsets() {
+        let select: &[&[u8]] = &[b"SELECT", b"3"];
+        let mut head = HEAD.to_vec();
+        head.extend(command(select));
+        let set = command(&[b"SET", b"a", b"1"]);
+        let mut sum = Checksum::default();
+        sum.add(&head);
+        sum.add(&set);
+        let lsn = 500 + set.len() as u64;
+        let check = Check { lsn, length: (head.len() + set.len()) as u64 }.line(sum);
+        let bytes = [&head[..], &set, &check].concat();
+        let mut reader = Reader::new(Trickle(&bytes), 0).going_on_from(Some(500));
+        assert_eq!(reader.read_command().unwrap().unwrap(), select);
+        assert_eq!(reader.progress().unproven_record_bytes, 0);
+        assert_eq!(reader.read_command().unwrap().unwrap(), [&b"SET"[..], b"a", b"1"]);
+        assert_eq!(reader.read_command().unwrap(), None);
+        assert_eq!((reader.progress().lsn, reader.progress().batches), (lsn, 1));
+        // A head that a crash has cut is cut off as a whole, with its mark.
+        for length in 1..head.len() {
+            let mut reader = Reader::new(&head[..length], 0);
+            assert!(reader.read_command().is_err(), "{length}");
+            assert_eq!(reader.progress().offset, 0);
+        }
+        let mut twice = HEAD.to_vec();
+        twice.extend(&head);
+        assert!(matches!(Reader::new(&twice[..], 0).read_command(), Err(ReadError::Corrupt(_))));
     }
 
     #[test]

@@ -28,8 +28,9 @@ use super::adoption::{Adoption, remove_history};
 use super::aside::Aside;
 use super::check::{Check, Checksum};
 use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
+use super::reader::HEAD;
 use super::room;
-use crate::manifest::{BaseFormat, Manifest};
+use crate::manifest::{BaseFormat, Manifest, StreamId};
 use crate::ring::RingReader;
 use crate::storage::{File, Storage};
 
@@ -164,6 +165,8 @@ pub struct Writer {
     older_bytes: u64,
     /// The second of the last time stamp.
     stamped_s: u64,
+    /// Stands in front of the next batch, and has no offsets.
+    head: Vec<u8>,
     /// The manifest on disk is that of another log: this one has no base yet.
     in_background: bool,
     /// Where the files are kept of a log whose place this one took when it was opened.
@@ -280,6 +283,7 @@ impl Writer {
                     room_asked: 0,
                     older_bytes,
                     stamped_s: 0,
+                    head: Vec::new(),
                     in_background,
                     kept_in,
                 })
@@ -297,6 +301,12 @@ impl Writer {
         // Asks how far all is published, which the cut has been behind the closed gate.
         debug_assert!(offset <= self.ring.published());
         self.ring.give_up(offset);
+    }
+
+    /// Has the file that has just been begun begin with a command that is no part of the log.
+    pub fn begin_with(&mut self, command: &[u8]) {
+        debug_assert_eq!(self.written.bytes, 0, "the file is empty");
+        self.head = [HEAD, command].concat();
     }
 
     /// Ends the writing; the ring can be given to another writer.
@@ -365,13 +375,13 @@ impl Writer {
             return Ok(false);
         }
         self.expect_untouched()?;
-        self.make_room(to - from)?;
+        self.make_room(to - from + self.head.len() as u64)?;
         self.reserve(to - from);
         let stamp = stamp_s.filter(|now_s| *now_s != self.stamped_s).map(|now_s| format!("#TS:{now_s}\r\n"));
-        let stamp = stamp.unwrap_or_default();
+        let front = [stamp.unwrap_or_default().as_bytes(), &self.head].concat();
         let mut sum = Checksum::default();
-        sum.add(stamp.as_bytes());
-        let length = stamp.len() as u64 + (to - from);
+        sum.add(&front);
+        let length = front.len() as u64 + (to - from);
         let (check, padding) = self.frame(to, length);
         self.in_doubt = true;
         self.extent.grow(self.written.bytes + check.length + room::CHECK_BYTES_MAX);
@@ -380,12 +390,12 @@ impl Writer {
                 slices.iter().for_each(|part| sum.add(part));
                 sum.add(padding);
                 let line = check.line(sum);
-                let frame = [stamp.as_bytes()].into_iter().chain(slices).chain([padding, &line[..]]);
+                let frame = [&front[..]].into_iter().chain(slices).chain([padding, &line[..]]);
                 write_all(&mut *self.file, &mut frame.map(IoSlice::new).collect::<Vec<_>>())?;
                 line
             }
             None => {
-                write_all(&mut *self.file, &mut [IoSlice::new(stamp.as_bytes())])?;
+                write_all(&mut *self.file, &mut [IoSlice::new(&front)])?;
                 self.write_by_pieces(from, to, &mut sum)?;
                 sum.add(padding);
                 let line = check.line(sum);
@@ -396,6 +406,7 @@ impl Writer {
         self.in_doubt = false;
         self.written = Point { offset: to, bytes: self.written.bytes + check.length + line.len() as u64 };
         self.settle_extent();
+        self.head.clear();
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
     }
@@ -577,6 +588,22 @@ impl Writer {
         self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
+    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile.
+    pub fn set_stream(&mut self, stream: Option<StreamId>) -> io::Result<()> {
+        if self.manifest.stream == stream {
+            return Ok(());
+        }
+        let manifest = Manifest { stream, ..self.manifest.clone() };
+        // That of a log without a base comes into place with its base.
+        if !self.in_background {
+            let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
+            self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
+            replaced?;
+        }
+        self.manifest = manifest;
+        Ok(())
+    }
+
     /// Whether the log has no base yet, see [`Self::begin_in_background`].
     pub fn is_in_background(&self) -> bool {
         self.in_background
@@ -633,6 +660,7 @@ impl Writer {
         self.manifest = manifest;
         self.older_bytes += self.written.bytes;
         self.written.bytes = 0;
+        self.head.clear();
         self.synced = self.written;
         self.kept = self.written;
         self.settle_extent();

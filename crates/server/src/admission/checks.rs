@@ -46,6 +46,8 @@ pub(crate) enum Check {
     Listening,
     /// The client watches others with MONITOR.
     Monitoring,
+    /// The client takes redirections, and the server is a replica.
+    Redirect,
     /// There are fewer good replicas than `min-replicas-to-write`.
     FewReplicas,
     /// The server is a replica that its clients may not write to.
@@ -170,6 +172,17 @@ pub(crate) const CHECKS: &[Row] = &[
             command.is_write() || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
         },
         verdict: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
+    },
+    Row {
+        check: Check::Redirect,
+        concerns: |entry| {
+            let command = entry.command;
+            command.is_write() || command.is_read_only() || command.flags.has(Flags::RUNS_QUEUE)
+        },
+        verdict: |entry, facts| {
+            let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE) || facts.queue_writes();
+            if is_concerned { facts.redirection(entry) } else { None }
+        },
     },
     Row {
         check: Check::FewReplicas,

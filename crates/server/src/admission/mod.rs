@@ -146,6 +146,11 @@ pub(crate) trait Facts {
         false
     }
 
+    /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.
+    fn redirection(&self, _: &Entry) -> Option<Verdict> {
+        None
+    }
+
     /// Whether the words ask for a wait (XREAD … BLOCK).
     fn asks_to_block(&self) -> Option<CommandError> {
         None

@@ -1,10 +1,15 @@
 //! Commands of a cluster's nodes and clients, in a server that is none: each is refused as redis-server refuses it with
 //! `cluster-enabled no`, after its arity has been checked. Client libraries ask for some of them to learn just that.
+//!
+//! READONLY and READWRITE are for clients that take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
 
 use dunlin_engine::command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, Run};
 use dunlin_resp::ReplyBuffer;
 
-use crate::executor::{Handler, ServerContext};
+use crate::{
+    executor::{Handler, ServerContext},
+    session::ClientFlags,
+};
 
 pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, READONLY, READWRITE];
 
@@ -29,18 +34,20 @@ const ASKING: Command = Command {
 
 const READONLY: Command = Command {
     name: "readonly",
-    summary: "Allows reads from a replica of a cluster: refused, there is no cluster.",
+    summary: "Has a replica answer reads of a client that takes redirections (`CLIENT CAPA redirect`). Others are refused: there is no cluster.",
     since: "3.0.0",
     arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(read_only)),
     flags: CONNECTION.and(Flags::LOADING).and(Flags::STALE),
     ..REFUSED
 };
 
 const READWRITE: Command = Command {
     name: "readwrite",
-    summary: "Ends what READONLY began: refused, there is no cluster.",
+    summary: "Ends what READONLY began. Clients that take no redirections are refused: there is no cluster.",
     since: "3.0.0",
     arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(read_write)),
     flags: CONNECTION.and(Flags::LOADING).and(Flags::STALE),
     ..REFUSED
 };
@@ -142,6 +149,36 @@ const fn row(
     summary: &'static str,
 ) -> Command {
     Command { name, since, arity, flags, summary, ..REFUSED }
+}
+
+fn read_only(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    set_reads_replicas(context, args, reply, true)
+}
+
+fn read_write(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    set_reads_replicas(context, args, reply, false)
+}
+
+fn set_reads_replicas(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    on: bool,
+) -> CommandResult {
+    if !context.session.flags.has(ClientFlags::CAN_REDIRECT) {
+        return refuse(context, args, reply);
+    }
+    context.session.flags.set(ClientFlags::READS_REPLICAS, on);
+    reply.ok();
+    Ok(())
 }
 
 fn refuse(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {

@@ -1,11 +1,11 @@
-//! REPLICAOF, SLAVEOF, ROLE, and what replicas say to their primary: REPLCONF, PSYNC, SYNC.
+//! REPLICAOF, SLAVEOF, FAILOVER, ROLE, and what replicas say to their primary: REPLCONF, PSYNC, SYNC.
 
 use std::sync::Arc;
 
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
-use dunlin_replication::Phase;
+use dunlin_replication::{FailoverOptions, Phase};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     session::Replies,
 };
 
-pub(super) const COMMANDS: &[Command] = &[PSYNC, REPLCONF, REPLICAOF, ROLE, SLAVEOF, SYNC];
+pub(super) const COMMANDS: &[Command] = &[FAILOVER, PSYNC, REPLCONF, REPLICAOF, ROLE, SLAVEOF, SYNC];
 
 const REPLICAOF: Command = Command {
     name: "replicaof",
@@ -35,6 +35,32 @@ const SLAVEOF: Command = Command {
     summary: "Makes the server a replica of another one, or a primary.",
     since: "1.0.0",
     ..REPLICAOF
+};
+
+const FAILOVER: Command = Command {
+    name: "failover",
+    summary: "Hands over to a replica: pauses writes, waits until it has all, and follows it.",
+    since: "6.2.0",
+    group: Group::Server,
+    complexity: "O(1)",
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(failover)),
+    flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::STALE),
+    args: &[
+        Argument::block(
+            "target",
+            &[
+                Argument::string("host"),
+                Argument::integer("port"),
+                Argument::word("force", "FORCE").optional(),
+            ],
+        )
+        .after("TO")
+        .optional(),
+        Argument::word("abort", "ABORT").optional(),
+        Argument::integer("milliseconds").after("TIMEOUT").optional(),
+    ],
+    ..Command::DEFAULT
 };
 
 const ROLE: Command = Command {
@@ -107,8 +133,18 @@ fn replicaof(
         }
     };
     let shared = context.shared;
+    if let Some(order) = awaited_order(context) {
+        if await_order(context, order) {
+            reply.ok();
+        }
+        return Ok(());
+    }
+    if shared.replication.is_failing_over() {
+        return Err(CommandError::text("ERR REPLICAOF not allowed while failing over."));
+    }
     let current = context.executor.newest_config().replicaof.clone();
-    if primary.is_some() && primary == current {
+    let is_stopped = shared.replication.link().stopped.is_some();
+    if primary.is_some() && primary == current && !is_stopped {
         reply.simple("OK Already connected to specified master");
         return Ok(());
     }
@@ -117,10 +153,66 @@ fn replicaof(
         return Ok(());
     }
     shared.config.follow(primary.clone());
-    shared.replication.order(primary.map_or(RoleOrder::Promote, RoleOrder::Follow));
+    let follow = |primary| RoleOrder::Follow { primary, hands_over: false };
+    let order = shared.replication.order(primary.map_or(RoleOrder::Promote, follow));
     // Inside of a transaction, whose locks the change may need, it comes right behind.
     if !context.in_transaction {
-        context.outside_gate(|shared| shared.replication.await_order());
+        context.session.role_order = Some(order);
+        if !await_order(context, order) {
+            return Ok(());
+        }
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// The order that the command has given when it was presented before. One that was refused in between begins anew.
+fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
+    context.session.held_since.and(context.session.role_order)
+}
+
+/// Has the command presented again until the role has changed, which takes a load's time where one has to be given up. The worker
+/// serves its other clients meanwhile.
+/// Whether it has changed.
+fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> bool {
+    let is_carried_out = context.shared.replication.is_carried_out(order);
+    match is_carried_out {
+        true => context.session.role_order = None,
+        false => context.flow = context.executor.hold(context.session),
+    }
+    is_carried_out
+}
+
+fn failover(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let (mut options, is_alone) = (FailoverOptions::default(), args.remaining() == 1);
+    let mut aborts = false;
+    while let Some(option) = args.optional() {
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"abort") && is_alone {
+            aborts = true;
+        } else if is(b"timeout") && args.remaining() >= 1 && options.timeout_ms.is_none() {
+            let timeout_ms = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
+            let timeout_ms = u64::try_from(timeout_ms).ok().filter(|timeout_ms| *timeout_ms > 0);
+            let refusal = CommandError::text("ERR FAILOVER timeout must be greater than 0");
+            options.timeout_ms = Some(timeout_ms.ok_or(refusal)?);
+        } else if is(b"to") && args.remaining() >= 2 && options.target.is_none() {
+            let host = String::from_utf8_lossy(args.word()).into_owned();
+            let port = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
+            // No replica listens on what is no port.
+            options.target = Some((host, u16::try_from(port).unwrap_or(0)));
+        } else if is(b"force") && !options.force {
+            options.force = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    match aborts {
+        true => replication::abort_failover(context.shared)?,
+        false => replication::begin_failover(context.shared, options)?,
     }
     reply.ok();
     Ok(())
@@ -182,7 +274,10 @@ fn replconf(
     let answered = replica.peer().options(words, now_ms);
     match answered {
         Ok(true) => reply.ok(),
-        Ok(false) => context.shared.replication.note_acknowledged(),
+        Ok(false) => {
+            let shared = context.shared;
+            shared.replication.note_acknowledged(shared, context.executor.config.config());
+        }
         Err(error) => return Err(CommandError::owned(error.to_string())),
     }
     Ok(())
@@ -192,14 +287,35 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
     let id = args.word().to_vec();
     let offset = parse_integer(args.word())
         .ok_or(CommandError::text("ERR value is not an integer or out of range"))?;
-    if let Some(option) = args.optional() {
-        // The replica tries again, and finds a primary.
-        if option.eq_ignore_ascii_case(b"failover") {
-            return Err(CommandError::text("NOMASTERLINK Can't SYNC: failover by PSYNC is not available"));
+    if let Some(option) = args.optional()
+        && option.eq_ignore_ascii_case(b"failover")
+    {
+        if !take_over(context, &id)? {
+            return Ok(());
         }
-        return Err(CommandError::text("ERR syntax error"));
     }
     follow(context, Wanted::Stream { id, offset })
+}
+
+/// A primary hands over to this replica, which is one from now on. Whether it is one by now.
+fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, CommandError> {
+    if let Some(order) = awaited_order(context) {
+        return Ok(await_order(context, order));
+    }
+    let shared = context.shared;
+    let replication = &shared.replication;
+    if !replication.is_replica() {
+        return Err(CommandError::text("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    let own = replication.history().id;
+    if !id.eq_ignore_ascii_case(own.as_str().as_bytes()) {
+        return Err(CommandError::text("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    tracing::info!("Failover request received from {} for replid {own}.", context.session.client);
+    shared.config.follow(None);
+    let order = replication.order(RoleOrder::Promote);
+    context.session.role_order = Some(order);
+    Ok(await_order(context, order))
 }
 
 fn sync(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
@@ -208,6 +324,9 @@ fn sync(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuff
 
 fn follow(context: &mut ServerContext<'_, '_>, wanted: Wanted) -> CommandResult {
     let replication = &context.shared.replication;
+    if replication.is_failing_over() {
+        return Err(CommandError::text("NOMASTERLINK Can't SYNC while failing over"));
+    }
     if !replication.may_feed() {
         return Err(CommandError::text("NOMASTERLINK Can't SYNC while not connected with my master"));
     }

@@ -38,10 +38,12 @@ pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
+pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, Config, LogLevel, MaxmemoryPolicy,
     OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress, PubsubDefault, RenameLine,
-    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, UserLine, VersionCheck,
+    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing, UserLine,
+    VersionCheck,
 };
 
 /// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.

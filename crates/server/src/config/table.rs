@@ -4,7 +4,8 @@
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
 use super::values::{
     AppendFsync, AuditFull, AuthClients, CertificateUser, Config, LogLevel, MaxmemoryPolicy, Permission,
-    PubsubDefault, Sanitize, Supervised, VersionCheck, Words,
+    PubsubDefault, SYNC_REPLICAS_MAX, Sanitize, Supervised, SyncReplicasAck, SyncReplicasMissing,
+    VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -732,6 +733,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "min-sync-replicas",
+        aliases: &[],
+        group: Group::Replication,
+        kind: Kind::Integer { field: number!(min_sync_replicas), min: 0, max: SYNC_REPLICAS_MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Replies leave when so many replicas have what they show; 0 for at once. `CLIENT DURABILITY` chooses for a connection.",
+        settle: as_is,
+    },
+    Directive {
         name: "no-appendfsync-on-rewrite",
         aliases: &[],
         group: Group::Persistence,
@@ -1127,6 +1138,26 @@ pub static DIRECTIVES: &[Directive] = &[
         },
     },
     Directive {
+        name: "sync-replicas-ack",
+        aliases: &[],
+        group: Group::Replication,
+        kind: choice!(sync_replicas_ack: SyncReplicasAck),
+        default: "memory",
+        change: Change::Anytime,
+        doc: "What a replica counts for `min-sync-replicas` with: what it has applied (memory), or what its append-only file has on disk (disk).",
+        settle: as_is,
+    },
+    Directive {
+        name: "sync-replicas-missing",
+        aliases: &[],
+        group: Group::Replication,
+        kind: choice!(sync_replicas_missing: SyncReplicasMissing),
+        default: "refuse",
+        change: Change::Anytime,
+        doc: "While fewer replicas follow than replies would wait for: refuse writes (NOREPLICAS), or have them wait (wait).",
+        settle: as_is,
+    },
+    Directive {
         name: "tcp-backlog",
         aliases: &[],
         group: Group::Network,
@@ -1506,6 +1537,8 @@ mod tests {
                 "CN",
                 "refuse",
                 "uid=7:alice",
+                "disk",
+                "wait",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

@@ -168,6 +168,8 @@ config! {
     min_replicas_max_lag: u32,
     /// Replicas that writes take.
     min_replicas_to_write: u32,
+    /// Replicas that replies wait for.
+    min_sync_replicas: u8,
     /// Leave durability to the system during a rewrite.
     no_appendfsync_on_rewrite: bool,
     /// Which events of keys are published.
@@ -248,6 +250,10 @@ config! {
     stream_node_max_entries: u64,
     /// Who is told when the server is ready.
     supervised: Supervised,
+    /// What replicas acknowledge to count for it.
+    sync_replicas_ack: SyncReplicasAck,
+    /// What becomes of writes while there are too few of them.
+    sync_replicas_missing: SyncReplicasMissing,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
     /// Seconds between probes; 0 for off.
@@ -541,6 +547,31 @@ words! {
         "everysec" => Everysec,
         /// When the system likes.
         "no" => No,
+    }
+}
+
+/// The most that [`Config::min_sync_replicas`] can be.
+pub(crate) const SYNC_REPLICAS_MAX: i64 = 16;
+
+words! {
+    /// `sync-replicas-ack`.
+    SyncReplicasAck {
+        /// It has applied it.
+        #[default]
+        "memory" => Memory,
+        /// Its log has it on disk.
+        "disk" => Disk,
+    }
+}
+
+words! {
+    /// `sync-replicas-missing`.
+    SyncReplicasMissing {
+        /// Writes are refused.
+        #[default]
+        "refuse" => Refuse,
+        /// They wait.
+        "wait" => Wait,
     }
 }
 

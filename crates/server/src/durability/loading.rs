@@ -16,8 +16,9 @@ use dunlin_net::Now;
 use dunlin_persist::{
     ReadAhead,
     aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
-    manifest::Manifest,
+    manifest::{Manifest, StreamId},
 };
+use dunlin_replication::{History, Id, Place};
 
 use super::{LogThread, replay::Replay};
 use crate::{
@@ -54,6 +55,8 @@ pub(super) struct Loaded {
     pub(super) holds_snapshot: bool,
     /// The file of a Redis before 7 whose place the log takes.
     pub(super) single: Option<PathBuf>,
+    /// The place in a stream of replication that it shows.
+    pub(super) place: Option<Place>,
 }
 
 /// The manifest, `None` where there is none.
@@ -92,8 +95,19 @@ pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Resu
         (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
         Ok(loaded)
     })?;
+    loaded.place = manifest.stream.as_ref().and_then(|stream| place(stream, loaded.lsn, loaded.database));
     loaded.manifest = manifest;
     Ok(loaded)
+}
+
+/// The place in a stream behind a log of so many bytes.
+fn place(stream: &StreamId, lsn: u64, database: usize) -> Option<Place> {
+    let id = Id::parse(stream.id.as_bytes())?;
+    let second = match &stream.second {
+        Some((id, end)) => Some((Id::parse(id.as_bytes())?, *end)),
+        None => None,
+    };
+    Some(Place { history: History { id, second }, offset: stream.base.wrapping_add(lsn), database })
 }
 
 /// Loads the files of a log that is not gone on with, and changes none of them; the commands that were replayed.

@@ -26,7 +26,7 @@ mod thread;
 mod wakeup;
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::mpsc::Sender;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use dunlin_engine::command::CommandError;
 use dunlin_net::WorkerQueues;
-use dunlin_persist::{Ring, RingSizes};
+use dunlin_persist::{Ring, RingSizes, aof::Follower, manifest::StreamId};
 
 use self::wakeup::Wakeup;
 pub(crate) use self::{
@@ -48,6 +48,7 @@ pub(crate) use self::{
     thread::{LogThread, Order, replace_log},
 };
 use crate::{
+    config::Config,
     executor::WorkerMessage,
     observe::command_stats::{Histogram, Latencies},
 };
@@ -96,6 +97,8 @@ pub(crate) struct Durability {
     awaited: Box<[Awaited]>,
     /// A snapshot waits for the disk, see [`Self::settle_for_snapshot`].
     snapshot_waits: AtomicBool,
+    /// The database that the log has selected at the ring's boundary.
+    boundary_database: AtomicUsize,
     wakeup: Wakeup,
     orders: Mutex<Vec<Order>>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
@@ -121,6 +124,7 @@ impl Durability {
             starved: AtomicBool::new(false),
             awaited: awaited.collect(),
             snapshot_waits: AtomicBool::new(false),
+            boundary_database: AtomicUsize::new(0),
             wakeup: Wakeup::default(),
             orders: Mutex::default(),
             queues: OnceLock::new(),
@@ -169,6 +173,19 @@ impl Durability {
         !self.lacks_base.load(SeqCst) && self.synced.load(SeqCst) >= mark
     }
 
+    /// The log's files at an offset, where they go back so far. Waits for the disk.
+    pub(crate) fn follow_files(&self, config: &Config, at: u64) -> Option<Follower> {
+        if self.is_off() || self.lacks_base.load(SeqCst) {
+            return None;
+        }
+        let options = LogThread::options(config);
+        let manifest = loading::read_manifest(&options).ok().flatten()?;
+        Follower::open(&options.directory, &manifest, at)
+            .inspect_err(|error| tracing::warn!("the log's files cannot be read for a replica: {error}"))
+            .ok()
+            .flatten()
+    }
+
     /// Whether there is no log, or it was turned off.
     pub(crate) fn is_off(&self) -> bool {
         self.status().directory.is_none()
@@ -181,15 +198,22 @@ impl Durability {
 
     /// Asks for a message when the log is on disk up to `mark`; `false`: it is.
     pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
-        let awaited = &self.awaited[worker];
-        awaited.sync_mark.store(mark, SeqCst);
-        // As in `await_durable`.
-        if !self.is_on_disk(mark) {
-            self.wakeup.notify(true);
-            return true;
+        if self.is_on_disk(mark) {
+            return false;
         }
-        awaited.sync_mark.store(NO_MARK, Relaxed);
-        false
+        // Others of the worker may wait for less.
+        self.awaited[worker].sync_mark.fetch_min(mark, SeqCst);
+        // As in `await_durable`. A message that nobody needs does no harm.
+        let waits = !self.is_on_disk(mark);
+        if waits {
+            self.wakeup.notify(true);
+        }
+        waits
+    }
+
+    /// How far the log is on disk, for a start to load.
+    pub(crate) fn on_disk(&self) -> u64 {
+        if self.lacks_base.load(SeqCst) { 0 } else { self.synced.load(SeqCst) }
     }
 
     /// Whether a client waits for the disk, under any policy.
@@ -320,6 +344,11 @@ impl Durability {
     /// the client, without prefix.
     pub(crate) fn turn(&self, on: bool) -> Result<(), String> {
         self.order_and_wait(|done| Order::Turn { on, done })
+    }
+
+    /// Has the log say whose stream of replication it is, durably. The caller is not inside the gate.
+    pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
+        self.order_and_wait(|done| Order::SetStream { stream, done })
     }
 
     /// Empties the data set and loads the log again. The caller is not inside the gate.

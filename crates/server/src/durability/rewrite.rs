@@ -13,7 +13,7 @@
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -155,6 +155,7 @@ pub(crate) fn begin_rewrite(
             work(context).inspect(|_| {
                 if shared.engine.log.is_on_for(LogConsumer::File) {
                     durability.ring.set_boundary();
+                    durability.boundary_database.store(shared.replication.stream_database(), SeqCst);
                 } else {
                     // It holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();

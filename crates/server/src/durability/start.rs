@@ -22,6 +22,7 @@ use dunlin_persist::{
     aof::{Aside, WriterOptions},
     manifest::{BaseFormat, LogId, Manifest},
 };
+use dunlin_replication::Place;
 
 use super::{
     LogThread,
@@ -83,7 +84,7 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
-) -> Result<(Option<LogId>, Standing), LoadError> {
+) -> Result<(Option<LogId>, Standing, Option<Place>), LoadError> {
     let (options, path) = (LogThread::options(config), persistence::path(config));
     let directory = options.directory.display();
     let has_snapshot = fs::metadata(&path).is_ok();
@@ -93,6 +94,7 @@ pub(super) fn load_without_log(
     });
     let id = found.log.as_ref().and_then(|log| log.manifest.id.clone());
     let holds_log = has_snapshot && source::holds_log(&found);
+    let mut place = None;
     let log = found.log.as_ref().filter(|log| !log.is_void);
     if has_snapshot {
         match log {
@@ -103,13 +105,13 @@ pub(super) fn load_without_log(
             ),
             _ => tracing::info!("Loading {}", path.display()),
         }
-        load_dump(shared)?;
+        place = load_dump(shared)?.place();
     } else if let Some(log) = log {
-        return Ok((id, load_log_unchanged(shared, config, log)?));
+        return Ok((id, load_log_unchanged(shared, config, log)?, None));
     } else {
         announce_others(config);
     }
-    Ok((id, if holds_log { Standing::Off } else { Standing::Apart }))
+    Ok((id, if holds_log { Standing::Off } else { Standing::Apart }, place))
 }
 
 /// Loads a log without going on with it.
@@ -272,7 +274,7 @@ fn take_over(
     manifest.id = Some(LogId { origin: fingerprint, ..next_id(None)? });
     manifest.base = Some(base);
     let single = is_single.then(|| source::single_path(config));
-    Ok(Loaded { manifest, holds_snapshot: true, single, ..Loaded::default() })
+    Ok(Loaded { manifest, holds_snapshot: true, single, place: loaded.place(), ..Loaded::default() })
 }
 
 /// Moves the file of a Redis before 7, whose place a log has taken, to where old logs are kept.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dunlin_persist::{
     Disk, Removed, RingReader, Storage,
     aof::{Adoption, Aside, FinishedSync, Writer, WriterOptions, is_intrusion},
-    manifest::{LogFile, LogId, Manifest},
+    manifest::{LogFile, LogId, Manifest, StreamId},
 };
 
 use dunlin_engine::{LogConsumer, write_command};
@@ -65,6 +65,8 @@ const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
 pub(crate) enum Order {
     /// Record changes from now on, or no longer.
     Turn { on: bool, done: Sender<Result<(), String>> },
+    /// Have the manifest say whose stream of replication the log is.
+    SetStream { stream: Option<StreamId>, done: Sender<Result<(), String>> },
     /// Empty the data set and load the log again.
     Reload { done: Sender<Result<(), String>> },
     /// Begin the next file behind the ring's boundary: a snapshot was cut there.
@@ -101,6 +103,8 @@ pub(crate) struct LogThread {
     lock: Option<Arc<DirectoryLock>>,
     /// The log that the directory holds since recording was turned off.
     left: Option<LeftLog>,
+    /// A base is being put in place.
+    is_adopting: bool,
 }
 
 /// A log that this process has written and that is not written now.
@@ -157,6 +161,7 @@ impl LogThread {
             cut_at: None,
             lock: None,
             left: None,
+            is_adopting: false,
         })
     }
 
@@ -190,7 +195,10 @@ impl LogThread {
         if config.appendonly {
             return self.load();
         }
-        let (log, standing) = start::load_without_log(&shared, &config)?;
+        let (log, standing, place) = start::load_without_log(&shared, &config)?;
+        if let Some(place) = place {
+            shared.replication.restore(&shared, place)?;
+        }
         let mut status = shared.durability.status();
         (status.log, status.standing) = (log, standing);
         Ok(())
@@ -224,12 +232,6 @@ impl LogThread {
         let directory = options.directory.clone();
         match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.resume, ring) {
             Ok(writer) => {
-                if loaded.database != 0 {
-                    // Our records begin in database 0.
-                    let mut record = Vec::new();
-                    write_command(&mut record, &[b"SELECT", b"0"]);
-                    writer.ring().ring().append(shared.loader(), &record);
-                }
                 self.settle_kept(&writer, loaded.single.as_deref());
                 self.state = State::On(Box::new(writer));
             }
@@ -240,6 +242,23 @@ impl LogThread {
             }
         }
         shared.durability.publish(loaded.lsn, loaded.lsn);
+        if let Some(place) = loaded.place.take() {
+            shared.replication.restore(&shared, place)?;
+        }
+        if loaded.database != 0 && !shared.replication.has_place() {
+            // Our records begin in database 0.
+            let mut record = Vec::new();
+            write_command(&mut record, &[b"SELECT", b"0"]);
+            shared.durability.ring.append(shared.loader(), &record);
+        }
+        if let State::On(writer) = &mut self.state
+            && let Err(error) = writer.set_stream(shared.replication.stream_id())
+        {
+            return Err(LoadError::Failed(format!(
+                "cannot write the manifest of the log: {}",
+                describe(&error)
+            )));
+        }
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::File, true);
@@ -326,6 +345,9 @@ impl LogThread {
                     }
                     Order::Reload { done } => {
                         let _ = done.send(self.reload());
+                    }
+                    Order::SetStream { stream, done } => {
+                        let _ = done.send(self.set_stream(stream));
                     }
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
@@ -574,7 +596,7 @@ impl LogThread {
         shared.durability.lacks_base.store(true, SeqCst);
         let held = shared.durability.status().held_log().cloned();
         // Replicas may be sent records before the cut, which the base holds.
-        let mut cut = 0;
+        let (mut cut, mut database, mut stream) = (0, 0, None);
         let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|mut writer| {
             let (directory, id) = (writer.directory().to_owned(), writer.manifest().id.clone());
             let begun = rewrite::begin(&shared, directory, &config, |work| {
@@ -582,6 +604,8 @@ impl LogThread {
                     work(context).inspect(|()| {
                         shared.engine.log.turn(LogConsumer::File, true);
                         cut = shared.durability.tail();
+                        database = shared.replication.stream_database();
+                        stream = shared.replication.stream_id();
                         let mut status = shared.durability.status();
                         (status.log, status.standing) = (id.clone(), Standing::On);
                     });
@@ -590,7 +614,11 @@ impl LogThread {
             match begun {
                 Ok(()) => {
                     writer.begin_at(cut);
-                    Ok(writer)
+                    begin_in(&mut writer, database);
+                    match writer.set_stream(stream) {
+                        Ok(()) => Ok(writer),
+                        Err(error) => Err((writer.close(), describe(&error))),
+                    }
                 }
                 Err(error) => Err((writer.close(), format!("no snapshot can be begun: {error}"))),
             }
@@ -613,6 +641,18 @@ impl LogThread {
         Ok(())
     }
 
+    /// Has the manifest say whose stream the log is. Where there is no log, nobody asks for it.
+    fn set_stream(&mut self, stream: Option<StreamId>) -> Result<(), String> {
+        if self.is_adopting {
+            // It writes the manifest, too.
+            self.await_rewriting();
+        }
+        match &mut self.state {
+            State::On(writer) => writer.set_stream(stream).map_err(|error| describe(&error)),
+            State::Off(_) | State::Turning => Ok(()),
+        }
+    }
+
     /// Begins the file behind the boundary, unless that has been done.
     fn rotate(&mut self) {
         if !self.shared.durability.ring.has_boundary() {
@@ -624,6 +664,7 @@ impl LogThread {
         if let State::On(writer) = &mut self.state {
             match writer.rotate() {
                 Ok(outgrown) => {
+                    begin_in(writer, durability.boundary_database.load(SeqCst));
                     self.cut_at = Some(writer.increment());
                     in_background(|| outgrown.end_reserving());
                 }
@@ -648,6 +689,7 @@ impl LogThread {
                     shared.durability.order(Order::EndAdopting(Box::new(put_in_place(adoption, base))));
                 };
                 let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
+                self.is_adopting = true;
                 self.shared.durability.rewriting().set_thread(thread);
                 Ok(true)
             }
@@ -674,6 +716,7 @@ impl LogThread {
     }
 
     fn end_adopting(&mut self, adopted: io::Result<Adoption>) {
+        self.is_adopting = false;
         let mut was_in_vain = false;
         let result = adopted.map(|adoption| {
             let State::On(writer) = &mut self.state else { return };
@@ -864,6 +907,15 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
     durability.status().write_error = None;
     durability.failing.store(false, SeqCst);
     tracing::warn!("the append-only log can be written again; writes are accepted");
+}
+
+/// Has a file that was begun say which database its records are for, where a primary's stream has selected another than 0.
+fn begin_in(writer: &mut Writer, database: usize) {
+    if database != 0 {
+        let mut select = Vec::new();
+        write_command(&mut select, &[b"SELECT", database.to_string().as_bytes()]);
+        writer.begin_with(&select);
+    }
 }
 
 /// Begins a new log that has no base yet. The directory's former log is to become history, where this process has

@@ -16,7 +16,9 @@ use crate::{
     access::AclRequest,
     admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
     commands,
+    config::SyncReplicasMissing,
     push::pubsub::{Kind, Subscriptions},
+    replication::redirection,
     session::{ClientFlags, Session},
     shared::Shared,
 };
@@ -102,6 +104,17 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn is_refused_by_audit(&self, entry: &Entry) -> bool {
         self.shared.audit.refuses() && audited_as(&self.shared.audit, entry, self.words).is_some()
     }
+
+    fn redirection(&self, entry: &Entry) -> Option<Verdict> {
+        if entry.command.is_read_only() && self.session.flags.has(ClientFlags::READS_REPLICAS) {
+            return None;
+        }
+        // Both ends are replicas for a moment, and would send the client to each other.
+        if self.shared.replication.is_handing_over() {
+            return Some(Verdict::Park(Wait::Pause(None)));
+        }
+        redirection(self.shared).map(Verdict::Refuse)
+    }
 }
 
 /// The facts before the result of an offloaded command is stored: only the log can be in its way.
@@ -182,6 +195,11 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
+            .with(Check::FewReplicas, self.lacks_sync_replicas(shared, session))
+            .with(
+                Check::Redirect,
+                session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica(),
+            )
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, has_limit && !is_queueing)
@@ -189,6 +207,17 @@ impl Executor {
             .with(Check::LogFailure, fails)
             .with(Check::Audit, shared.audit.is_on())
             .with(Check::Pause, shared.pause.is_set());
+    }
+
+    /// Whether a client's writes would wait for replicas that are not there, and are to be refused instead.
+    #[inline]
+    fn lacks_sync_replicas(&self, shared: &Shared, session: &Session) -> bool {
+        let config = self.config.config();
+        let replicas = session.sync_replicas(config);
+        replicas > 0
+            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
+            && !shared.replication.is_replica()
+            && shared.replication.online() < usize::from(replicas)
     }
 
     /// The conditions for the next command of a client.

@@ -29,6 +29,8 @@ pub(crate) enum Ending {
     Timeout,
     /// `CLIENT UNBLOCK … ERROR`.
     Error,
+    /// The server is no primary any more.
+    Demoted,
 }
 
 impl Ending {
@@ -37,6 +39,9 @@ impl Ending {
         match self {
             Self::Timeout => reply.null_array(),
             Self::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            Self::Demoted => reply.error(
+                "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+            ),
         }
     }
 
@@ -53,12 +58,21 @@ pub struct Unblocked {
     pub(crate) reply: Vec<u8>,
     /// The time that it took to serve the command, which is not the time that it has waited.
     pub(crate) nanoseconds: u64,
+    /// Whether the connection ends with this reply. A client that takes redirections gets one instead.
+    pub(crate) closes: bool,
 }
 
 impl Unblocked {
     /// With a reply that took no time.
     pub(crate) fn with(reply: Vec<u8>) -> Self {
-        Self { reply, nanoseconds: 0 }
+        Self { reply, nanoseconds: 0, closes: false }
+    }
+
+    /// With a server that has become a replica.
+    pub(crate) fn demoted() -> Self {
+        // An error line is the same in both protocols.
+        let reply = encode(Protocol::Resp2, |reply| Ending::Demoted.answer(reply));
+        Self { reply, nanoseconds: 0, closes: true }
     }
 }
 
@@ -93,7 +107,7 @@ type Waiters = HashMap<u64, Arc<Waiter>>;
 pub(crate) struct BlockedClients {
     workers: Box<[Mutex<Waiters>]>,
     /// Who waits for the disk or for replicas (WAITAOF, WAIT), by number. Whoever removes one owes it the reply.
-    durability: Mutex<HashMap<u64, DurabilityWait>>,
+    durability: Mutex<HashMap<u64, (Address, DurabilityWait)>>,
 }
 
 impl BlockedClients {
@@ -138,15 +152,25 @@ impl BlockedClients {
 
     /// Enters a client that waits for the disk or for replicas. Its worker only.
     pub(crate) fn enter_durability(&self, address: Address, wanted: DurabilityWait) {
-        self.durability().insert(address.id, wanted);
+        self.durability().insert(address.id, (address, wanted));
     }
 
     /// Ends such a wait; what the client waits for, unless its wait has ended. The caller owes it an answer.
     pub(crate) fn end_durability(&self, address: Address) -> Option<DurabilityWait> {
-        self.durability().remove(&address.id)
+        self.durability().remove(&address.id).map(|(_, wanted)| wanted)
     }
 
-    fn durability(&self) -> MutexGuard<'_, HashMap<u64, DurabilityWait>> {
+    /// All clients that wait, for whatever.
+    pub(crate) fn all(&self) -> Vec<Address> {
+        let mut all: Vec<Address> = self.durability().values().map(|(address, _)| *address).collect();
+        for table in &self.workers {
+            let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(table.values().map(|waiter| address(waiter.client())));
+        }
+        all
+    }
+
+    fn durability(&self) -> MutexGuard<'_, HashMap<u64, (Address, DurabilityWait)>> {
         self.durability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,7 +30,9 @@ pub(crate) fn drain(worker: &mut Worker, shared: &Shared, queues: &WorkerQueues<
 fn send(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
     for Served { waiter, reply, nanoseconds } in worker.served.drain(..) {
         let message = match reply {
-            Some(reply) => WorkerMessage::Unblocked(Arc::new(Unblocked { reply, nanoseconds })),
+            Some(reply) => {
+                WorkerMessage::Unblocked(Arc::new(Unblocked { nanoseconds, ..Unblocked::with(reply) }))
+            }
             None => WorkerMessage::Sooner,
         };
         queues.send(blocked::address(waiter.client()), message);

@@ -17,6 +17,7 @@ mod admission;
 pub(crate) mod arrivals;
 mod audit;
 pub(crate) mod blocked;
+mod commitment;
 mod compaction;
 mod drain;
 mod eviction;
@@ -45,7 +46,7 @@ use dunlin_engine::{
 };
 use dunlin_mailbox::Around;
 use dunlin_net::{
-    Address, Clients, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues,
+    Address, Clients, Commitment, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues,
 };
 use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
@@ -144,8 +145,8 @@ pub struct Executor {
     room_waits: RoomWaits,
     /// What commands have computed apart and what there was no room for when it came.
     result: Vec<OffloadedResult>,
-    /// The mark that the replies of the last call are withheld to.
-    withhold_to: u64,
+    /// What the replies of the last call wait for.
+    withhold_to: Commitment,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
     /// What is put aside while a script takes its time and others are attended to.
@@ -227,7 +228,7 @@ impl Executor {
             durability_waits: Vec::new(),
             room_waits: RoomWaits::default(),
             result: Vec::new(),
-            withhold_to: 0,
+            withhold_to: Commitment::default(),
             saw_data: false,
             paused_script: None,
             is_abandoned: false,

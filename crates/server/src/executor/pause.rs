@@ -1,9 +1,11 @@
 //! `CLIENT PAUSE`: commands of all clients are held back until a moment, or until `CLIENT UNPAUSE`.
 //!
 //! ```text
-//! state = 0                          nobody is held back
-//! state = until_ms << 1 | all        until_ms counts from `origin`
+//! state = 0                                          nobody is held back
+//! state = until_ms << 2 | failover << 1 | all        until_ms counts from `origin`
 //! ```
+//!
+//! A failover holds writes back until it ends; `CLIENT UNPAUSE` does not end that.
 //!
 //! A worker looks at the state before every command; a command that has to wait stays in its
 //! connection's input, and the connection is parked. Who pauses closes the gate once after storing
@@ -15,6 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::admission::PauseScope;
+
+/// The bit of what holds back everything, not only writes.
+const ALL: u64 = 1 << 0;
+/// The bit of a failover.
+const FAILOVER: u64 = 1 << 1;
+const UNTIL_SHIFT: u32 = 2;
+/// The end of a pause that the clock does not come to.
+const UNTIL_MAX: u64 = u64::MAX >> UNTIL_SHIFT;
 
 /// The pause of a server.
 #[derive(Debug)]
@@ -41,13 +51,19 @@ impl Pause {
         if state == 0 {
             return None;
         }
-        if state >> 1 <= self.milliseconds(now) {
-            // Another worker may have begun a new one meanwhile, which stays.
-            let _ = self.state.compare_exchange(state, 0, SeqCst, SeqCst);
-            return None;
+        let until_ms = state >> UNTIL_SHIFT;
+        let in_force = until_ms > self.milliseconds(now);
+        let until = self.origin.checked_add(Duration::from_millis(until_ms));
+        match (state & FAILOVER != 0, in_force) {
+            (true, true) if held(state) == PauseScope::Everything => Some((PauseScope::Everything, until)),
+            (true, _) => Some((PauseScope::Writes, None)),
+            (false, true) => Some((held(state), until)),
+            (false, false) => {
+                // Another worker may have begun a new one meanwhile, which stays.
+                let _ = self.state.compare_exchange(state, 0, SeqCst, SeqCst);
+                None
+            }
         }
-        let until = self.origin.checked_add(Duration::from_millis(state >> 1));
-        Some((held(state), until))
     }
 
     /// Holds `held` back for `timeout_ms` milliseconds from `now` on, at most `i64::MAX` of them.
@@ -55,20 +71,31 @@ impl Pause {
         let now_ms = self.milliseconds(now);
         // Rounded up: no pause is shorter than asked for.
         let begin_ms = now.saturating_duration_since(self.origin).as_nanos().div_ceil(1_000_000) as u64;
-        let until_ms = begin_ms.saturating_add(timeout_ms).min(i64::MAX as u64);
+        let until_ms = begin_ms.saturating_add(timeout_ms).min(UNTIL_MAX);
         let merged = |state: u64| {
-            let in_force = state >> 1 > now_ms;
-            let before = if in_force { state } else { 0 };
-            let all = before & 1 != 0 || held == PauseScope::Everything;
-            (timeout_ms > 0 || in_force).then_some((before >> 1).max(until_ms) << 1 | u64::from(all))
+            let in_force = state >> UNTIL_SHIFT > now_ms;
+            let before = if in_force { state } else { state & FAILOVER };
+            let all = if held == PauseScope::Everything { ALL } else { before & ALL };
+            let until_ms = (before >> UNTIL_SHIFT).max(until_ms);
+            (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & FAILOVER | all)
         };
         // Refused only where nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 
-    /// Holds nothing back any more.
+    /// Holds nothing back any more, but for a failover.
     pub(crate) fn end(&self) {
-        self.state.store(0, SeqCst);
+        self.state.fetch_and(FAILOVER, SeqCst);
+    }
+
+    /// Holds writes back for a failover.
+    pub(crate) fn begin_failover(&self) {
+        self.state.fetch_or(FAILOVER, SeqCst);
+    }
+
+    /// Ends what [`Self::begin_failover`] has begun.
+    pub(crate) fn end_failover(&self) {
+        self.state.fetch_and(!FAILOVER, SeqCst);
     }
 
     fn milliseconds(&self, now: Instant) -> u64 {
@@ -77,7 +104,7 @@ impl Pause {
 }
 
 fn held(state: u64) -> PauseScope {
-    if state & 1 == 0 { PauseScope::Writes } else { PauseScope::Everything }
+    if state & ALL == 0 { PauseScope::Writes } else { PauseScope::Everything }
 }
 
 #[cfg(test)]
@@ -125,6 +152,24 @@ mod tests {
         let begin = pause.origin + Duration::from_micros(1);
         pause.begin(begin, 10, PauseScope::Writes);
         assert!(pause.in_force(begin + Duration::from_micros(9_999)).is_some());
+    }
+
+    #[test]
+    fn a_failover_holds_writes_until_it_ends() {
+        let pause = Pause::new(Instant::now());
+        pause.begin_failover();
+        let writes = Some((PauseScope::Writes, None));
+        assert_eq!(pause.in_force(at(&pause, 1 << 40)), writes);
+        pause.begin(at(&pause, 0), 10, PauseScope::Everything);
+        assert_eq!(pause.in_force(at(&pause, 5)), Some((PauseScope::Everything, Some(at(&pause, 10)))));
+        assert_eq!(pause.in_force(at(&pause, 10)), writes);
+        pause.end();
+        assert_eq!(pause.in_force(at(&pause, 5)), writes, "CLIENT UNPAUSE is about CLIENT PAUSE");
+        pause.begin(at(&pause, 20), 10, PauseScope::Writes);
+        pause.end_failover();
+        assert_eq!(pause.in_force(at(&pause, 25)), Some((PauseScope::Writes, Some(at(&pause, 30)))));
+        assert_eq!(pause.in_force(at(&pause, 30)), None);
+        assert!(!pause.is_set());
     }
 
     #[test]

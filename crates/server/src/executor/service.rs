@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_engine::{Caller, Environment, GrowingBlock, Notice};
-use dunlin_net::{Client, EventLoop, Identity, Next, Now, Served, Service};
+use dunlin_net::{Client, Commitment, EventLoop, Identity, Next, Now, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -193,7 +193,7 @@ impl Service for Executor {
         drop(turn);
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
-        self.withhold_to = self.durability_mark();
+        self.withhold_to = self.commitment(session);
         session.publish();
         self.drain();
         self.batch = batch;
@@ -202,7 +202,7 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
-        self.withhold_to = 0;
+        self.withhold_to = Commitment::default();
         if session.waiting.is_some() {
             return match session.waits_until {
                 Some(until) if until <= self.now.instant => self.withdraw(session, reply),
@@ -224,7 +224,7 @@ impl Service for Executor {
     ) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
-        self.withhold_to = self.durability_mark();
+        self.withhold_to = self.commitment(session);
         match message {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
@@ -232,6 +232,9 @@ impl Service for Executor {
                 let is_waiting = session.waiting.is_some() || session.durability.is_some();
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
+            }
+            WorkerMessage::Unblocked(unblocked) if unblocked.closes => {
+                Some(self.stop_demoted(session, reply, &unblocked))
             }
             WorkerMessage::Unblocked(unblocked) if session.durability.is_some() => {
                 Some(self.stop_durability_wait(session, reply, &unblocked))
@@ -328,16 +331,20 @@ impl Service for Executor {
         Self::may_receive(message)
     }
 
-    fn withhold_to(&self) -> u64 {
+    fn withhold_to(&self) -> Commitment {
         self.withhold_to
     }
 
-    fn released(&self) -> u64 {
-        self.shared.durability.durable()
+    fn released(&self, level: u8) -> u64 {
+        self.level_released(level)
     }
 
-    fn await_release(&mut self, mark: u64) -> bool {
-        self.shared.durability.await_durable(self.worker.id(), mark)
+    fn await_release(&mut self, commitment: Commitment) -> bool {
+        self.await_commitment(commitment)
+    }
+
+    fn has_lost(&self, level: u8) -> bool {
+        self.has_lost_level(level)
     }
 
     fn end_tick(&mut self) {

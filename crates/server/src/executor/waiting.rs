@@ -5,16 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Blocked, Environment, LogConsumer, keyspace::Inside};
+use dunlin_engine::{Blocked, Environment, keyspace::Inside};
 use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow, WorkerMessage};
 use crate::{
     commands::WITHOUT_LOG,
-    config::AppendFsync,
     executor::blocked::{self, Ending, Unblocked, error_line},
-    replication::AckWait,
+    replication::{AckWait, redirection},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -55,7 +54,7 @@ impl RoomWaits {
 impl<'r> Finish<'r> {
     /// Of a command that has waited.
     fn of(unblocked: &'r Unblocked) -> Self {
-        let Unblocked { reply, nanoseconds } = unblocked;
+        let Unblocked { reply, nanoseconds, .. } = unblocked;
         Self {
             nanoseconds: *nanoseconds,
             reply_bytes: reply.len(),
@@ -131,6 +130,33 @@ impl Executor {
         Next::Read
     }
 
+    /// Ends the wait of a client whose server has become a replica, and its connection. A client that takes redirections is sent to
+    /// the primary instead; WAIT and WAITAOF are about what was written here.
+    #[cold]
+    pub(super) fn stop_demoted(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        unblocked: &Unblocked,
+    ) -> Next {
+        if session.durability.is_some() {
+            self.stop_durability_wait(session, reply, unblocked);
+        } else {
+            // It may have been offloaded before it waited.
+            session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
+            let redirected = session.flags.has(ClientFlags::CAN_REDIRECT).then(|| {
+                let error = redirection(&self.shared)?;
+                Some(Unblocked::with(blocked::encode(session.protocol, |reply| reply.error(error.line()))))
+            });
+            if let Some(redirected) = redirected.flatten() {
+                return self.stop_waiting(session, reply, &redirected);
+            }
+            self.stop_waiting(session, reply, unblocked);
+        }
+        session.flags.set(ClientFlags::CLOSING, true);
+        Next::CloseAfterReply
+    }
+
     /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its
     /// way; where a script holds the keys, it waits longer.
     pub(super) fn withdraw(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
@@ -172,23 +198,6 @@ impl Executor {
         Flow::Postpone { until: None }
     }
 
-    /// How far the log must be durable before what was just served may be told: as far as it is
-    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
-    /// with INFO, which has to answer while the disk fails.
-    #[inline]
-    pub(super) fn durability_mark(&self) -> u64 {
-        if !self.saw_data {
-            return 0;
-        }
-        let config = self.config.config();
-        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on_for(LogConsumer::File) {
-            return 0;
-        }
-        let durability = &self.shared.durability;
-        let tail = durability.tail();
-        if tail > durability.durable() { tail } else { 0 }
-    }
-
     /// Whether all that is wanted is there.
     pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
         let confirmed = || self.shared.replication.acknowledged(wanted.mark, wanted.counts_local);
@@ -228,7 +237,7 @@ impl Executor {
             let client = session.client.address;
             self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
             // They may have acknowledged it meanwhile.
-            self.shared.replication.note_acknowledged();
+            self.shared.replication.note_acknowledged(&self.shared, self.config.config());
         }
     }
 

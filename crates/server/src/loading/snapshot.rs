@@ -23,6 +23,7 @@ use dunlin_engine::{
 };
 use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, ReadOptions, Reader};
+use dunlin_replication::{History, Id, Place};
 
 use super::{LoadError, Reporter, helpers};
 use crate::{
@@ -58,6 +59,16 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) bytes: u64,
     /// The database that the stream behind it has selected.
     pub(crate) stream_database: usize,
+    /// The history of replication that it shows, and how much of its stream.
+    pub(crate) stream: (Option<Id>, Option<u64>),
+}
+
+impl LoadedSnapshot {
+    /// The place in a stream that it shows, where it says so.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let (Some(id), Some(offset)) = self.stream else { return None };
+        Some(Place { history: History::new(id), offset, database: self.stream_database })
+    }
 }
 
 /// A key that was read.
@@ -79,12 +90,12 @@ struct Storers {
 }
 
 /// Loads the snapshot that the configuration names, if there is one.
-pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
+pub(crate) fn load_dump(shared: &Shared) -> Result<LoadedSnapshot, LoadError> {
     let path = persistence::path(&shared.config.current());
     let begun = Instant::now();
     let file = match File::open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LoadedSnapshot::default()),
         Err(error) => {
             return Err(LoadError::Failed(format!("cannot read {}: {}", path.display(), describe(&error))));
         }
@@ -103,7 +114,7 @@ pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
         loaded.expired,
         loaded.empty,
     );
-    Ok(())
+    Ok(loaded)
 }
 
 /// Loads a file, whose libraries take the place of those that there are. `now_ms` is unix time. No client changes
@@ -164,9 +175,16 @@ fn read(
     while let Some(item) = reader.next(layout).map_err(|error| error.to_string())? {
         match item {
             Item::Aux { name, value } => {
-                if name == b"repl-stream-db" {
-                    let database = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
-                    found.stream_database = database.unwrap_or(0);
+                match &name[..] {
+                    b"repl-stream-db" => {
+                        let database = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+                        found.stream_database = database.unwrap_or(0);
+                    }
+                    b"repl-id" => found.stream.0 = Id::parse(&value),
+                    b"repl-offset" => {
+                        found.stream.1 = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+                    }
+                    _ => {}
                 }
                 tell(&name, &value, now_ms);
             }

@@ -28,6 +28,7 @@ use dunlin_engine::{
     snapshot::{Advance, Form, Snapshot, SnapshotOptions},
 };
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
+use dunlin_replication::Place;
 
 use super::{CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, path, write_file};
 use crate::{
@@ -160,10 +161,6 @@ impl Shared {
         config: &Config,
         is_base: bool,
     ) -> Option<Cut> {
-        // The file that begins at the cut would begin inside of a selected database, which nothing in it says.
-        if is_base && self.replication.stream_database() != 0 {
-            return None;
-        }
         let commands = is_base && !config.aof_use_rdb_preamble;
         let form = Form { commands, ..Form::rdb(config.rdbcompression) };
         self.cut_in_form(context, form, is_base, None)
@@ -176,9 +173,9 @@ impl Shared {
         config: &Config,
         form: CutForm,
     ) -> Option<Cut> {
-        let CutForm { version, stream_database } = form;
+        let CutForm { version, place } = form;
         let form = Form { version: Some(version), ..Form::rdb(config.rdbcompression) };
-        self.cut_in_form(context, form, false, Some(stream_database))
+        self.cut_in_form(context, form, false, Some(place))
     }
 
     fn cut_in_form(
@@ -186,7 +183,7 @@ impl Shared {
         context: &mut ExclusiveContext<'_>,
         form: Form,
         is_base: bool,
-        stream_database: Option<usize>,
+        for_replicas: Option<Place>,
     ) -> Option<Cut> {
         let used_bytes = self.stats.used_bytes(&self.engine);
         let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
@@ -199,9 +196,11 @@ impl Shared {
             cancelled: AtomicBool::new(false),
         });
         let cut_ms = cut_ms(context);
-        let log = self.durability.stamp().filter(|_| !is_base && stream_database.is_none());
+        let log = self.durability.stamp().filter(|_| !is_base && for_replicas.is_none());
+        let place = || self.replication.place(self.durability.tail()).filter(|_| !is_base);
+        let place = for_replicas.or_else(place);
         let libraries = self.libraries.now();
-        let head = Head { cut_ms, used_bytes, is_base, form, libraries, log, stream_database };
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries, log, place };
         Some(Cut { snapshot, head, changes: self.changes(), logged_to: self.durability.tail(), progress })
     }
 

@@ -32,6 +32,7 @@ use dunlin_persist::{
     directory_and_name,
     rdb::{self, Item, ReadOptions, Reader},
 };
+use dunlin_replication::Place;
 
 use crate::{
     config::{Config, VersionCheck, policy},
@@ -291,7 +292,7 @@ impl Shared {
             form,
             libraries: self.libraries.now(),
             log: self.durability.stamp().filter(|_| !is_base),
-            stream_database: None,
+            place: self.replication.place(self.durability.tail()).filter(|_| !is_base),
         };
         // No other part of the server wants the memory, and the file may be for a restart.
         let uncached = false;
@@ -412,6 +413,7 @@ impl Shared {
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         self.cancel_save();
         self.save(context)?;
+        self.replication.end_stream();
         self.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Everything);
         Ok(())
     }
@@ -432,8 +434,8 @@ struct Head {
     libraries: Arc<Libraries>,
     /// The log beside the data set.
     log: Option<LogStamp>,
-    /// Where it is for replicas: the database that the stream behind it has selected.
-    stream_database: Option<usize>,
+    /// The place in the stream of replication that it shows, where there is one.
+    place: Option<Place>,
 }
 
 /// The form of a snapshot for replicas.
@@ -441,8 +443,8 @@ struct Head {
 pub(crate) struct CutForm {
     /// The version of RDB files that they load.
     pub(crate) version: Version,
-    /// The database that the stream behind it has selected.
-    pub(crate) stream_database: usize,
+    /// The place in the stream that it shows.
+    pub(crate) place: Place,
 }
 
 /// Bytes that are gathered before they are sent to replicas.
@@ -499,8 +501,10 @@ impl Head {
         writer.aux("redis-bits", &number(usize::BITS.into()))?;
         writer.aux("ctime", &number(self.cut_ms / 1000))?;
         writer.aux("used-mem", &number(self.used_bytes as u64))?;
-        if let Some(database) = self.stream_database {
-            writer.aux("repl-stream-db", &number(database as u64))?;
+        if let Some(place) = &self.place {
+            writer.aux("repl-stream-db", &number(place.database as u64))?;
+            writer.aux("repl-id", place.history.id.as_str().as_bytes())?;
+            writer.aux("repl-offset", &number(place.offset))?;
         }
         writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
         // A conversion has no time, since its data set was nowhere at any.

@@ -154,7 +154,7 @@ impl Server {
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         recorder::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let second = ring.second();
+        shared.replication.attach(ring.second());
         let log = LogThread::new(Arc::clone(&shared), ring)
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
@@ -182,7 +182,7 @@ impl Server {
         let running = listened
             .start(dunlin_scripting::STACK_BYTES, make)
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
-        let replication = replication::Threads::start(&shared, second)
+        let replication = replication::Threads::start(&shared)
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
@@ -216,6 +216,7 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
+            self.shared.replication.drain(&self.shared, stop.grace);
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;

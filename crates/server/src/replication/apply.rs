@@ -14,7 +14,7 @@ use std::{ops::Range, sync::Arc, thread, time::Duration};
 
 use dunlin_engine::{
     Caller, Environment, Footprint, Policy, Request, Worker,
-    command::{Args, CommandError, CommandResult, Entry, Run},
+    command::{Args, CommandError, CommandResult, Entry, Group, Run},
 };
 use dunlin_net::{Now, WorkerQueues};
 use dunlin_replication::{Frame, StreamReader};
@@ -33,6 +33,8 @@ use crate::{
 
 /// Between two looks whether a script, a snapshot or the log has let go.
 const PAUSE: Duration = Duration::from_micros(500);
+/// Bytes of a key's name that the operator is shown.
+const KEY_BYTES_SHOWN_MAX: usize = 128;
 /// Memory that is kept for the next bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -60,7 +62,8 @@ pub(super) struct Applier {
     block: Option<Vec<Vec<Range<usize>>>>,
     /// The primary wants an acknowledgement.
     pub(super) ack_wanted: bool,
-    refused: u64,
+    /// A script of the stream has failed, as it will have at the primary; the operator knows.
+    has_warned: bool,
 }
 
 impl Applier {
@@ -86,8 +89,13 @@ impl Applier {
             parsed: 0,
             block: None,
             ack_wanted: false,
-            refused: 0,
+            has_warned: false,
         }
+    }
+
+    /// The workers' message queues.
+    pub(super) fn queues(&self) -> &WorkerQueues<WorkerMessage> {
+        &self.queues
     }
 
     /// The database that the stream has selected.
@@ -245,8 +253,7 @@ impl Applier {
                 inside = Some(shared.engine.keyspace.enter(self.worker.id()));
             }
         };
-        self.settle(words, result);
-        Ok(())
+        self.settle(entry, words, result)
     }
 
     fn transaction(&mut self, block: &[Vec<&[u8]>], record: &[u8]) -> Result<(), String> {
@@ -271,7 +278,7 @@ impl Applier {
         for (words, entry) in block.iter().zip(&entries) {
             if let Some(entry) = entry.filter(|entry| matches!(entry.command.run, Run::Host(_))) {
                 let result = self.host(entry, words);
-                self.settle(words, result);
+                self.settle(entry, words, result)?;
             }
         }
         let mut inside = Some(engine.keyspace.enter(self.worker.id()));
@@ -297,7 +304,7 @@ impl Applier {
                     let (environment, worker, reply) =
                         (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
                     let result = transaction.run(&request, self.database, environment, worker, reply);
-                    results.push((words, result));
+                    results.push((*entry, words, result));
                 }
             }
         }
@@ -310,10 +317,11 @@ impl Applier {
             &mut inside,
         );
         drop(inside);
-        for (words, result) in results {
-            self.settle(words, result);
+        let mut refused = None;
+        for (entry, words, result) in results {
+            refused = refused.or(self.settle(entry, words, result).err());
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     /// Runs a command of libraries or scripts. The caller is not inside the gate.
@@ -328,20 +336,22 @@ impl Applier {
         self.scripts.command(&entry.full_name(), words, surroundings, &mut self.reply)
     }
 
-    /// Ends a command: whoever it has served is answered, and what it has thrown away is freed.
-    fn settle(&mut self, words: &[&[u8]], result: CommandResult) {
+    /// Ends a command: clients that it has served are answered, and what it has thrown away is freed. The error is that the
+    /// command was refused here: the data sets would differ from there on.
+    fn settle(&mut self, entry: &Entry, words: &[&[u8]], result: CommandResult) -> Result<(), String> {
         self.reply.clear(KEPT_BYTES_MAX);
         drain(&mut self.worker, &self.shared, &self.queues);
-        if let Err(error) = result {
-            self.refused += 1;
-            if self.refused == 1 {
-                let (name, line) = (words[0].escape_ascii(), error.line());
-                let line = String::from_utf8_lossy(&line);
-                tracing::warn!(
-                    "'{name}' of the primary's stream was refused here: {line}. The data sets may differ"
-                );
+        let Err(error) = result else { return Ok(()) };
+        let line = error.line();
+        let refusal = format!("{} was refused here: {}", shown(entry, words), String::from_utf8_lossy(&line));
+        // A script of an old primary may have failed there, too, after it had changed something.
+        if entry.command.group == Group::Scripting && !changes_libraries(entry) {
+            if !std::mem::replace(&mut self.has_warned, true) {
+                tracing::warn!("{refusal}. The data sets may differ");
             }
+            return Ok(());
         }
+        Err(refusal)
     }
 
     /// Waits while a snapshot or the log is behind: clients that write would.
@@ -369,5 +379,17 @@ impl Applier {
             self.shared.replication.select(self.database);
             self.shared.engine.relay(&mut self.worker);
         }
+    }
+}
+
+/// A command of the stream for the operator: its name, and its first key.
+fn shown(entry: &Entry, words: &[&[u8]]) -> String {
+    let name = entry.full_name().to_uppercase();
+    match entry.key_positions(words).next().and_then(|at| words.get(at)) {
+        Some(key) => {
+            let key = &key[..key.len().min(KEY_BYTES_SHOWN_MAX)];
+            format!("'{name}' of the primary's stream for the key '{}'", key.escape_ascii())
+        }
+        None => format!("'{name}' of the primary's stream"),
     }
 }

@@ -28,11 +28,11 @@ use std::{
 
 use dunlin_engine::LogConsumer;
 use dunlin_net::{Address, Client, OutputClass, Stream, WorkerQueues};
-use dunlin_persist::RingReader;
-use dunlin_replication::{GETACK, History, Id, PING, Peer, PeerTick, Phase, Resync};
+use dunlin_persist::{RingReader, aof::Follower};
+use dunlin_replication::{GETACK, History, PING, Peer, PeerTick, Phase, Resync};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 
-use super::{LONELY, now_ms, transfer};
+use super::{LONELY, catch_up, failover, now_ms, transfer};
 use crate::{
     config::{Config, ConfigReader},
     executor::WorkerMessage,
@@ -58,7 +58,9 @@ pub(crate) struct ReplicaClient {
     /// What it has asked for and was not answered yet.
     wanted: Mutex<Option<Wanted>>,
     /// The ring's offset behind what it has been sent.
-    sent: AtomicU64,
+    pub(super) sent: AtomicU64,
+    /// It is sent the log's files, by a thread of its own.
+    pub(super) is_catching_up: AtomicBool,
     is_gone: AtomicBool,
 }
 
@@ -85,6 +87,7 @@ impl ReplicaClient {
             peer: Mutex::new(Peer::new(now_ms())),
             wanted: Mutex::default(),
             sent: AtomicU64::new(u64::MAX),
+            is_catching_up: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         }
     }
@@ -107,6 +110,11 @@ impl ReplicaClient {
 
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(SeqCst)
+    }
+
+    /// Whether it follows the stream and has not been sent all of it.
+    pub(super) fn is_behind(&self, tail: u64) -> bool {
+        !self.is_gone() && self.peer().phase() == Phase::Online && self.sent.load(Acquire) < tail
     }
 
     /// Where clients find it: its address, and the port that it listens on.
@@ -139,7 +147,7 @@ pub(super) struct Shared {
     waits: Mutex<Vec<AckWait>>,
     /// How many waits there are.
     waiting: AtomicUsize,
-    acks_wanted: AtomicBool,
+    pub(super) acks_wanted: AtomicBool,
     is_resting: AtomicBool,
     waker: OnceLock<Waker>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
@@ -147,7 +155,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn reader(&self) -> MutexGuard<'_, Option<RingReader>> {
+    pub(super) fn reader(&self) -> MutexGuard<'_, Option<RingReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +179,7 @@ impl Shared {
     }
 
     /// The data set is another one: that of a history at an offset. Its stream begins here.
-    pub(super) fn restart(&self, server: &Server, id: Id, offset: u64) {
+    pub(super) fn restart(&self, server: &Server, history: History, offset: u64) {
         let replication = &server.replication;
         let mut reader = self.reader();
         let Some(reader) = &mut *reader else { return };
@@ -180,7 +188,7 @@ impl Shared {
         let tail = reader.resume();
         server.engine.log.turn(LogConsumer::Replicas, true);
         replication.base.store(offset.wrapping_sub(tail), Release);
-        *replication.lock_history() = History::new(id);
+        *replication.lock_history() = history;
         replication.backlog_from.store(tail, Release);
         replication.has_backlog.store(true, Release);
     }
@@ -260,7 +268,11 @@ impl super::Replication {
     }
 
     /// A replica has acknowledged something: clients that have waited for it are told.
-    pub(crate) fn note_acknowledged(&self) {
+    pub(crate) fn note_acknowledged(&self, server: &Server, config: &Config) {
+        self.note_commits(server, config);
+        if self.is_failing_over() {
+            self.feeder.wake();
+        }
         if self.feeder.waiting.load(SeqCst) == 0 {
             return;
         }
@@ -280,14 +292,11 @@ impl super::Replication {
 pub(super) fn start(
     server: &Arc<Server>,
     queues: &WorkerQueues<WorkerMessage>,
-    mut reader: RingReader,
 ) -> io::Result<JoinHandle<()>> {
     let poll = Poll::new()?;
     let shared = &server.replication.feeder;
     let _ = shared.waker.set(Waker::new(poll.registry(), WAKER)?);
     let _ = shared.queues.set(queues.clone());
-    reader.park();
-    *shared.reader() = Some(reader);
     let config = ConfigReader::new(Arc::clone(&server.config));
     let feeder = Feeder {
         server: Arc::clone(server),
@@ -297,6 +306,7 @@ pub(super) fn start(
         pinged_ms: now_ms(),
         alone_since_ms: now_ms(),
         transfer: None,
+        failover: failover::Progress::default(),
     };
     thread::Builder::new().name("feeder".to_owned()).spawn(move || feeder.run())
 }
@@ -318,6 +328,7 @@ struct Feeder {
     /// Since when there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
+    failover: failover::Progress,
 }
 
 impl Feeder {
@@ -328,6 +339,7 @@ impl Feeder {
             let replicas = self.server.replication.replicas();
             self.keep_watch(&replicas);
             self.keep_time(&replicas);
+            self.failover.advance(&self.server);
             self.answer(&replicas);
             let (has_sent, has_more) = self.send(&replicas);
             self.end_transfer();
@@ -365,7 +377,8 @@ impl Feeder {
         let tail = self.server.durability.tail();
         replicas.iter().any(|replica| {
             let is_full = self.known.get(&replica.client.id()).is_some_and(|known| known.is_full);
-            !is_full && replica.peer().phase() == Phase::Online && replica.sent.load(Acquire) < tail
+            let is_fed = !is_full && !replica.is_catching_up.load(SeqCst);
+            is_fed && replica.peer().phase() == Phase::Online && replica.sent.load(Acquire) < tail
         })
     }
 
@@ -404,6 +417,7 @@ impl Feeder {
             }
         }
         replication.feeder.good.store(good, Relaxed);
+        replication.note_commits(&self.server, config);
         let wanted = config.min_replicas_to_write as usize;
         replication.set_state(LONELY, max_lag_s > 0 && good < wanted);
         if !replicas.is_empty() {
@@ -414,6 +428,10 @@ impl Feeder {
             self.end_backlog();
         }
         if replication.is_replica() {
+            return;
+        }
+        // Nothing is put into a stream whose end a replica is to come to.
+        if replication.is_failing_over() {
             return;
         }
         let is_ping_due =
@@ -433,7 +451,8 @@ impl Feeder {
         let (server, id) = (&self.server, self.server.feeder());
         // Where a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
-        if server.engine.log.is_on_for(LogConsumer::Replicas) {
+        let has_ended = server.replication.stream_ended.load(SeqCst);
+        if server.engine.log.is_on_for(LogConsumer::Replicas) && !has_ended {
             server.durability.ring().append(id, bytes);
             server.durability.wake_log(server.durability.tail());
         }
@@ -445,13 +464,15 @@ impl Feeder {
         if !replication.has_backlog.load(Acquire) || replication.is_replica() {
             return;
         }
-        let mut reader = replication.feeder.reader();
-        let Some(reader) = &mut *reader else { return };
-        let _closed = self.server.engine.keyspace.close();
-        self.server.engine.log.turn(LogConsumer::Replicas, false);
-        replication.has_backlog.store(false, Release);
-        reader.park();
-        if replication.change_id().is_ok() {
+        {
+            let mut reader = replication.feeder.reader();
+            let Some(reader) = &mut *reader else { return };
+            let _closed = self.server.engine.keyspace.close();
+            self.server.engine.log.turn(LogConsumer::Replicas, false);
+            replication.has_backlog.store(false, Release);
+            reader.park();
+        }
+        if replication.change_id(&self.server).is_ok() {
             tracing::info!("The backlog is freed: no replica has come for repl-backlog-ttl");
         }
     }
@@ -462,13 +483,16 @@ impl Feeder {
         if replication.has_backlog.load(Acquire) {
             return;
         }
-        let mut reader = replication.feeder.reader();
-        let Some(reader) = &mut *reader else { return };
-        let _closed = self.server.engine.keyspace.close();
-        let tail = reader.resume();
-        self.server.engine.log.turn(LogConsumer::Replicas, true);
-        replication.backlog_from.store(tail, Release);
-        replication.has_backlog.store(true, Release);
+        {
+            let mut reader = replication.feeder.reader();
+            let Some(reader) = &mut *reader else { return };
+            let _closed = self.server.engine.keyspace.close();
+            let tail = reader.resume();
+            self.server.engine.log.turn(LogConsumer::Replicas, true);
+            replication.backlog_from.store(tail, Release);
+            replication.has_backlog.store(true, Release);
+        }
+        replication.keep_stream(&self.server);
     }
 
     /// Answers those that ask for the stream or for a snapshot.
@@ -481,6 +505,15 @@ impl Feeder {
             let now_ms = now_ms();
             let resync = match &wanted {
                 Wanted::Stream { id, offset } => {
+                    let timeout = Duration::from_secs(self.config.config().repl_timeout.into());
+                    if let Some(follower) = follow_files(&server, id, *offset) {
+                        let from = replication.offset(follower.at());
+                        self.go_on(replica, from);
+                        if let Err(error) = catch_up::begin(&server, replica, follower, timeout) {
+                            replica.cut(&format!("it cannot be sent the log's files: {error}"));
+                        }
+                        continue;
+                    }
                     let reader = replication.feeder.reader();
                     let tail = server.durability.tail();
                     let backlog = replication.backlog(tail);
@@ -500,16 +533,7 @@ impl Feeder {
                 }
             };
             match resync {
-                Resync::Partial { from } => {
-                    replication.syncs.partial_ok.fetch_add(1, Relaxed);
-                    let id = replication.history().id;
-                    let line = replica.peer().continue_online(id.as_str(), from, now_ms);
-                    tracing::info!("{} goes on at {from}", replica.client);
-                    // A new socket takes a line.
-                    if (&*replica.socket).write(&line).ok() != Some(line.len()) {
-                        replica.cut("it takes no reply");
-                    }
-                }
+                Resync::Partial { from } => self.go_on(replica, from),
                 Resync::Full => {
                     if let Wanted::Stream { offset: 0.., .. } = wanted {
                         replication.syncs.partial_refused.fetch_add(1, Relaxed);
@@ -527,6 +551,19 @@ impl Feeder {
         if self.transfer.is_none() && !waiting.is_empty() && !server.loading.is_active() {
             self.begin_backlog();
             self.transfer = transfer::Transfer::begin(&server, waiting, self.config.config());
+        }
+    }
+
+    /// Answers a replica that goes on where it was.
+    fn go_on(&self, replica: &ReplicaClient, from: u64) {
+        let replication = &self.server.replication;
+        replication.syncs.partial_ok.fetch_add(1, Relaxed);
+        let id = replication.history().id;
+        let line = replica.peer().continue_online(id.as_str(), from, now_ms());
+        tracing::info!("{} goes on at {from}", replica.client);
+        // A new socket takes a line.
+        if (&*replica.socket).write(&line).ok() != Some(line.len()) {
+            replica.cut("it takes no reply");
         }
     }
 
@@ -549,11 +586,17 @@ impl Feeder {
         let config = self.config.config();
         let (published, bound) = (reader.published(), lag_max(config));
         let (mut has_sent, mut has_more) = (false, false);
-        let mut held = published.saturating_sub(config.repl_backlog_size);
+        let is_catching_up = |replica: &Arc<ReplicaClient>| replica.is_catching_up.load(SeqCst);
+        let kept = match replicas.iter().any(is_catching_up) {
+            true => config.repl_backlog_size.max(catch_up::KEPT_BYTES_MIN),
+            false => config.repl_backlog_size,
+        };
+        let mut held = published.saturating_sub(kept);
         for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
             let phase = replica.peer().phase();
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
+                Phase::Online if is_catching_up(replica) => continue,
                 // It goes on behind its snapshot.
                 Phase::Sending | Phase::AwaitingAck => replica.sent.load(Acquire),
                 Phase::Online => {
@@ -581,6 +624,21 @@ impl Feeder {
         reader.give_up(from);
         (has_sent, has_more)
     }
+}
+
+/// The log's files at the place that a replica asks for, where the ring does not go back so far and they do.
+fn follow_files(server: &Server, id: &[u8], asked: i64) -> Option<Follower> {
+    let replication = &server.replication;
+    let tail = server.durability.tail();
+    let (first, end) = replication.backlog(tail)?;
+    // Whatever is behind the history's beginning may be in the files.
+    let all = Some((0, replication.offset(end)));
+    let Resync::Partial { from } = replication.history().decide(id, asked, all) else { return None };
+    let at = replication.ring_offset(from);
+    if at >= first || replication.files_failed.load(SeqCst) {
+        return None;
+    }
+    server.durability.follow_files(&server.config.current(), at)
 }
 
 /// Bytes that a replica may be behind.

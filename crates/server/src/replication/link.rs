@@ -19,11 +19,11 @@ use std::{
 };
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::{Now, Stream, WorkerQueues};
-use dunlin_replication::{Action, Event, Id, LinkState, Replica, ReplicaOptions};
+use dunlin_net::{Address, Now, Stream, WorkerQueues};
+use dunlin_replication::{Action, Event, History, Id, LinkState, Replica, ReplicaOptions};
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
 
-use super::{REPLICA, RoleOrder, STALE, apply::Applier, new_id, now_ms};
+use super::{Replication, STALE, apply::Applier, failover, now_ms};
 use crate::{
     config::{Config, PrimaryAddress},
     executor::WorkerMessage,
@@ -57,7 +57,16 @@ pub(super) fn start(
         .stack_size(dunlin_scripting::STACK_BYTES)
         .spawn(move || {
             let applier = Applier::new(&shared, &queues);
-            Link { shared, poll, applier, primary: None, connection: None, spool: None }.run();
+            Link {
+                shared,
+                poll,
+                applier,
+                primary: None,
+                connection: None,
+                spool: None,
+                to_unblock: Vec::new(),
+            }
+            .run();
         })
 }
 
@@ -80,20 +89,22 @@ struct Spool {
 }
 
 /// The primary that is followed.
-struct Primary {
-    address: PrimaryAddress,
-    replica: Replica,
+pub(super) struct Primary {
+    pub(super) address: PrimaryAddress,
+    pub(super) replica: Replica,
     /// The link was given up for good.
-    is_stopped: bool,
+    pub(super) is_stopped: bool,
 }
 
-struct Link {
-    shared: Arc<Shared>,
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
     poll: Poll,
-    applier: Applier,
-    primary: Option<Primary>,
+    pub(super) applier: Applier,
+    pub(super) primary: Option<Primary>,
     connection: Option<Connection>,
     spool: Option<Spool>,
+    /// Clients whose waits are to end.
+    pub(super) to_unblock: Vec<Address>,
 }
 
 impl Link {
@@ -104,13 +115,14 @@ impl Link {
         }
         while !self.shared.replication.has_ended() {
             let ordered = self.shared.replication.ordered.load(std::sync::atomic::Ordering::SeqCst);
-            if let Some(order) = self.shared.replication.take_order() {
-                self.carry_out(order);
-            }
+            let order = self.shared.replication.take_order();
+            let has_order = order.is_some();
+            order.into_iter().for_each(|order| self.carry_out(order));
             self.shared.replication.note_carried_out(ordered);
             let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
             let timeout = match &self.primary {
-                _ if may_read => Duration::ZERO,
+                // A link that is ordered is made at once.
+                _ if may_read || has_order => Duration::ZERO,
                 Some(_) => TICK,
                 None => Duration::from_secs(1),
             };
@@ -131,12 +143,15 @@ impl Link {
             if self.primary.as_ref().is_some_and(|primary| !primary.is_stopped) {
                 self.advance(&mut buffer);
             }
+            if !self.to_unblock.is_empty() {
+                self.unblock_clients();
+            }
             self.publish();
         }
     }
 
     /// Shows INFO and ROLE how the link is.
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let replication = &self.shared.replication;
         let mut status = replication.link();
         let Some(Primary { address, replica, .. }) = &self.primary else {
@@ -152,70 +167,6 @@ impl Link {
         status.snapshot = replica.snapshot_progress();
         drop(status);
         replication.set_state(STALE, replica.link() != LinkState::Connected);
-    }
-
-    fn carry_out(&mut self, order: RoleOrder) {
-        self.disconnect("the role changes");
-        match order {
-            RoleOrder::Follow(address) => self.follow(address),
-            RoleOrder::Promote => self.promote(),
-        }
-        self.publish();
-    }
-
-    fn follow(&mut self, address: PrimaryAddress) {
-        tracing::info!("Following the primary {}:{}", address.host, address.port);
-        let shared = Arc::clone(&self.shared);
-        let replication = &shared.replication;
-        replication.link().stopped = None;
-        let position = match self.primary.take() {
-            // The history that the former primary's stream has.
-            Some(primary) => primary.replica.position(),
-            None => {
-                // From here on nobody writes, so the own history ends here.
-                replication.set_state(REPLICA | STALE, true);
-                let _closed = shared.engine.keyspace.close();
-                replication.select(0);
-                self.applier.begin(0);
-                shared.engine.log.follow(true);
-                let tail = shared.durability.tail();
-                let has_backlog = replication.backlog(tail).is_some();
-                has_backlog.then(|| (replication.history().id, replication.offset(tail)))
-            }
-        };
-        let replica = Replica::new(options(&shared.config.current()), position, now_ms());
-        self.primary = Some(Primary { address, replica, is_stopped: false });
-    }
-
-    fn promote(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let replication = &shared.replication;
-        replication.link().stopped = None;
-        if self.primary.take().is_none() {
-            // A start with `replicaof` whose order was overtaken by this one.
-            replication.set_state(REPLICA | STALE, false);
-            return;
-        }
-        let Ok(id) = new_id() else {
-            tracing::error!("cannot draw a random identity, so the replica stays one");
-            return;
-        };
-        {
-            let _closed = shared.engine.keyspace.close();
-            if self.applier.database() != 0 && shared.engine.log.has_consumers() {
-                // What is recorded here begins in database 0.
-                let select = dunlin_replication::request(&[b"SELECT", b"0"]);
-                shared.durability.ring().append(shared.applier(), &select);
-            }
-            replication.select(0);
-            let offset = replication.offset(shared.durability.tail());
-            replication.lock_history().promote(id, offset);
-            shared.engine.log.follow(false);
-        }
-        replication.set_state(REPLICA | STALE, false);
-        // They come back for the second id.
-        replication.feeder.cut_all();
-        tracing::info!("This server is a primary now, with the id {id}");
     }
 
     fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
@@ -317,6 +268,14 @@ impl Link {
                         self.load(spool);
                     }
                 }
+                Action::HandedOver(true) => {
+                    tracing::info!("The replica takes over");
+                    failover::end(&self.shared);
+                }
+                Action::HandedOver(false) => {
+                    // The order to be a primary again is carried out next.
+                    failover::give_up(&self.shared, "Failover target rejected psync request");
+                }
                 Action::Continue(id) => {
                     let replication = &self.shared.replication;
                     let offset = replication.offset(self.shared.durability.tail());
@@ -325,6 +284,8 @@ impl Link {
                     replication.lock_history().continue_as(id, offset);
                     if before != id {
                         replication.feeder.cut_all();
+                        // Before anything of the new history is applied.
+                        replication.keep_stream(&self.shared);
                     }
                 }
             }
@@ -352,8 +313,8 @@ impl Link {
         shared.loading.expect(spool.bytes);
         let loaded =
             spool.file.rewind().map_err(|error| LoadError::Failed(error.to_string())).and_then(|()| {
-                let source =
-                    Lively { file: &spool.file, connection: self.connection.as_mut(), said: Instant::now() };
+                let connection = self.connection.as_mut();
+                let source = Lively { file: &spool.file, connection, replication, said: Instant::now() };
                 load_snapshot(
                     &shared,
                     source,
@@ -366,7 +327,7 @@ impl Link {
             Ok(loaded) => {
                 self.applier.begin(loaded.stream_database);
                 replication.select(loaded.stream_database);
-                replication.feeder.restart(&shared, spool.id, spool.offset);
+                replication.feeder.restart(&shared, History::new(spool.id), spool.offset);
                 shared.note_loaded(loaded.keys, loaded.expired);
                 shared.loading.end();
                 tracing::info!(
@@ -381,6 +342,7 @@ impl Link {
                 shared.libraries.flush();
                 shared.loading.end();
                 match error {
+                    LoadError::Failed(_) if replication.has_order() => self.disconnect("the role changes"),
                     LoadError::Failed(reason) => {
                         self.give_up(&format!("the snapshot cannot be loaded: {reason}"))
                     }
@@ -459,7 +421,7 @@ impl Link {
         self.disconnect(reason);
     }
 
-    fn disconnect(&mut self, reason: &str) {
+    pub(super) fn disconnect(&mut self, reason: &str) {
         if let Some(connection) = self.connection.take() {
             let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -479,6 +441,11 @@ impl Link {
     fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
+        // Nobody is to go on from here: the data set may lack something that the stream has.
+        if let Err(reason) = self.shared.replication.change_id(&self.shared) {
+            tracing::error!("{reason}");
+        }
+        self.shared.replication.feeder.cut_all();
         self.shared.replication.link().stopped = Some(reason.to_owned());
         if let Some(primary) = &mut self.primary {
             primary.replica.forget_position();
@@ -506,11 +473,15 @@ impl Connection {
 struct Lively<'a> {
     file: &'a File,
     connection: Option<&'a mut Connection>,
+    replication: &'a Replication,
     said: Instant,
 }
 
 impl Read for Lively<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.replication.has_order() {
+            return Err(io::Error::other("the role changes"));
+        }
         if self.said.elapsed() >= NEWLINE_INTERVAL
             && let Some(connection) = &mut self.connection
         {
@@ -542,7 +513,7 @@ fn announced_port(config: &Config) -> u16 {
     }
 }
 
-fn options(config: &Config) -> ReplicaOptions {
+pub(super) fn options(config: &Config) -> ReplicaOptions {
     ReplicaOptions {
         user: config.masteruser.bytes().to_vec(),
         password: config.masterauth.bytes().to_vec(),

@@ -11,8 +11,12 @@
 //! ([`Replication::offset`]): the stream is the ring's bytes.
 
 mod apply;
+mod catch_up;
+mod commit;
+mod failover;
 mod feeder;
 mod link;
+mod roles;
 mod transfer;
 
 use std::{
@@ -28,9 +32,13 @@ use std::{
 };
 
 use dunlin_engine::command::CommandError;
-use dunlin_replication::{History, Id, LinkState};
+use dunlin_persist::{RingReader, manifest::StreamId};
+use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
-pub(crate) use self::feeder::{AckWait, ReplicaClient, Wanted};
+pub(crate) use self::{
+    failover::{abort as abort_failover, begin as begin_failover, redirection},
+    feeder::{AckWait, ReplicaClient, Wanted},
+};
 use crate::{
     admission::{Check, Conditions, NOREPLICAS, READONLY},
     config::{Config, PrimaryAddress},
@@ -38,8 +46,11 @@ use crate::{
     system::host,
 };
 
-/// How long a client waits for its change of roles to be made, at most: a load may have to be given up first.
-const ORDER_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the threads wait at most for the workers to begin.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks whether replicas have all, at the end.
+const DRAIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// The bits of [`Replication::state`]. None is set on a primary that nobody needs replicas of.
 const REPLICA: u8 = 1 << 0;
@@ -51,8 +62,8 @@ const LONELY: u8 = 1 << 2;
 /// An order for the thread `replica`.
 #[derive(Debug)]
 pub(crate) enum RoleOrder {
-    /// Follow this primary.
-    Follow(PrimaryAddress),
+    /// Follow this primary; where the server `hands_over`, it is a replica that is asked to become one.
+    Follow { primary: PrimaryAddress, hands_over: bool },
     /// Follow nobody.
     Promote,
 }
@@ -96,14 +107,20 @@ pub(crate) struct Replication {
     carried_out: AtomicU64,
     ordered: AtomicU64,
     replica_waker: OnceLock<mio::Waker>,
+    failover: Mutex<Failover>,
+    commits: commit::Commits,
     feeder: feeder::Shared,
     pub(crate) syncs: SyncCounts,
+    /// The log's files could not be read for a replica: they are not tried again.
+    files_failed: AtomicBool,
+    /// The last snapshot shows all of the stream: nothing more is put into it.
+    stream_ended: AtomicBool,
     /// The threads are to end.
     ended: AtomicBool,
 }
 
 impl Replication {
-    pub(crate) fn new(id: Id) -> Self {
+    pub(crate) fn new(id: Id, workers: usize) -> Self {
         Self {
             state: AtomicU8::new(0),
             history: Mutex::new(History::new(id)),
@@ -123,10 +140,20 @@ impl Replication {
             carried_out: AtomicU64::new(0),
             ordered: AtomicU64::new(0),
             replica_waker: OnceLock::new(),
+            failover: Mutex::default(),
+            commits: commit::Commits::new(workers),
             feeder: feeder::Shared::default(),
             syncs: SyncCounts::default(),
+            files_failed: AtomicBool::new(false),
+            stream_ended: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// Hands over the ring's second reader. Called once, before anything is loaded.
+    pub(crate) fn attach(&self, mut second: RingReader) {
+        second.park();
+        *self.feeder.reader() = Some(second);
     }
 
     /// Whether the data set follows a primary.
@@ -185,8 +212,9 @@ impl Replication {
     }
 
     /// Begins another history: `DEBUG CHANGE-REPL-ID`.
-    pub(crate) fn change_id(&self) -> Result<(), String> {
+    pub(crate) fn change_id(&self, shared: &Shared) -> Result<(), String> {
         *self.lock_history() = History::new(new_id()?);
+        self.keep_stream(shared);
         Ok(())
     }
 
@@ -210,6 +238,81 @@ impl Replication {
         if self.is_replica() { self.database.load(Acquire) } else { 0 }
     }
 
+    /// The place in the stream at an offset of the ring.
+    pub(crate) fn place_of(&self, ring_offset: u64) -> Place {
+        Place { history: self.history(), offset: self.offset(ring_offset), database: self.stream_database() }
+    }
+
+    /// The same, where there is a stream: something is kept for replicas.
+    pub(crate) fn place(&self, ring_offset: u64) -> Option<Place> {
+        self.has_place().then(|| self.place_of(ring_offset))
+    }
+
+    /// Whether there is a stream.
+    pub(crate) fn has_place(&self) -> bool {
+        self.has_backlog.load(Acquire)
+    }
+
+    /// Whose stream the log is, for its manifest.
+    pub(crate) fn stream_id(&self) -> Option<StreamId> {
+        let History { id, second } = self.history();
+        let second = second.map(|(id, end)| (id.to_string(), end));
+        self.has_place().then(|| StreamId { id: id.to_string(), base: self.base.load(Acquire), second })
+    }
+
+    /// Goes on in the stream that the data set was part of when it was kept. The ring is at its end, and nobody appends. A
+    /// replica's history goes on; a primary begins one of its own, whose second is the former.
+    pub(crate) fn restore(&self, shared: &Shared, place: Place) -> Result<(), String> {
+        let Place { mut history, offset, database } = place;
+        if !self.is_replica() {
+            history.promote(new_id()?, offset);
+        }
+        self.feeder.restart(shared, history, offset);
+        let mut restored = database;
+        if !self.is_replica() {
+            if database != 0 {
+                // What is recorded here begins in database 0.
+                let select = dunlin_replication::request(&[b"SELECT", b"0"]);
+                shared.durability.ring().append(shared.loader(), &select);
+            }
+            restored = 0;
+        }
+        self.select(restored);
+        tracing::info!("The data set goes on in the history {} at {offset}", history.id);
+        Ok(())
+    }
+
+    /// Has the log say whose stream it is now. The caller is not inside the gate.
+    fn keep_stream(&self, shared: &Shared) {
+        if let Err(reason) = shared.durability.set_stream(self.stream_id()) {
+            tracing::error!("the manifest of the log cannot say whose stream it is: {reason}");
+        }
+    }
+
+    /// Has replicas get all that they lack before the server ends, within a time: after a restart they go on from there. Writes
+    /// are held back for good.
+    pub(crate) fn drain(&self, shared: &Shared, time: Duration) {
+        let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(shared.durability.tail());
+        if time.is_zero() || self.replicas().is_empty() {
+            return;
+        }
+        let until = Instant::now() + time;
+        shared.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Writes);
+        // Batches that are under way may not have seen it.
+        if shared.alone_unless_long(|_| self.end_stream()).is_none() {
+            return;
+        }
+        self.feeder.wake();
+        while self.replicas().iter().any(is_behind) && Instant::now() < until {
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+    }
+
+    /// Nothing more is put into the stream. The caller has closed the gate.
+    pub(crate) fn end_stream(&self) {
+        self.stream_ended.store(true, SeqCst);
+    }
+
     /// The ring's bytes that are kept for replicas: from the first to behind the last, where there are any.
     pub(crate) fn backlog(&self, tail: u64) -> Option<(u64, u64)> {
         self.has_backlog.load(Acquire).then(|| (self.backlog_from.load(Acquire).min(tail), tail))
@@ -225,23 +328,23 @@ impl Replication {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread `replica` change the role; readers of the role see the former one until then.
-    pub(crate) fn order(&self, order: RoleOrder) {
-        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
-        self.ordered.fetch_add(1, SeqCst);
+    /// Has the thread `replica` change the role; the order's number, for [`Self::is_carried_out`]. A server that is to follow
+    /// another one is a replica for its clients from here on.
+    pub(crate) fn order(&self, order: RoleOrder) -> u64 {
+        let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if let RoleOrder::Follow { .. } = order {
+            self.set_state(REPLICA | STALE, true);
+        }
+        *slot = Some(order);
+        let number = self.ordered.fetch_add(1, SeqCst) + 1;
+        drop(slot);
         self.wake_replica();
+        number
     }
 
-    /// Waits until the order has been carried out. The caller is not inside the gate. `false`: it takes its time.
-    pub(crate) fn await_order(&self) -> bool {
-        let (ordered, until) = (self.ordered.load(SeqCst), Instant::now() + ORDER_TIME_MAX);
-        while self.carried_out.load(SeqCst) < ordered {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        true
+    /// Whether an order, or a later one, has been carried out.
+    pub(crate) fn is_carried_out(&self, number: u64) -> bool {
+        self.carried_out.load(SeqCst) >= number
     }
 
     fn take_order(&self) -> Option<RoleOrder> {
@@ -279,9 +382,9 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts them. `second` is the ring's second reader.
-    pub(crate) fn start(shared: &Arc<Shared>, second: dunlin_persist::RingReader) -> std::io::Result<Self> {
-        let until = Instant::now() + ORDER_TIME_MAX;
+    /// Starts them. [`Replication::attach`] has been called.
+    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
+        let until = Instant::now() + BEGIN_TIME_MAX;
         // The first worker that runs brings it.
         let queues = loop {
             match shared.durability.queues() {
@@ -290,11 +393,11 @@ impl Threads {
                 None => return Err(std::io::Error::other("the workers do not run")),
             }
         };
-        let feeder = feeder::start(shared, queues, second)?;
+        let feeder = feeder::start(shared, queues)?;
         let replica = link::start(shared, queues)?;
         let config = shared.config.current();
         if let Some(primary) = config.replicaof.clone() {
-            shared.replication.order(RoleOrder::Follow(primary));
+            shared.replication.order(RoleOrder::Follow { primary, hands_over: false });
         }
         Ok(Self { replica, feeder })
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use dunlin_engine::rdb::Version;
-use dunlin_replication::{Framing, SnapshotForm};
+use dunlin_replication::{Framing, Place, SnapshotForm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{ReplicaClient, now_ms};
@@ -55,8 +55,11 @@ impl Transfer {
         let (members, checksum) = (waiting.clone(), config.rdbchecksum);
         let thread = thread_for_cut(server, move |server, cut| {
             let mut mark = [0; 40];
-            if getrandom::fill(&mut mark).is_err() {
-                members.iter().for_each(|replica| replica.cut("there is no mark for the end of a snapshot"));
+            let mut members = members;
+            if let Err(error) = getrandom::fill(&mut mark) {
+                let reason = format!("there is no mark for the end of a snapshot: {error}");
+                // What is written to nobody is given up at once.
+                members.drain(..).for_each(|replica| replica.cut(&reason));
             }
             mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
             let mut sink = FanOut { server, members, timeout, bytes: 0 };
@@ -89,14 +92,15 @@ impl Transfer {
         let replication = &server.replication;
         let mut begun = None;
         let cut = server.alone_unless_long(|context| {
-            let database = replication.stream_database();
-            let form = CutForm { version, stream_database: database };
-            let cut = server.cut_for_replicas(context, config, form)?;
-            begun = Some((server.durability.tail(), replication.history()));
+            let tail = server.durability.tail();
+            let place = replication.place_of(tail);
+            let cut = server.cut_for_replicas(context, config, CutForm { version, place })?;
+            begun = Some((tail, place));
             Some(cut)
         });
-        let (Some(Some(cut)), Some((tail, history))) = (cut, begun) else { return None };
-        let offset = replication.offset(tail);
+        let (Some(Some(cut)), Some((tail, Place { history, offset, .. }))) = (cut, begun) else {
+            return None;
+        };
         for replica in &waiting {
             replica.begin_at(tail);
             let line = replica.peer().begin_sending(history.id.as_str(), offset);
@@ -151,7 +155,12 @@ impl Write for FanOut<'_> {
 }
 
 /// Sends all of it, and waits for the socket where need be.
-fn send_all(server: &Shared, replica: &ReplicaClient, mut bytes: &[u8], timeout: Duration) -> io::Result<()> {
+pub(super) fn send_all(
+    server: &Shared,
+    replica: &ReplicaClient,
+    mut bytes: &[u8],
+    timeout: Duration,
+) -> io::Result<()> {
     let mut stalled: Option<Instant> = None;
     while !bytes.is_empty() {
         if replica.is_gone() || server.replication.has_ended() {

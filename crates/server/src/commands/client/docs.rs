@@ -31,6 +31,7 @@ pub(super) const CLIENT: Command = Command {
     subcommands: &[
         CACHING,
         CAPA,
+        DURABILITY,
         GETNAME,
         GETREDIR,
         HELP,
@@ -70,6 +71,27 @@ const CAPA: Command = Command {
     run: Run::Host(&Handler(super::capa)),
     flags: OWN.and(Flags::ALLOW_BUSY),
     args: &[Argument::string("capability").multiple()],
+    ..SUBCOMMAND
+};
+
+const DURABILITY: Command = Command {
+    name: "durability",
+    summary: "Chooses what the replies to this connection wait for: nothing, the disk, or so many replicas.",
+    since: "7.4.0",
+    arity: Arity::AtLeast(3),
+    run: Run::Host(&Handler(super::durability)),
+    args: &[
+        Argument::one_of(
+            "mode",
+            &[
+                Argument::word("configured", "CONFIGURED"),
+                Argument::word("async", "ASYNC"),
+                Argument::word("disk", "DISK"),
+                Argument::word("sync", "SYNC"),
+            ],
+        ),
+        Argument::integer("replicas").optional(),
+    ],
     ..SUBCOMMAND
 };
 

@@ -18,11 +18,12 @@ use self::filter::{Filter, Known, Purpose};
 pub(in crate::commands) use self::line::user;
 use crate::{
     admission::PauseScope,
+    config::SYNC_REPLICAS_MAX,
     executor::{
         Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
         blocked::{self, Ending, Unblocked},
     },
-    session::{ClientFlags, DurabilityWait, Replies},
+    session::{ClientFlags, Durability, DurabilityWait, Replies},
 };
 
 pub(super) const COMMANDS: &[Command] = &[docs::CLIENT];
@@ -237,6 +238,32 @@ fn unpause(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
     Ok(())
 }
 
+fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let mode = args.word();
+    let is = |name: &[u8]| mode.eq_ignore_ascii_case(name);
+    let chosen = if is(b"configured") {
+        Durability::Configured
+    } else if is(b"async") {
+        Durability::Async
+    } else if is(b"disk") {
+        if !context.executor.newest_config().appendonly {
+            return Err(CommandError::text("ERR CLIENT DURABILITY DISK needs appendonly yes"));
+        }
+        Durability::Disk
+    } else if is(b"sync") {
+        let replicas = args.optional().map_or(Some(1), parse_integer);
+        let replicas = replicas.filter(|replicas| (1..=SYNC_REPLICAS_MAX).contains(replicas));
+        let refusal = CommandError::text("ERR the number of replicas must be between 1 and 16");
+        Durability::Sync(replicas.ok_or(refusal)? as u8)
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    args.finish()?;
+    context.session.durability_mode = chosen;
+    reply.ok();
+    Ok(())
+}
+
 fn no_evict(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let on = switch(args)?;
     context.session.flags.set(ClientFlags::NO_EVICT, on);
@@ -289,7 +316,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
 fn encode_durability(context: &ServerContext<'_, '_>, ending: Ending, wanted: &DurabilityWait) -> Unblocked {
     Unblocked::with(blocked::encode(Protocol::Resp2, |reply| match ending {
         Ending::Timeout => context.executor.answer_durability(wanted, reply),
-        Ending::Error => ending.answer(reply),
+        Ending::Error | Ending::Demoted => ending.answer(reply),
     }))
 }
 

@@ -97,6 +97,8 @@ pub(crate) enum Shown {
     WhileSyncing,
     /// While the primary's stream does not come.
     WhileLinkIsDown,
+    /// While the link to the primary was stopped for good.
+    WhileLinkIsStopped,
     /// Where `min-replicas-to-write` is set.
     WithMinReplicas,
 }
@@ -114,6 +116,7 @@ impl Shown {
             Self::WhileLinkIsDown => {
                 replication.is_replica() && replication.link().state != LinkState::Connected
             }
+            Self::WhileLinkIsStopped => replication.is_replica() && replication.link().stopped.is_some(),
             Self::WithMinReplicas => {
                 reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
             }

@@ -2,7 +2,7 @@
 
 use dunlin_replication::{LinkState, Phase};
 
-use super::metric::{Metric, Number, Row, Texts, Unit};
+use super::metric::{Metric, Number, Row, Shown, Texts, Unit};
 use crate::replication::now_ms;
 
 const NO_ID: &str = "0000000000000000000000000000000000000000";
@@ -105,6 +105,14 @@ pub(super) const ROWS: &[Row] = &[
         .while_link_is_down(),
     ),
     Row::One(
+        Metric::text(
+            "master_link_error",
+            "Why the link was stopped for good: the command, the key and the error. REPLICAOF begins anew.",
+            |reading| reading.shared.replication.link().stopped.clone().unwrap_or_default().into(),
+        )
+        .shown(Shown::WhileLinkIsStopped),
+    ),
+    Row::One(
         Metric::gauge("slave_priority", Unit::Count, "`replica-priority`, for Sentinel.", |reading| {
             reading.config.replica_priority.into()
         })
@@ -152,7 +160,11 @@ pub(super) const ROWS: &[Row] = &[
             }
         },
     }),
-    Row::One(Metric::always("master_failover_state", "no-failover", "How far a failover is.")),
+    Row::One(Metric::text(
+        "master_failover_state",
+        "How far a failover is: no-failover, waiting-for-sync or failover-in-progress.",
+        |reading| reading.shared.replication.failover_state().into(),
+    )),
     Row::One(Metric::text("master_replid", "The name of the data set's history.", |reading| {
         reading.shared.replication.history().id.to_string().into()
     })),

@@ -1,0 +1,109 @@
+//! How far replicas have the log: what replies wait for that are to survive the primary.
+//!
+//! ```text
+//! REPLCONF ACK ─▶ worker: offsets of all replicas that follow, the n-th greatest ─▶ committed(n) ─▶ workers that wait
+//! ```
+//!
+//! Invariant: a committed offset never goes back. A replica that has gone had what it has acknowledged.
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{Acquire, Relaxed, SeqCst},
+    },
+};
+
+use dunlin_replication::Phase;
+
+use super::{ReplicaClient, Replication};
+use crate::{
+    config::{self, Config, SyncReplicasAck},
+    executor::WorkerMessage,
+    shared::Shared,
+};
+
+/// Replicas that a reply can wait for, at most.
+const SYNC_REPLICAS_MAX: usize = config::SYNC_REPLICAS_MAX as usize;
+
+/// The state.
+#[derive(Debug)]
+pub(super) struct Commits {
+    /// By number of replicas less one, the ring's offset that so many have.
+    committed: [AtomicU64; SYNC_REPLICAS_MAX],
+    /// Replicas that follow the stream.
+    online: AtomicUsize,
+    /// By worker, whether it is to be woken by the next acknowledgement.
+    awaited: Box<[AtomicBool]>,
+}
+
+impl Commits {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            committed: Default::default(),
+            online: AtomicUsize::new(0),
+            awaited: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+}
+
+impl Replication {
+    /// The ring's offset up to which so many replicas have the log.
+    #[inline]
+    pub(crate) fn committed(&self, replicas: u8) -> u64 {
+        self.commits.committed[usize::from(replicas).clamp(1, SYNC_REPLICAS_MAX) - 1].load(SeqCst)
+    }
+
+    /// Replicas that follow the stream.
+    #[inline]
+    pub(crate) fn online(&self) -> usize {
+        self.commits.online.load(Relaxed)
+    }
+
+    /// Has a worker woken by the next acknowledgement, which replicas are asked for. The caller looks once more afterwards.
+    pub(crate) fn await_commit(&self, worker: usize) {
+        self.commits.awaited[worker].store(true, SeqCst);
+        if !self.feeder.acks_wanted.swap(true, SeqCst) {
+            self.feeder.wake();
+        }
+    }
+
+    /// Looks again how far replicas are. O(replicas).
+    pub(super) fn note_commits(&self, shared: &Shared, config: &Config) {
+        let replicas = self.replicas();
+        let follows =
+            |replica: &&Arc<ReplicaClient>| !replica.is_gone() && replica.peer().phase() == Phase::Online;
+        let confirmed = |replica: &Arc<ReplicaClient>| {
+            let peer = replica.peer();
+            match config.sync_replicas_ack {
+                SyncReplicasAck::Memory => peer.acked,
+                SyncReplicasAck::Disk => peer.fsynced,
+            }
+        };
+        let mut offsets: Vec<u64> = replicas.iter().filter(follows).map(confirmed).collect();
+        self.commits.online.store(offsets.len(), Relaxed);
+        offsets.sort_unstable_by(|one, other| other.cmp(one));
+        let end = self.offset(shared.durability.tail());
+        let base = self.base.load(Acquire);
+        let mut has_grown = false;
+        for (committed, offset) in self.commits.committed.iter().zip(offsets) {
+            // Nobody has what there is not. What is before the log's beginning is had by all.
+            let mark = offset.min(end).checked_sub(base).unwrap_or(0);
+            has_grown |= committed.fetch_max(mark, SeqCst) < mark;
+        }
+        if has_grown && let Some(queues) = shared.durability.queues() {
+            for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
+                if is_awaited.swap(false, SeqCst) {
+                    queues.send_to_service(worker, WorkerMessage::Durable);
+                }
+            }
+        }
+    }
+
+    /// Wakes workers whose clients wait for replicas in vain: the server is no primary any more.
+    pub(super) fn end_commits(&self, shared: &Shared) {
+        let Some(queues) = shared.durability.queues() else { return };
+        (0..self.commits.awaited.len())
+            .for_each(|worker| queues.send_to_service(worker, WorkerMessage::Durable));
+    }
+}

@@ -1,0 +1,208 @@
+"""Links after a restart of either side: the data set goes on in the history that its files tell of."""
+
+import threading
+
+import pytest
+import redis
+
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from links import Link, Node, has_link, is_online, raw, settle, until
+
+HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
+LOG = ["--appendonly", "yes"]
+
+
+def node(house, *directives, **options):
+    if not HOUSES[house]:
+        pytest.skip(WITHOUT_VALKEY)
+    return Node(HOUSES[house], *directives, **options)
+
+
+def end(server, save=False):
+    """Ends a server cleanly, and leaves its folder."""
+    if save:
+        with pytest.raises(redis.ConnectionError):
+            server.call("SHUTDOWN", "SAVE")
+    else:
+        server.process.terminate()
+    server.client.close()
+    assert server.process.wait(30) == 0
+    server.stop = lambda: server.kill()
+
+
+def kill(server):
+    server.client.close()
+    server.process.kill()
+    server.process.wait()
+    server.stop = lambda: server.kill()
+
+
+def write(primary, count, database=0):
+    with raw(primary.port, db=database, single_connection_client=True) as client:
+        for n in range(count):
+            client.execute_command("SET", f"k{n}", n)
+            client.execute_command("INCR", "counter")
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis", "valkey"])
+@pytest.mark.parametrize("files", ["snapshot", "log", "killed log"])
+def test_replica_goes_on_after_a_restart(house, files):
+    directives = [] if files == "snapshot" else LOG
+    with node(house) as primary, Node(DUNLIN, *directives) as replica:
+        write(primary, 50)
+        replica.follow(primary.port)
+        settle(primary, replica)
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's base")
+        write(primary, 50, database=3)
+        settle(primary, replica)
+        if files == "killed log":
+            until(lambda: replica.info("persistence")["aof_buffer_length"] == 0, "a written log")
+            kill(replica)
+        else:
+            end(replica, save=files == "snapshot")
+        write(primary, 20, database=3)
+        full = primary.info("stats")["sync_full"]
+        follow = ["--replicaof", f"127.0.0.1 {primary.port}"]
+        with Node(DUNLIN, *directives, *follow, files=replica.folder) as again:
+            settle(primary, again)
+            assert primary.info("stats")["sync_full"] == full
+            assert again.info()["master_replid"] == primary.info()["master_replid"]
+            write(primary, 20)
+            settle(primary, again)
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis", "valkey"])
+@pytest.mark.parametrize("files", ["snapshot", "log", "killed log"])
+def test_primary_goes_on_after_a_restart(house, files):
+    directives = [] if files == "snapshot" else LOG
+    with Node(DUNLIN, *directives) as primary, node(house) as replica, Link(primary.port) as link:
+        write(primary, 50)
+        replica.follow(link.port)
+        settle(primary, replica)
+        write(primary, 50, database=3)
+        settle(primary, replica)
+        if files == "killed log":
+            until(lambda: primary.info("persistence")["aof_buffer_length"] == 0, "a written log")
+            kill(primary)
+        else:
+            end(primary, save=files == "snapshot")
+        id_before = replica.info()["master_replid"]
+        with Node(DUNLIN, *directives, files=primary.folder) as again:
+            link.target = again.port
+            write(again, 1) if files == "snapshot" else None
+            until(lambda: has_link(replica), "a link")
+            write(again, 20, database=3)
+            settle(again, replica)
+            assert again.info("stats")["sync_full"] == 0
+            assert again.info("stats")["sync_partial_ok"] == 1
+            assert again.info()["master_replid2"] == id_before
+            # Its log tells of the new history, too.
+            is_online(again)
+            end(again, save=files == "snapshot")
+            with Node(DUNLIN, *directives, files=again.folder) as last:
+                link.target = last.port
+                settle(last, replica)
+                assert last.info("stats")["sync_full"] == 0
+
+
+def test_primary_under_load_hands_all_to_its_replica_before_it_ends():
+    with Node(DUNLIN, *LOG) as primary, Node(DUNLIN) as replica, Link(primary.port) as link:
+        replica.follow(link.port)
+        settle(primary, replica)
+        with primary.connect() as client:
+            client.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 50_000)
+            end(primary)
+        with Node(DUNLIN, *LOG, files=primary.folder) as again:
+            link.target = again.port
+            settle(again, replica)
+            assert again.info("stats")["sync_full"] == 0
+
+
+def test_promotion_is_known_after_a_restart():
+    with Node(DUNLIN) as primary, Node(DUNLIN, *LOG) as replica:
+        replica.follow(primary.port)
+        settle(primary, replica)
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's base")
+        id_before = replica.info()["master_replid"]
+        replica.call("REPLICAOF", "NO", "ONE")
+        write(replica, 20)
+        # What the former primary has behind the promotion is its own.
+        write(primary, 3)
+        end(replica)
+        with Node(DUNLIN, *LOG, files=replica.folder) as again:
+            info = again.info()
+            assert id_before not in (info["master_replid"], info["master_replid2"])
+            primary.follow(again.port)
+            settle(again, primary)
+            assert again.info("stats")["sync_full"] == 1, "the histories have parted"
+
+
+def test_server_without_replicas_keeps_no_history():
+    with Node(DUNLIN, *LOG) as server:
+        write(server, 3)
+        end(server)
+        with Node(DUNLIN, *LOG, files=server.folder) as again:
+            assert again.info()["repl_backlog_active"] == 0
+            again.call("DEBUG", "LOADAOF")
+            manifest = (again.folder / "appendonlydir" / "appendonly.aof.manifest").read_text()
+            assert "# replication" not in manifest
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis", "valkey"])
+@pytest.mark.parametrize("load", ["quiet", "under load"])
+def test_replica_that_was_away_goes_on_from_the_logs_files(house, load):
+    with Node(DUNLIN, *LOG) as primary, node(house) as replica, Link(primary.port) as link:
+        primary.call("CONFIG", "SET", "repl-backlog-size", 20_000)
+        write(primary, 10)
+        replica.follow(link.port)
+        settle(primary, replica)
+        counts = [primary.info("stats")[name] for name in ("sync_full", "sync_partial_ok")]
+        for round in range(3):
+            link.cut(refuse=True)
+            until(lambda: primary.info()["connected_slaves"] == 0, "the replica's absence")
+            with primary.client.pipeline(transaction=False) as pipe:
+                for n in range(3000):
+                    pipe.set(f"k{round}:{n % 700}", "x" * 1000)
+                    pipe.rpush("list", n)
+                pipe.execute()
+            at = replica.info()["slave_repl_offset"]
+            until(lambda: primary.info()["repl_backlog_first_byte_offset"] > at + 1, "a backlog without what it lacks")
+            stop = threading.Event()
+
+            def go_on():
+                with raw(primary.port) as client:
+                    while not stop.is_set():
+                        client.execute_command("INCRBY", "counter", 3)
+                        client.execute_command("APPEND", "text", "x" * 300)
+
+            writer = threading.Thread(target=go_on)
+            if load != "quiet":
+                writer.start()
+            try:
+                link.heal()
+                until(lambda: has_link(replica), "a link")
+            finally:
+                stop.set()
+                if load != "quiet":
+                    writer.join()
+            settle(primary, replica)
+        after = [primary.info("stats")[name] for name in ("sync_full", "sync_partial_ok")]
+        assert after == [counts[0], counts[1] + 3]
+        assert "from the log's files" in primary.log()
+
+
+def test_replica_that_lacks_more_than_the_logs_files_gets_a_snapshot():
+    with Node(DUNLIN, *LOG) as primary, Node(DUNLIN) as replica, Link(primary.port) as link:
+        primary.call("CONFIG", "SET", "repl-backlog-size", 20_000)
+        replica.follow(link.port)
+        settle(primary, replica)
+        full = primary.info("stats")["sync_full"]
+        link.cut(refuse=True)
+        until(lambda: primary.info()["connected_slaves"] == 0, "the replica's absence")
+        for n in range(100):
+            primary.call("SET", f"k{n}", "x" * 1000)
+        primary.call("BGREWRITEAOF")
+        until(lambda: not primary.info("persistence")["aof_rewrite_in_progress"], "the rewritten log")
+        link.heal()
+        settle(primary, replica)
+        assert primary.info("stats")["sync_full"] == full + 1

@@ -1,0 +1,366 @@
+"""Changes of roles: clients that wait, links that are stopped, and planned failovers."""
+
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import redis
+
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from links import Link, Node, has_link, is_online, raw, settle, until
+
+HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
+PAIRS = [
+    ("dunlin", "dunlin"),
+    ("dunlin", "redis"),
+    ("redis", "dunlin"),
+    ("dunlin", "valkey"),
+    ("valkey", "dunlin"),
+]
+UNBLOCKED = b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n"
+
+
+def node(house, *directives):
+    if not HOUSES[house]:
+        pytest.skip(WITHOUT_VALKEY)
+    return Node(HOUSES[house], *directives)
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[1]}-of-{pair[0]}")
+def pair(request):
+    primary, replica = request.param
+    with node(primary) as first, node(replica) as second:
+        second.follow(first.port)
+        settle(first, second)
+        is_online(first)
+        yield first, second
+
+
+def ask(connection, line):
+    connection.sendall(line.encode() + b"\r\n")
+    return read_line(connection)
+
+
+def read_line(connection):
+    line = b""
+    while not line.endswith(b"\r\n"):
+        byte = connection.recv(1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis", "valkey"])
+def test_demotion_unblocks_clients_and_closes_them(house):
+    with node(house) as server, node(house) as other:
+        server.call("XADD", "s", "1-1", "f", "v")
+        lines = ["BLPOP x 0", "BZPOPMIN z 0", "XREAD BLOCK 0 STREAMS s $", "WAIT 1 0"]
+        waiting = [server.connect() for _ in lines]
+        for connection, line in zip(waiting, lines):
+            connection.sendall(line.encode() + b"\r\n")
+        until(lambda: server.info("clients")["blocked_clients"] == len(lines), "clients that wait")
+        server.follow(other.port)
+        for connection in waiting:
+            assert read_line(connection) == UNBLOCKED
+            assert connection.recv(1) == b""
+            connection.close()
+        assert server.info("clients")["blocked_clients"] == 0
+
+
+@pytest.mark.parametrize("house", ["dunlin", "valkey"])
+def test_clients_that_take_redirections_are_sent_to_the_primary(house):
+    with node(house) as server, node(house) as other:
+        redirect = f"-REDIRECT 127.0.0.1:{other.port}\r\n".encode()
+        waiting, client = server.connect(), server.connect()
+        for connection in (waiting, client):
+            assert ask(connection, "CLIENT CAPA redirect") == b"+OK\r\n"
+        assert ask(client, "SET a 1") == b"+OK\r\n", "a primary redirects nobody"
+        waiting.sendall(b"BLPOP x 0\r\n")
+        until(lambda: server.info("clients")["blocked_clients"] == 1, "a client that waits")
+        server.follow(other.port)
+        assert read_line(waiting) == redirect
+        assert ask(waiting, "GET a") == redirect, "the connection stays"
+        until(lambda: has_link(server), "a link")
+        for line in ("GET a", "SET a 1", "SCAN 0", "WATCH a", "MULTI", "INCR a"):
+            expected = b"+OK\r\n" if line in ("WATCH a", "MULTI") else redirect
+            assert ask(client, line) == expected, line
+        assert ask(client, "EXEC").startswith(b"-EXECABORT")
+        assert ask(client, "READONLY") == b"+OK\r\n"
+        assert ask(client, "GET a") == b"$-1\r\n"
+        assert ask(client, "SET a 1") == redirect
+        assert ask(client, "READWRITE") == b"+OK\r\n"
+        assert ask(client, "GET a") == redirect
+        with server.connect() as plain:
+            assert ask(plain, "GET a") == b"$-1\r\n"
+            assert ask(plain, "SET a 1").startswith(b"-READONLY ")
+        server.call("REPLICAOF", "NO", "ONE")
+        assert ask(client, "SET a 1") == b"+OK\r\n"
+        waiting.close()
+        client.close()
+
+
+class FakePrimary:
+    """Sends a snapshot and then whatever it is told to."""
+
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.link = None
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        link, _ = self.listener.accept()
+        file = link.makefile("rb")
+        while True:
+            head = file.readline()
+            if not head:
+                return
+            words = [file.read(int(file.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
+            if words[0] == b"PSYNC":
+                break
+            link.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+        link.sendall(b"+FULLRESYNC %s 0\r\n$%d\r\n%s" % (b"a" * 40, len(self.snapshot), self.snapshot))
+        self.link = link
+        while file.read(1):
+            pass
+
+
+def test_a_command_that_is_refused_stops_the_link():
+    with Node(ORACLE) as empty, Node(DUNLIN) as replica, Node(DUNLIN) as behind:
+        empty.call("SAVE")
+        primary = FakePrimary((empty.folder / "dump.rdb").read_bytes())
+        behind.follow(replica.port)
+        replica.follow(primary.port)
+        until(lambda: primary.link and has_link(replica) and has_link(behind), "links")
+        id_before = replica.info()["master_replid"]
+        good = redis.connection.Connection().pack_command("SET", "text", "x")
+        bad = redis.connection.Connection().pack_command("LPUSH", "text", "y")
+        later = redis.connection.Connection().pack_command("SET", "later", "x")
+        primary.link.sendall(b"".join(good) + b"".join(bad) + b"".join(later))
+        error = until(lambda: replica.info().get("master_link_error"), "the end of the link")
+        assert error == (
+            "'LPUSH' of the primary's stream for the key 'text' was refused here: "
+            "WRONGTYPE Operation against a key holding the wrong kind of value"
+        )
+        info = replica.info()
+        assert (info["role"], info["master_link_status"]) == ("slave", "down")
+        assert info["master_replid"] != id_before, "nobody goes on from here"
+        assert replica.call("EXISTS", "later") == 0
+        # The same order begins anew.
+        with Node(ORACLE) as other:
+            other.call("SET", "of the other", 1)
+            replica.follow(other.port)
+            settle(other, replica, behind)
+            assert "master_link_error" not in replica.info()
+
+
+def test_replica_writes_its_log_anew_in_any_database():
+    with Node(ORACLE) as primary, Node(DUNLIN, "--appendonly", "yes") as replica:
+        replica.follow(primary.port)
+        settle(primary, replica)
+        third = raw(primary.port, db=3)
+        third.execute_command("SET", "before", 1)
+        settle(primary, replica)
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's first base")
+        rewrites = replica.info("persistence")["aof_rewrites"]
+        replica.call("BGREWRITEAOF")
+
+        def is_rewritten():
+            info = replica.info("persistence")
+            return info["aof_rewrites"] > rewrites and not info["aof_rewrite_in_progress"]
+
+        until(is_rewritten, "the rewritten log")
+        # No SELECT comes again.
+        third.execute_command("SET", "after", 1)
+        third.execute_command("INCR", "counter")
+        settle(primary, replica)
+        digest = replica.digest()
+        replica.client.close()
+        replica.process.terminate()
+        assert replica.process.wait(30) == 0
+        with Node(DUNLIN, "--appendonly", "yes", files=replica.folder) as again:
+            assert again.digest() == digest
+            client = raw(again.port, db=3)
+            assert client.execute_command("MGET", "before", "after", "counter") == [b"1", b"1", b"1"]
+            client.execute_command("SET", "later", 1)
+            again.call("SET", "in 0", 1)
+            digest = again.digest()
+            again.client.close()
+            again.process.terminate()
+            assert again.process.wait(30) == 0
+            with Node(DUNLIN, "--appendonly", "yes", files=again.folder) as last:
+                assert last.digest() == digest
+            again.stop = lambda: again.kill()
+        replica.stop = lambda: replica.kill()
+        third.close()
+
+
+def failed_over(primary, replica):
+    """Waits until two servers have changed places."""
+    until(lambda: replica.info()["role"] == "master", "the new primary")
+    until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the new replica")
+    until(lambda: primary.info()["master_failover_state"] == "no-failover", "the end of the failover")
+
+
+@pytest.mark.parametrize("target", ["any", "named"])
+def test_failover_loses_nothing_and_needs_no_snapshot(pair, target):
+    primary, replica = pair
+    stop, acknowledged, refused = threading.Event(), [], []
+
+    def write():
+        client, n = redis.Redis(port=primary.port, protocol=2), 0
+        while not stop.is_set():
+            n += 1
+            try:
+                client.set(f"k{n}", n)
+                acknowledged.append(n)
+            except redis.ResponseError as error:
+                refused.append(str(error))
+                return
+
+    writers = [threading.Thread(target=write)]
+    writers[0].start()
+    until(lambda: len(acknowledged) > 100, "writes")
+    try:
+        words = ["TO", "127.0.0.1", replica.port] if target == "named" else []
+        assert primary.call("FAILOVER", *words, "TIMEOUT", 30_000) == b"OK"
+        failed_over(primary, replica)
+        writers[0].join(30)
+    finally:
+        stop.set()
+    assert refused == ["You can't write against a read only replica."]
+    settle(replica, primary)
+    assert all(replica.call("GET", f"k{n}") == str(n).encode() for n in acknowledged)
+    assert replica.info("stats")["sync_full"] == 0
+    assert replica.info("stats")["sync_partial_ok"] == 1
+    # And back.
+    is_online(replica)
+    assert replica.call("FAILOVER") == b"OK"
+    failed_over(replica, primary)
+    primary.call("SET", "back", 1)
+    settle(primary, replica)
+
+
+def test_failover_pauses_writes_until_it_is_aborted(pair):
+    primary, replica = pair
+    if primary.program != DUNLIN:
+        pytest.skip("about Dunlin as a primary")
+    with Link(primary.port) as link:
+        replica.follow(link.port)
+        settle(primary, replica)
+        replica.process.send_signal(signal.SIGSTOP)
+        try:
+            primary.call("SET", "unseen", 1)
+            assert primary.call("FAILOVER") == b"OK"
+            assert primary.info()["master_failover_state"] == "waiting-for-sync"
+            for words, text in [
+                (("FAILOVER",), "FAILOVER already in progress."),
+                (("REPLICAOF", "127.0.0.1", 1), "REPLICAOF not allowed while failing over."),
+            ]:
+                with pytest.raises(redis.ResponseError, match=text):
+                    primary.call(*words)
+            with primary.connect() as client, primary.connect() as psync:
+                client.sendall(b"SET held 1\r\n")
+                until(lambda: primary.info("clients")["blocked_clients"] == 1, "a held write")
+                primary.call("CLIENT", "UNPAUSE")
+                assert primary.call("GET", "held") is None
+                assert ask(psync, "PSYNC ? -1") == b"-NOMASTERLINK Can't SYNC while failing over\r\n"
+                assert primary.call("FAILOVER", "ABORT") == b"OK"
+                assert read_line(client) == b"+OK\r\n"
+            assert primary.info()["master_failover_state"] == "no-failover"
+            begun = time.monotonic()
+            assert primary.call("FAILOVER", "TIMEOUT", 50) == b"OK"
+            primary.call("SET", "after", 1)
+            assert time.monotonic() - begun >= 0.05
+            assert primary.info()["role"] == "master"
+        finally:
+            replica.process.send_signal(signal.SIGCONT)
+        settle(primary, replica)
+
+
+def test_failover_by_force_goes_on_without_what_is_lacking(pair):
+    primary, replica = pair
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        primary.call("SET", "lacking", 1)
+        words = ("FAILOVER", "TO", "127.0.0.1", replica.port, "FORCE", "TIMEOUT", 50)
+        assert primary.call(*words) == b"OK"
+        until(lambda: primary.info()["master_failover_state"] == "failover-in-progress", "the order")
+        assert primary.info()["role"] == "slave"
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    failed_over(primary, replica)
+    settle(replica, primary)
+
+
+class Refusing:
+    """A server in front of a replica that answers the handshake, and refuses to take over."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.asked = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            link, _ = self.listener.accept()
+            file = link.makefile("rb")
+            while head := file.readline():
+                words = [file.read(int(file.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
+                if words[0] == b"PSYNC":
+                    self.asked.append(words)
+                    link.sendall(b"-ERR PSYNC FAILOVER replid must match my replid.\r\n")
+                    break
+                link.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+
+
+def test_failover_that_the_target_refuses_is_undone():
+    with Node(DUNLIN) as primary:
+        refusing = Refusing()
+        with Node(DUNLIN, "--replica-announce-port", refusing.port) as replica:
+            replica.follow(primary.port)
+            settle(primary, replica)
+            id_before = primary.info()["master_replid"]
+            assert primary.call("FAILOVER") == b"OK"
+            until(lambda: refusing.asked, "the request")
+            until(lambda: primary.info()["role"] == "master", "the end of the failover")
+            assert refusing.asked[0][3:] == [b"FAILOVER"]
+            info = primary.info()
+            assert info["master_failover_state"] == "no-failover"
+            assert info["master_replid2"] == id_before
+            primary.call("SET", "k", 1)
+            settle(primary, replica)
+            assert primary.info("stats")["sync_full"] == 1, "the replica goes on by the second id"
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis"])
+def test_failover_texts(house):
+    with node(house) as server, node(house) as replica:
+        def refusal(at, *words):
+            with pytest.raises(redis.ResponseError) as raised:
+                at.call(*words)
+            return str(raised.value)
+
+        assert refusal(server, "FAILOVER") == "FAILOVER requires connected replicas."
+        assert refusal(server, "FAILOVER", "ABORT") == "No failover in progress."
+        assert refusal(server, "FAILOVER", "TIMEOUT", 0) == "FAILOVER timeout must be greater than 0"
+        for words in (["TO", "a"], ["ABORT", "TIMEOUT", 1], ["TO", "a", 1, "TO", "b", 2], ["FORCE", "FORCE"], ["x"]):
+            assert refusal(server, "FAILOVER", *words) == "syntax error"
+        for words in (["TO", "a", "b"], ["TIMEOUT", "x"]):
+            assert refusal(server, "FAILOVER", *words) == "value is not an integer or out of range"
+        assert refusal(server, "PSYNC", "?", -1, "FAILOVER") == "PSYNC FAILOVER can't be sent to a master."
+        replica.follow(server.port)
+        settle(server, replica)
+        is_online(server)
+        assert refusal(replica, "FAILOVER") == "FAILOVER is not valid when server is a replica."
+        assert refusal(replica, "PSYNC", "x" * 40, 1, "FAILOVER") == "PSYNC FAILOVER replid must match my replid."
+        force = "FAILOVER with force option requires both a timeout and target HOST and IP."
+        for words in (["FORCE"], ["FORCE", "TIMEOUT", 1], ["TO", "127.0.0.1", replica.port, "FORCE"]):
+            assert refusal(server, "FAILOVER", *words) == force
+        other = "FAILOVER target HOST and PORT is not a replica."
+        assert refusal(server, "FAILOVER", "TO", "127.0.0.1", replica.port + 1) == other

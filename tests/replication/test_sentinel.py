@@ -1,0 +1,155 @@
+"""Sentinels of both houses supervise Dunlin, alone and among others."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+import redis
+
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, free_port
+from links import Node, has_link, is_online, settle, until
+
+NAME = "group"
+HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
+
+
+class Sentinel:
+    """One Sentinel, whose word alone counts."""
+
+    def __init__(self, program, primary):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-sentinel-"))
+        self.port = free_port()
+        config = self.folder / "sentinel.conf"
+        lines = [
+            f"port {self.port}",
+            f"dir {self.folder}",
+            f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 1",
+            f"sentinel down-after-milliseconds {NAME} 1000",
+            f"sentinel failover-timeout {NAME} 10000",
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        self.log = open(self.folder / "log", "wb")
+        self.process = subprocess.Popen(
+            [program, config, "--sentinel"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
+        self.client = redis.Redis(port=self.port, protocol=2)
+        self.client.response_callbacks.clear()
+        until(self.answers, "a Sentinel")
+
+    def answers(self):
+        try:
+            return self.client.ping()
+        except redis.ConnectionError:
+            return False
+
+    def call(self, *words):
+        return self.client.execute_command("SENTINEL", *words)
+
+    def primary(self):
+        return int(self.call("GET-MASTER-ADDR-BY-NAME", NAME)[1])
+
+    def replicas(self):
+        found = [dict(zip(row[::2], row[1::2])) for row in self.call("REPLICAS", NAME)]
+        return {int(row[b"port"]): row for row in found}
+
+    def knows(self, *replicas):
+        """Whether it has heard from these replicas of late, so that each could be chosen."""
+        known = self.replicas()
+        rows = [known.get(replica.port) for replica in replicas]
+        return all(row and row[b"flags"] == b"slave" and row[b"master-link-status"] == b"ok" for row in rows)
+
+    def text(self):
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            print(self.text())
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(30)
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def supervisor(request):
+    if not HOUSES[request.param]:
+        pytest.skip(WITHOUT_VALKEY)
+    return HOUSES[request.param]
+
+
+def node(house, priority):
+    directives = ["--replica-priority", priority]
+    return Node(HOUSES[house], *directives, config="# of the node\n")
+
+
+@pytest.mark.parametrize("houses", ["dunlin dunlin dunlin", "redis dunlin dunlin", "dunlin redis dunlin"])
+def test_sentinel_promotes_a_replica_when_the_primary_dies(supervisor, houses):
+    first, second, third = houses.split()
+    with node(first, 100) as primary, node(second, 1) as chosen, node(third, 50) as other:
+        for replica in (chosen, other):
+            replica.follow(primary.port)
+        for n in range(100):
+            primary.call("SET", f"k{n}", n)
+        settle(primary, chosen, other)
+        with Sentinel(supervisor, primary) as sentinel:
+            until(lambda: sentinel.knows(chosen, other), "the discovery of replicas")
+            primary.process.kill()
+            primary.process.wait()
+            until(lambda: sentinel.primary() == chosen.port, "the failover")
+            until(lambda: chosen.info()["role"] == "master", "the new primary")
+            until(lambda: other.info()["master_port"] == chosen.port and has_link(other), "the other replica")
+            chosen.call("SET", "after", 1)
+            settle(chosen, other)
+            assert other.call("GET", "k99") == b"99"
+            assert chosen.info("stats")["sync_full"] == 0, "the sibling goes on by the second id"
+            # What CONFIG REWRITE has written, inside of the transaction.
+            file = (other.folder / "server.conf").read_text()
+            assert f"replicaof 127.0.0.1 {chosen.port}" in file
+            assert "replicaof" not in (chosen.folder / "server.conf").read_text()
+            primary.stop = lambda: primary.kill()
+
+
+@pytest.mark.parametrize("houses", ["dunlin dunlin", "redis dunlin", "dunlin redis"])
+def test_sentinel_fails_over_by_order_and_demotes_the_primary(supervisor, houses):
+    first, second = houses.split()
+    with node(first, 100) as primary, node(second, 1) as chosen:
+        chosen.follow(primary.port)
+        settle(primary, chosen)
+        is_online(primary)
+        with Sentinel(supervisor, primary) as sentinel, primary.connect() as client:
+            until(lambda: sentinel.knows(chosen), "the discovery of the replica")
+            client.sendall(b"SET k 1\r\n")
+            assert client.recv(100) == b"+OK\r\n"
+            sentinel.call("FAILOVER", NAME)
+            until(lambda: sentinel.primary() == chosen.port, "the failover")
+            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion")
+            # CLIENT KILL TYPE normal: clients look for the primary again.
+            assert client.recv(100) == b""
+            chosen.call("SET", "after", 1)
+            settle(chosen, primary)
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                primary.call("SET", "k", 2)
+
+
+def test_sentinel_of_valkey_fails_over_in_coordination():
+    if not VALKEY:
+        pytest.skip(WITHOUT_VALKEY)
+    with node("dunlin", 100) as primary, node("dunlin", 1) as chosen:
+        chosen.follow(primary.port)
+        settle(primary, chosen)
+        is_online(primary)
+        with Sentinel(VALKEY, primary) as sentinel:
+            until(lambda: sentinel.knows(chosen), "the discovery of the replica")
+            sentinel.call("FAILOVER", NAME, "COORDINATED")
+            until(lambda: sentinel.primary() == chosen.port, "the failover")
+            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion")
+            chosen.call("SET", "after", 1)
+            settle(chosen, primary)
+            assert chosen.info("stats")["sync_full"] == 0, "what was the primary has all that it needs"
+            assert "-failover-abort" not in sentinel.text()

@@ -1,0 +1,189 @@
+"""Replies that wait for replicas: what was acknowledged survives the primary, and nobody who asks for that sees more."""
+
+import signal
+import threading
+
+import pytest
+import redis
+
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from links import Node, has_link, is_online, raw, settle, until
+
+HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
+SYNC = ["--min-sync-replicas", 1, "--sync-replicas-missing", "wait"]
+
+
+def read_line(connection):
+    line = b""
+    while not line.endswith(b"\r\n"):
+        byte = connection.recv(1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+def ask(connection, line):
+    connection.sendall(line.encode() + b"\r\n")
+    return read_line(connection)
+
+
+def is_silent(connection):
+    """Whether nothing has come. The server is asked on another connection meanwhile, so it has had its turns."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == "never"
+    except BlockingIOError:
+        return True
+    finally:
+        connection.settimeout(30)
+
+
+class Group:
+    """A primary and a replica that can be stopped and let go on."""
+
+    def __init__(self, *directives, house="dunlin", replica=()):
+        if not HOUSES[house]:
+            pytest.skip(WITHOUT_VALKEY)
+        self.primary = Node(DUNLIN, *directives)
+        self.replica = Node(HOUSES[house], *replica)
+
+    def __enter__(self):
+        self.replica.follow(self.primary.port)
+        until(lambda: has_link(self.replica), "a link")
+        is_online(self.primary)
+        return self.primary, self.replica
+
+    def __exit__(self, *_):
+        self.replica.process.send_signal(signal.SIGCONT)
+        self.replica.stop()
+        self.primary.stop()
+
+
+def quiet_turns(primary, times=20):
+    """Lets the primary take some turns, and its replica some time to answer if it can."""
+    for _ in range(times):
+        primary.call("PING")
+        primary.call("DEBUG", "SLEEP", 0.01)
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis", "valkey"])
+def test_replies_wait_for_replicas_and_for_what_they_show(house):
+    with Group(*SYNC, house=house) as (primary, replica):
+        with primary.connect() as writer, primary.connect() as reader, primary.connect() as careless:
+            assert ask(writer, "SET k 1") == b"+OK\r\n"
+            assert ask(careless, "CLIENT DURABILITY async") == b"+OK\r\n"
+            replica.process.send_signal(signal.SIGSTOP)
+            writer.sendall(b"SET k 2\r\n")
+
+            def seen():
+                careless.sendall(b"GET k\r\n")
+                return careless.recv(100)
+
+            until(lambda: seen() == b"$1\r\n2\r\n", "the write, which this client has chosen to see")
+            reader.sendall(b"GET k\r\nPING\r\n")
+            quiet_turns(primary)
+            assert is_silent(writer), "nobody has it"
+            assert is_silent(reader), "it shows what nobody has"
+            # What shows no data does not wait.
+            assert b"role:master" in primary.call("INFO", "replication")
+            replica.process.send_signal(signal.SIGCONT)
+            assert read_line(writer) == b"+OK\r\n"
+            received = b""
+            while not received.endswith(b"+PONG\r\n"):
+                received += reader.recv(100)
+            assert received == b"$1\r\n2\r\n+PONG\r\n"
+
+
+def test_a_connection_chooses_what_it_waits_for():
+    with Group() as (primary, replica):
+        with primary.connect() as payment, primary.connect() as cache:
+            assert ask(payment, "CLIENT DURABILITY sync 1") == b"+OK\r\n"
+            replica.process.send_signal(signal.SIGSTOP)
+            payment.sendall(b"SET payment 1\r\n")
+            assert ask(cache, "SET cache 1") == b"+OK\r\n"
+            quiet_turns(primary)
+            assert is_silent(payment)
+            replica.process.send_signal(signal.SIGCONT)
+            assert read_line(payment) == b"+OK\r\n"
+            for line, error in [
+                ("CLIENT DURABILITY sync 0", b"-ERR the number of replicas must be between 1 and 16\r\n"),
+                ("CLIENT DURABILITY sync x", b"-ERR the number of replicas must be between 1 and 16\r\n"),
+                ("CLIENT DURABILITY some", b"-ERR syntax error\r\n"),
+                ("CLIENT DURABILITY disk", b"-ERR CLIENT DURABILITY DISK needs appendonly yes\r\n"),
+            ]:
+                assert ask(payment, line) == error
+            # Two are wanted, one is there: refused before anything has happened.
+            assert ask(payment, "CLIENT DURABILITY sync 2") == b"+OK\r\n"
+            assert ask(payment, "SET payment 2") == b"-NOREPLICAS Not enough good replicas to write.\r\n"
+            assert ask(payment, "RESET") == b"+RESET\r\n"
+            assert ask(payment, "SET payment 3") == b"+OK\r\n"
+            settle(primary, replica)
+
+
+def test_disk_of_the_replica_counts_where_that_is_wanted():
+    log = ["--appendonly", "yes", "--appendfsync", "everysec"]
+    with Group(*SYNC, "--sync-replicas-ack", "disk", replica=log) as (primary, replica):
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's base")
+        for n in range(5):
+            primary.call("SET", "k", n)
+        assert primary.call("WAITAOF", 0, 1, 1) == [0, 1], "it is on the replica's disk by then"
+
+
+def test_disk_of_the_primary_is_waited_for():
+    with Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "no") as server, server.connect() as client:
+        assert ask(client, "CLIENT DURABILITY disk") == b"+OK\r\n"
+        for n in range(20):
+            assert ask(client, f"SET k {n}") == b"+OK\r\n"
+            with raw(server.port) as other:
+                assert other.execute_command("WAITAOF", 1, 0, 1)[0] == 1
+
+
+def test_demotion_ends_what_waits_in_vain():
+    with Group(*SYNC) as (primary, replica), Node(DUNLIN) as other:
+        with primary.connect() as writer:
+            replica.process.send_signal(signal.SIGSTOP)
+            writer.sendall(b"SET k 1\r\n")
+            quiet_turns(primary)
+            assert is_silent(writer)
+            with raw(primary.port) as operator:
+                operator.execute_command("CLIENT", "DURABILITY", "async")
+            primary.follow(other.port)
+            assert writer.recv(1) == b"", "the outcome is unknown"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_acknowledged_survives_the_primary(seed):
+    """Writers append to lists of their own until the primary is killed; the replica has all that they were told."""
+    with Node(DUNLIN, *SYNC) as primary, Node(DUNLIN) as replica:
+        replica.follow(primary.port)
+        until(lambda: has_link(replica), "a link")
+        is_online(primary)
+        acknowledged = [0] * 8
+
+        def write(writer):
+            client = redis.Redis(port=primary.port, protocol=2, retry=None)
+            try:
+                while True:
+                    with client.pipeline(transaction=writer % 2 == 0) as pipe:
+                        for n in range(4):
+                            pipe.rpush(f"l{writer}", acknowledged[writer] + n)
+                        pipe.execute()
+                    acknowledged[writer] += 4
+            except redis.ConnectionError:
+                pass
+
+        writers = [threading.Thread(target=write, args=[writer]) for writer in range(len(acknowledged))]
+        for writer in writers:
+            writer.start()
+        until(lambda: min(acknowledged) > 40 * (seed + 1), "writes")
+        primary.process.kill()
+        primary.process.wait()
+        for writer in writers:
+            writer.join()
+        primary.stop = lambda: primary.kill()
+        replica.call("REPLICAOF", "NO", "ONE")
+        for writer, count in enumerate(acknowledged):
+            values = [int(value) for value in replica.call("LRANGE", f"l{writer}", 0, -1)]
+            assert len(values) >= count, "acknowledged, and lost"
+            assert values == list(range(len(values))), "torn"
