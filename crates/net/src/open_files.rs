@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn room_is_what_the_reserve_leaves() {
         for (files, clients_max, expected) in [
-            (10_064, 10_000, Some(10_000)),
-            (10_063, 10_000, Some(9_999)),
+            (10_096, 10_000, Some(10_000)),
+            (10_095, 10_000, Some(9_999)),
             (1 << 40, 10, Some(10)),
-            (65, 10_000, Some(1)),
-            (64, 10_000, None),
+            (97, 10_000, Some(1)),
+            (96, 10_000, None),
             (0, 1, None),
         ] {
             assert_eq!(room_for_clients(files, clients_max), expected, "{files} files");

@@ -105,7 +105,7 @@ impl Client<'_> {
             Outcome::Done => {}
             Outcome::Blocked(blocked) => self.blocked = Some(blocked),
             Outcome::Offloaded(offloaded) => self.offloaded = Some(offloaded),
-            Outcome::Retry => unreachable!("nobody has a view for long"),
+            Outcome::Retry => return Err(CommandError::text("RETRY a key is being read")),
         }
         Ok(reply.chunks().flatten().copied().collect())
     }

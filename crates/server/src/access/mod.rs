@@ -42,7 +42,6 @@ const ABSENT_COMMANDS: &[&str] = &[
     "cluster|migrateslots",
     "cluster|slot-stats",
     "cluster|syncslots",
-    "failover",
     "migrate",
 ];
 

@@ -98,6 +98,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
     Foreign { names: &["activerehashing"], obeyed: &["no"], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
+    Foreign { names: &["active-defrag-cycle-us"], obeyed: &[], otherwise: Ignored("entries are moved in slices of half a millisecond; see active-defrag-cycle-max") },
     Foreign { names: &["active-defrag-max-scan-fields"], obeyed: &[], otherwise: Ignored("entries are moved, the elements of collections are not") },
     Foreign { names: &["jemalloc-bg-thread"], obeyed: &["no"], otherwise: Ignored("the allocator is not jemalloc") },
     Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "aof-rewrite-cpulist", "bgsave_cpulist", "bgsave-cpulist"], obeyed: &[""], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },

@@ -1539,6 +1539,7 @@ mod tests {
                 "uid=7:alice",
                 "disk",
                 "wait",
+                "3:2gb",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

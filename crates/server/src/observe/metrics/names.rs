@@ -287,6 +287,16 @@ pub(super) const FAMILIES: &[FamilyExport] = &[
         ],
     },
     FamilyExport {
+        prefix: "db_maxmemory_",
+        label: "db",
+        label_prefix: "db",
+        fields: &[
+            field("limit", "dunlin_db_maxmemory_bytes", 1.0),
+            field("used", "dunlin_db_used_bytes", 1.0),
+            field("evicted", "dunlin_db_evicted_keys_total", 1.0),
+        ],
+    },
+    FamilyExport {
         prefix: "used_cpu_worker_",
         label: "worker",
         label_prefix: "",
