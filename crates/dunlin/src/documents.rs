@@ -11,7 +11,8 @@ fn whole() -> Command {
     let mut whole = crate::Arguments::command();
     let described = [dunlin_server::config::command()].into_iter().chain(dunlin_ops::commands());
     for command in described {
-        whole = whole.mut_subcommand(command.get_name().to_owned(), |_| command);
+        let name = command.get_name().to_owned();
+        whole = whole.mut_subcommand(name, |_| command);
     }
     whole
 }

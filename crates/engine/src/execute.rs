@@ -84,6 +84,7 @@ impl Engine {
 
     /// [`Self::execute`] for a command that was offloaded: it stores the result that it has computed, unless one of its
     /// keys has changed since.
+    #[expect(clippy::too_many_arguments, reason = "as `execute`, with one more")]
     pub fn execute_computed<'k>(
         &'k self,
         computed: Box<Computed>,
@@ -98,6 +99,7 @@ impl Engine {
     }
 
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "as `execute`, with one more")]
     fn execute_with<'k>(
         &'k self,
         computed: Option<Box<Computed>>,
@@ -455,6 +457,7 @@ fn may_wait(request: &Request<'_>, environment: Environment<'_>) -> bool {
 
 /// Runs a command that reads or writes values whose stripes are locked.
 #[inline]
+#[expect(clippy::too_many_arguments, reason = "all of it differs from command to command")]
 pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,

@@ -289,10 +289,9 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
         .ok_or(CommandError::text("ERR value is not an integer or out of range"))?;
     if let Some(option) = args.optional()
         && option.eq_ignore_ascii_case(b"failover")
+        && !take_over(context, &id)?
     {
-        if !take_over(context, &id)? {
-            return Ok(());
-        }
+        return Ok(());
     }
     follow(context, Wanted::Stream { id, offset })
 }

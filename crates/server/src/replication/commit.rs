@@ -88,7 +88,7 @@ impl Replication {
         let mut has_grown = false;
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
             // Nobody has what there is not. What is before the log's beginning is had by all.
-            let mark = offset.min(end).checked_sub(base).unwrap_or(0);
+            let mark = offset.min(end).saturating_sub(base);
             has_grown |= committed.fetch_max(mark, SeqCst) < mark;
         }
         if has_grown && let Some(queues) = shared.durability.queues() {
