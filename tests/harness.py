@@ -4,6 +4,7 @@ The server under test is the program that the environment variable DUNLIN names;
 same protocol will do (`DUNLIN=redis-server make test` shows what the tests say about Redis itself).
 """
 
+import itertools
 import os
 import pathlib
 import resource
@@ -37,10 +38,22 @@ def is_redis(program):
     return "redis" in name or "valkey" in name
 
 
+# Ports below those that the system gives to outgoing connections, some for each process that runs tests.
+_PORTS_EACH = 2000
+_first_port = 10000 + _PORTS_EACH * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 10)
+_ports = itertools.count(os.getpid())
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for number in itertools.islice(_ports, _PORTS_EACH):
+        port = _first_port + number % _PORTS_EACH
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("all ports are taken")
 
 
 def command(program, *arguments):

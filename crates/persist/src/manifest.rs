@@ -376,7 +376,7 @@ mod tests {
             assert_eq!(Manifest::parse(&manifest.encode()).unwrap(), manifest);
         }
         for wrong in
-            ["", "x 1", &format!("{id}"), &format!("{id} x"), &format!("{id} 1 y 2"), &format!("{id} 1 {id}")]
+            ["", "x 1", &id.to_string(), &format!("{id} x"), &format!("{id} 1 y 2"), &format!("{id} 1 {id}")]
         {
             let text = format!("# replication {wrong}\nfile a seq 1 type i\n");
             assert_eq!(Manifest::parse(text.as_bytes()).unwrap().stream, None, "{wrong}");
