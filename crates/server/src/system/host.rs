@@ -58,9 +58,11 @@ pub(crate) fn unix_us() -> u128 {
 
 /// Memory of the process that is in the machine's memory, in bytes; 0 where the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+    // Not `statm`, which counts pages: under Valgrind, rustix does not find out how large they are.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// Memory of the machine in bytes; 0 where the system does not report it.
