@@ -1,9 +1,11 @@
 """HTTP from people who mean harm: each request is answered, and bounded."""
 
 import http.client
+import random
 import socket
 
 import pytest
+from mutations import mutated
 from web import PATIENCE_S, ask, serving
 
 
@@ -92,3 +94,40 @@ def test_requests_in_a_row_share_a_connection(port):
         client.request("GET", path)
         client.getresponse().read()
     client.close()
+
+
+HOST = b"Host: localhost\r\n"
+UPGRADE = (
+    b"GET /connect HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+REQUESTS = [
+    b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /metrics HTTP/1.1\r\n" + HOST + b"Accept: application/openmetrics-text; version=1.0.0\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + HOST + b"Accept-Encoding: gzip\r\n\r\n",
+    b"POST /metrics HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc",
+    b"GET /metrics HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"GET /health HTTP/1.0\r\n\r\nGET /health HTTP/1.1\r\n" + HOST + b"\r\n",
+    UPGRADE + b"\x82\x8e\x00\x00\x00\x00*1\r\n$4\r\nPING\r\n" + b"\x88\x80\x00\x00\x00\x00",
+]
+
+
+def test_mutated_requests_hurt_nobody():
+    rng = random.Random(31)
+    with serving() as (server, port):
+        for _ in range(1500):
+            request = mutated(rng, REQUESTS)
+            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+                try:
+                    client.sendall(request)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(65536):
+                        pass
+                except OSError:
+                    # It is closed before all has come.
+                    pass
+        assert ask(port, "/health").status == 200
+        with server.connect() as client:
+            client.sendall(b"PING\r\n")
+            assert client.recv(64) == b"+PONG\r\n"
+        assert "panicked at" not in server.log()
