@@ -143,8 +143,11 @@ mod tests {
 
     /// Each kind of entry: integers, short and long strings and keys, expiries, collections.
     fn entry(story: &mut Story, number: usize) {
-        let key =
-            if number.is_multiple_of(7) { format!("{number}:{}", "k".repeat(300)) } else { format!("k:{number}") };
+        let key = if number.is_multiple_of(7) {
+            format!("{number}:{}", "k".repeat(300))
+        } else {
+            format!("k:{number}")
+        };
         let line = match number % 6 {
             0 => format!("SET {key} {number}"),
             1 => format!("SET {key} {}", "v".repeat(number % 900)),

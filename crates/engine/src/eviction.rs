@@ -260,6 +260,26 @@ mod tests {
         while story.engine.sweep_stamps(&inside, story.caller.now_ms, 50) {}
     }
 
+    /// Keys of equal rank come and go; those that were there first go, too.
+    #[test]
+    fn eviction_spares_no_key_of_equal_rank() {
+        for order in [EvictionOrder::Random, EvictionOrder::Recency, EvictionOrder::Frequency] {
+            let mut story = Story::new();
+            (0..KEYS).for_each(|number| ask(&mut story, &format!("SET first:{number} v")));
+            for number in 0..KEYS * 16 {
+                ask(&mut story, &format!("SET k:{number} v"));
+                let how = Eviction { samples: 5, ..how(order, false) };
+                assert_eq!(evict(&mut story, &how, 1).keys, 1);
+            }
+            let keys = story.reply("KEYS first:*", Protocol::Resp2);
+            assert!(
+                keys == b"*0\r\n",
+                "{order:?}: {}",
+                String::from_utf8_lossy(&keys).lines().next().unwrap_or_default()
+            );
+        }
+    }
+
     /// The numbers of the keys `k:…` that were recorded as removed.
     fn removed(records: &Records) -> Vec<usize> {
         let numbers = records.take().into_iter().filter_map(|record| {

@@ -55,7 +55,7 @@ struct Candidate {
     handle: Handle,
 }
 
-/// The candidates of a part, the best last.
+/// The candidates of a part, the best last; of equal ones the one that was added first.
 #[derive(Debug)]
 pub(super) struct Candidates {
     order: EvictionOrder,
@@ -74,14 +74,17 @@ impl Candidates {
         self.sorted.len() < CANDIDATES_MAX || self.sorted.first().is_some_and(|worst| rank > worst.rank)
     }
 
+    /// Adds an entry. Of equal ranks the one that was added first goes first: otherwise the others would stay as long as new
+    /// ones come.
     fn add(&mut self, candidate: Candidate) {
-        if self.sorted.iter().any(|other| other.handle == candidate.handle && other.hash == candidate.hash) {
-            return;
+        let is_same = |other: &Candidate| other.handle == candidate.handle && other.hash == candidate.hash;
+        match self.sorted.iter().position(is_same) {
+            Some(known) if self.sorted[known].rank >= candidate.rank => return,
+            Some(known) => drop(self.sorted.remove(known)),
+            None if self.sorted.len() == CANDIDATES_MAX => drop(self.sorted.remove(0)),
+            None => {}
         }
-        if self.sorted.len() == CANDIDATES_MAX {
-            self.sorted.remove(0);
-        }
-        let at = self.sorted.partition_point(|other| other.rank <= candidate.rank);
+        let at = self.sorted.partition_point(|other| other.rank < candidate.rank);
         self.sorted.insert(at, candidate);
     }
 }
