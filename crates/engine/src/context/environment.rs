@@ -1,4 +1,4 @@
-//! What commands are run under: the settings in force, and whose commands they are.
+//! The policy and the caller of a command: the settings in force, and on whose behalf it runs.
 
 use crate::{
     keyspace::{Access, ClientToken},
@@ -6,7 +6,7 @@ use crate::{
     value::CollectionLimits,
 };
 
-/// The settings that commands obey. Whoever changes one makes a new policy: none changes under a command that runs.
+/// The settings that commands obey. A change makes a new policy: none changes under a command that runs.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     /// Longest string, in bytes (`proto-max-bulk-len`).

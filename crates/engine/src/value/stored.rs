@@ -1,5 +1,5 @@
-//! What every type of collection can do with itself wherever it is not asked for elements: the one trait that a new type
-//! implements, in its own folder ([`Object`] then needs a variant for it, and [`each`] a line).
+//! Memory, copies, files and digests of collections, whatever their type: the one trait that a new type implements, in its
+//! own folder ([`Object`] then needs a variant for it, and [`each`] a line).
 
 use std::{io, sync::Arc};
 
