@@ -74,7 +74,7 @@ impl Garbage {
         self.bytes() >= LARGE_GARBAGE_BYTES_MIN
     }
 
-    /// What freeing it gives back, in bytes: without what others share, and what is no value.
+    /// Bytes that freeing it gives back: without blocks that others share, and things that are no value.
     pub fn bytes(&self) -> usize {
         let databases: usize = self.databases.iter().map(|database| database.usage().bytes()).sum();
         self.bytes_from(0) + databases

@@ -1,4 +1,4 @@
-//! What a certificate says about its holder.
+//! The holder of a certificate, as the certificate names it.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ impl Identity {
     }
 }
 
-/// What operators want to know about one of their certificates.
+/// A certificate of the operator's: its dates and its serial number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its serial number in hexadecimal digits.

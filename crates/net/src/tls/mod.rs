@@ -89,7 +89,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// What new connections of clients begin with. Cheap to clone.
+/// The settings of new connections of clients. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
@@ -101,7 +101,7 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// What a connection to another server begins with. Cheap to clone.
+/// The settings of a connection to another server. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,

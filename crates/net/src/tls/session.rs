@@ -34,7 +34,7 @@ use crate::stream::{Received, Sent};
 
 /// Ciphertext that is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// What the records around so much plaintext take, at least.
+/// Bytes that the records around so much plaintext take, at least.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Plaintext of one record.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -42,10 +42,10 @@ const RECORD_BYTES: usize = 16 * 1024;
 const STEP_BYTES: usize = 4 * RECORD_BYTES;
 /// Plaintext that one call takes: as much as a plain socket is offered at once.
 const SENT_BYTES_MAX: usize = 512 * 1024;
-/// What one record takes beside its plaintext, generously.
+/// Bytes of a record beside its plaintext, generously.
 const RECORD_OVERHEAD: usize = 256;
 
-/// What a thread lends to the session at hand.
+/// Buffers that a thread lends to the session at hand.
 #[derive(Default)]
 struct Buffers {
     incoming: Vec<u8>,
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-/// What is to be sent once there is nothing else to do.
+/// Bytes to be sent once there is nothing else to do.
 #[derive(Clone, Copy)]
 enum Order<'a> {
     Plaintext(&'a [u8]),
@@ -306,7 +306,7 @@ impl Session {
         if !incoming.is_empty() || self.is_handshaking() {
             self.decrypt(incoming, &mut start, outgoing, room, take, &mut received)?;
         }
-        // What was held may be all that the caller has room for.
+        // The bytes that were held may be all that the caller has room for.
         if received.bytes == 0 && !self.has_ended {
             let asked = room.clamp(READ_BYTES_MIN, READ_BYTES) + 2 * RECORD_OVERHEAD;
             let end = incoming.len();
