@@ -34,7 +34,7 @@ impl Identity {
     }
 }
 
-/// A certificate of the operator's: its dates and its serial number.
+/// Facts of one of the operator's certificates, for INFO and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its serial number in hexadecimal digits.

@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-/// Bytes to be sent once there is nothing else to do.
+/// The plaintext or alert to be sent once no record waits.
 #[derive(Clone, Copy)]
 enum Order<'a> {
     Plaintext(&'a [u8]),
