@@ -642,12 +642,16 @@ words! {
         "volatile-random" => VolatileRandom,
         /// The key that expires soonest.
         "volatile-ttl" => VolatileTtl,
+        /// By age, uses and size, among keys with an expiry.
+        "volatile-auto" => VolatileAuto,
         /// Least recently used.
         "allkeys-lru" => AllkeysLru,
         /// Least frequently used.
         "allkeys-lfu" => AllkeysLfu,
         /// Any key.
         "allkeys-random" => AllkeysRandom,
+        /// By age, uses and size, weighed as the cache has learned.
+        "allkeys-auto" => AllkeysAuto,
         /// Writes that need memory are refused.
         #[default]
         "noeviction" => Noeviction,

@@ -51,16 +51,18 @@ pub(super) struct MemoryCheck {
 
 /// How keys give way under a configuration; `None` where none does.
 pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
-    use EvictionOrder::{Deadline, Frequency, Random, Recency};
+    use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => return None,
         MaxmemoryPolicy::AllkeysLru => (false, Recency),
         MaxmemoryPolicy::AllkeysLfu => (false, Frequency),
         MaxmemoryPolicy::AllkeysRandom => (false, Random),
+        MaxmemoryPolicy::AllkeysAuto => (false, Weighed),
         MaxmemoryPolicy::VolatileLru => (true, Recency),
         MaxmemoryPolicy::VolatileLfu => (true, Frequency),
         MaxmemoryPolicy::VolatileRandom => (true, Random),
         MaxmemoryPolicy::VolatileTtl => (true, Deadline),
+        MaxmemoryPolicy::VolatileAuto => (true, Weighed),
     };
     let samples = config.maxmemory_samples as usize;
     Some(Eviction { order, expiring_only, samples, database: None, lazy: config.lazyfree_lazy_eviction })
