@@ -601,6 +601,13 @@ words! {
     }
 }
 
+impl Supervised {
+    /// Where the supervisor listens for what becomes of the server, if there is one.
+    pub(crate) fn socket(self) -> Option<std::ffi::OsString> {
+        [Self::Systemd, Self::Auto].contains(&self).then(|| std::env::var_os("NOTIFY_SOCKET")).flatten()
+    }
+}
+
 words! {
     /// `sanitize-dump-payload`: what must be validated at least.
     Sanitize {

@@ -17,12 +17,13 @@ use std::{
 use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
 use dunlin_net::{Client, OutputClass};
 
-use super::{Executor, drain::drain};
+use super::Executor;
 use crate::{
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
     session::ClientFlags,
     shared::Shared,
+    workers::drain::drain,
 };
 
 /// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
@@ -213,7 +214,7 @@ impl Executor {
                 break;
             }
         }
-        drain(evictor, &shared, &self.queues);
+        drain(evictor, &shared.maintenance, &self.queues);
         let took = started.elapsed();
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
             let time_s = self.caller.now_ms / 1000;
