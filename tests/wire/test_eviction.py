@@ -60,7 +60,7 @@ def fill(peer, count, value=b"x" * 1000, start=0, more=()):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_keeps_to_the_limit_and_refuses_nothing(full, policy):
-    config(full, maxmemory_policy=policy)
+    config(full, maxmemory_policy=policy, maxmemory_eviction_tenacity=100)
     more = ("EX", 1000) if policy.startswith("volatile") else ()
     assert fill(full, 12_000, more=more) == []
     assert limited(full) <= info(full, "maxmemory") + 64 * 1024
@@ -130,6 +130,8 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_room_is_made_for_every_command_that_needs_it(full, name):
+    # However long that takes.
+    config(full, maxmemory_eviction_tenacity=100)
     assert fill(full, 5000) == []
     for words in ELSEWHERE[name]:
         reply = full.ask(*words)
