@@ -25,8 +25,12 @@ def info(peer, field):
 
 
 def limited(peer):
-    """What maxmemory limits."""
-    return info(peer, "used_memory") - info(peer, "mem_not_counted_for_evict")
+    """What maxmemory limits, as of one moment."""
+    text = peer.ask("INFO", "memory")
+    used, uncounted = (
+        int(re.search(rf"^{field}:(\d+)", text, re.M).group(1)) for field in ("used_memory", "mem_not_counted_for_evict")
+    )
+    return used - uncounted
 
 
 def config(peer, **directives):
@@ -38,7 +42,7 @@ def config(peer, **directives):
 def full(server):
     """A client of a server that may take 4 MB more than it does when empty, and evicts."""
     with Peer(server) as peer:
-        config(peer, maxmemory=0, maxmemory_policy="allkeys-lru", maxmemory_samples=5, notify_keyspace_events="")
+        config(peer, maxmemory=0, maxmemory_policy="allkeys-lru", maxmemory_samples=5, notify_keyspace_events="", maxmemory_eviction_tenacity=10)
         peer.line("FLUSHALL")
         peer.line("CONFIG RESETSTAT")
         config(peer, maxmemory=limited(peer) + 4 * MB)
