@@ -115,7 +115,7 @@ fn write_element(element: Element<'_>, out: &mut Vec<u8>) {
 
 /// Commands of one kind with up to [`ITEMS_MAX`] items each.
 pub(crate) struct Batch<'b> {
-    /// What each command begins with: its name and the key.
+    /// The beginning of each command: its name and the key.
     head: [&'b [u8]; 2],
     out: &'b mut Vec<u8>,
     pass: &'b mut dyn FnMut(&mut Vec<u8>),

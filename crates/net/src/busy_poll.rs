@@ -5,7 +5,7 @@
 //!                     └── something has come: tick
 //! ```
 //!
-//! Whoever sleeps at once is woken for each request. Where a client shares the worker's processor, giving way lets
+//! A worker that sleeps at once is woken for each request. Where a client shares its processor, giving way lets
 //! it send what it is about to send, and one tick serves all of that; where nobody does, a look or two cost less than
 //! being put to sleep and woken, above all on a virtual machine, whose processors are stopped when they are idle.
 //!
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const LOOKS: (u32, u32) = (1, 16);
 /// A shorter sleep was not worth it: more looks would have spared it.
 const SLEEP_MIN: Duration = Duration::from_micros(15);
-/// Whoever gave way for longer has met somebody who computes; a sleeper who is woken is let run sooner.
+/// A worker that gave way for longer has met a thread that computes; a sleeper that is woken is let run sooner.
 const YIELD_MAX: Duration = Duration::from_millis(3);
 /// For so many times as long as that it does not give way again.
 const BACKOFF: u32 = 25;
@@ -31,7 +31,7 @@ pub(crate) struct BusyPoll {
     last: Last,
 }
 
-/// What the last wait came to.
+/// The outcome of the last wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     /// There was something to do.

@@ -96,7 +96,7 @@ pub enum OutputClass {
     Pubsub = 2,
 }
 
-/// What clients call themselves; written rarely.
+/// The names that clients give themselves; written rarely.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// `CLIENT SETNAME`.
@@ -171,7 +171,7 @@ pub struct Client {
     pub watched_bytes: Counter,
     /// Bytes of the prefixes that it tracks.
     pub prefix_bytes: Counter,
-    /// What it is sent without having asked; there once it can be.
+    /// Its queue of pushes; there once it can be sent any.
     pub pushes: OnceLock<Box<ClientPushes>>,
     /// Not 0 where the client that it has redirected invalidations to has gone.
     pub broken_redirection: Counter,
@@ -244,7 +244,7 @@ impl Client {
         self.address.id
     }
 
-    /// What the client calls itself.
+    /// The names that the client gives itself.
     pub fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -71,7 +71,7 @@ const BLOCK_READ_BYTES_MAX: usize = 256 * 1024;
 /// Reply memory that a worker keeps between requests.
 const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 
-/// What a worker lends to the connection whose turn it is.
+/// Buffers that a worker lends to the connection whose turn it is.
 pub(crate) struct Kit<'s, S> {
     pub(crate) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
@@ -99,7 +99,7 @@ impl<'s, S> Kit<'s, S> {
     }
 }
 
-/// What a connection costs before anything has arrived: its own record and its client's, in bytes,
+/// The cost of a connection before anything has arrived: its own record and its client's, in bytes,
 /// for a service whose sessions are `T`.
 pub const fn connection_bytes<T>() -> usize {
     size_of::<Connection<T>>() + size_of::<Client>()
@@ -243,7 +243,7 @@ impl<T> Connection<T> {
             Outcome::Close
         });
         if outcome == Outcome::Close {
-            // What could not be sent is for nobody else.
+            // Bytes that could not be sent are for nobody else.
             kit.reply.clear(REPLY_CAPACITY_MAX);
         }
         debug_assert!(kit.reply.is_empty(), "a reply stays with its connection");

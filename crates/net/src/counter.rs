@@ -35,7 +35,7 @@ impl Counter {
     }
 }
 
-/// What one worker has moved. On cache lines of its own, since workers write these all the time.
+/// Counts of one worker. On cache lines of its own, since workers write these all the time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Traffic {

@@ -1,4 +1,4 @@
-//! What a worker has around its service: its connections, its listeners, its messages.
+//! The event loop of a worker, around its service: connections, listeners, messages.
 //!
 //! ```text
 //! connections   [A] [ ] [C] [D] …        B is out of its place while it is B's turn:
@@ -141,7 +141,7 @@ impl<S: Service> EventLoop<S> {
         })
     }
 
-    /// What the worker has moved.
+    /// The counts of the worker.
     #[inline]
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.shared.traffic[self.worker]
@@ -450,7 +450,7 @@ impl<S: Service> EventLoop<S> {
                 }
                 Message::Backlog(backlog) => {
                     for (socket, peer, is_tls) in backlog {
-                        // Who cannot be prepared has gone.
+                        // A connection that cannot be prepared has gone.
                         if let Ok((socket, transport)) = listener::prepare_tcp(socket, &peer, &self.limits) {
                             self.welcome(socket, transport, is_tls);
                         }
@@ -491,7 +491,7 @@ impl<S: Service> EventLoop<S> {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
             connection.suppose_ready();
-            // Whoever is on a list of the tick around is attended to now.
+            // Connections on a list of the tick around are attended to now.
             (connection.queued, connection.addressed) = (false, false);
             self.take_turn(kit, slot as u32);
         }
@@ -505,7 +505,7 @@ impl<S: Service> EventLoop<S> {
         }
         let former = std::mem::take(&mut self.listeners);
         for listener in &former {
-            // What the poller does not know of needs no removing.
+            // A socket that the poller does not know of needs no removing.
             let _ = self.poll.registry().deregister(&mut SourceFd(&listener.listener.socket.as_raw_fd()));
         }
         let stays = former.into_iter().filter(|listener| listener.listener.is_unix());

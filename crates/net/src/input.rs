@@ -26,7 +26,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// What is held.
+    /// The bytes that are held.
     #[inline]
     pub(crate) fn held(&self) -> &[u8] {
         &self.bytes[self.start..]

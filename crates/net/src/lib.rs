@@ -1,6 +1,6 @@
 //! The I/O layer: worker threads, listeners, connections and the messages between workers.
 //!
-//! What executes commands is a [`Service`]; this module does not know any command. The real server
+//! A [`Service`] executes commands; this crate does not know any. The real server
 //! and the constant-answer server of the benchmarks are two services on the same layer.
 //!
 //! ```text

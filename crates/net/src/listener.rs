@@ -214,7 +214,7 @@ fn is_unavailable(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// What configured addresses stand for, as far as they can be found.
+/// The socket addresses that configured ones stand for, as far as they can be found.
 pub(crate) fn resolved(addresses: &[String], port: u16) -> impl Iterator<Item = SocketAddr> {
     let plain = |configured: &String| configured.strip_prefix('-').unwrap_or(configured).to_owned();
     addresses.iter().filter_map(move |configured| resolve(&plain(configured), port).ok()).flatten()
@@ -294,7 +294,7 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a client is told before its connection is closed unserved.
+/// The line that a client gets before its connection is closed unserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     TooManyClients,

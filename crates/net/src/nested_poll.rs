@@ -29,15 +29,15 @@ use super::worker::EVENTS_MAX;
 use super::worker_queue::Message;
 use super::{Address, Client, EventLoop, Now, Service, To};
 
-/// Whose turn it is, and what is kept for afterwards.
+/// The client whose turn it is, and events that are kept for afterwards.
 #[derive(Debug)]
 pub(crate) struct NestedPoll<M> {
-    /// Who has left its place first.
+    /// The connection that has left its place first.
     absent: Address,
     state: State,
-    /// What the poller has seen of who is absent.
+    /// Events that the poller has seen of absent connections.
     events: Vec<Event>,
-    /// What cannot be read yet.
+    /// Events of connections that cannot be read yet.
     pub(crate) kept_messages: Vec<Message<M>>,
     /// Releases of replies of who is absent.
     released: Vec<WithheldReply>,
@@ -138,7 +138,7 @@ impl<M: Clone> NestedPoll<M> {
                 self.kept_messages.push(Message::Service(To::Client(self.absent), message.clone()));
                 false
             }
-            // Whoever is back looks after its output by itself.
+            // A connection that is back looks after its output by itself.
             Message::Accepted(_)
             | Message::Handed(..)
             | Message::Backlog(_)
@@ -155,7 +155,7 @@ impl<M: Clone> NestedPoll<M> {
 }
 
 impl<S: Service> EventLoop<S> {
-    /// What a service is lent for a request: nothing in a nested poll.
+    /// The loan of a service for a request: nothing in a nested poll.
     #[inline]
     pub(crate) fn lend(&mut self) -> Option<&mut Self> {
         (!self.nested_poll.is_under_way()).then_some(self)
@@ -187,7 +187,7 @@ impl<S: Service> EventLoop<S> {
         self.nested_poll.state = State::Ended;
     }
 
-    /// What has been kept for a connection whose turn has ended; how it goes on.
+    /// Acts on events that were kept for a connection whose turn has ended; how it goes on.
     #[cold]
     pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
         self.nested_poll.state = State::None;

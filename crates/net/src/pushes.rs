@@ -23,7 +23,7 @@ use super::{
     stream::Sent,
 };
 
-/// What a client is sent without having asked.
+/// Bytes that a client is sent without having asked.
 #[derive(Debug)]
 pub enum Push {
     /// Encoded bytes, which may go to other clients, too.
@@ -42,7 +42,7 @@ pub enum Push {
 /// A push that ends with an array of bulk strings, each once, in order.
 #[derive(Debug)]
 pub struct PushList {
-    /// What precedes the array, encoded.
+    /// The part before the array, encoded.
     pub head: &'static [u8],
     /// Lists of different groups are pushes of their own.
     pub group: Arc<[u8]>,
@@ -101,10 +101,10 @@ impl Push {
     }
 }
 
-/// What posters have to know of a client.
+/// A client as posters have to know it.
 #[derive(Debug)]
 pub struct Listener {
-    /// What pushes are encoded for.
+    /// The protocol that pushes are encoded for.
     pub protocol: Protocol,
     /// Whether it has subscribed to something: without, clients that speak RESP2 understand no push.
     pub is_subscribed: bool,
@@ -122,7 +122,7 @@ pub struct ClientPushes {
     overflowed: AtomicBool,
 }
 
-/// What became of a push.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     /// It is queued, or there was nothing to be pushed.
@@ -253,7 +253,7 @@ impl ClientPushes {
         });
     }
 
-    /// What posters know.
+    /// The client as posters know it.
     pub fn with_listener<R>(&self, look: impl FnOnce(&mut Listener) -> R) -> R {
         self.queue.with_details(look)
     }

@@ -1,4 +1,4 @@
-//! What the layer asks of the program on top of it.
+//! The interface between this layer and the program on top of it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Now {
     }
 }
 
-/// What becomes of a connection after its service has seen it.
+/// The fate of a connection after its service has seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Every complete request has been served: go on when more bytes arrive.
@@ -77,15 +77,15 @@ pub enum To {
 /// Replies of this many bytes should leave before more requests of their connection are served.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
 
-/// What executes requests: one instance per worker thread, made and used there only, hence plain
+/// The executor of requests: one instance per worker thread, made and used there only, hence plain
 /// `&mut` and no locks.
 ///
 /// A service never blocks. It bounds one call by stopping with [`Next::Again`] once `reply` holds
 /// [`REPLY_BYTES_MAX`]; the layer goes on when the client has taken most of it.
 pub trait Service: Sized + 'static {
-    /// What the service keeps for each connection.
+    /// The state that the service keeps for each connection.
     type Session;
-    /// What services of different workers tell each other.
+    /// Messages between the services of different workers.
     type Message: Clone + Send + 'static;
 
     /// A connection has been accepted.

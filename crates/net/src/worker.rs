@@ -25,7 +25,7 @@ pub(crate) const WAKEUP: Token = Token(usize::MAX);
 /// Events of one poll.
 pub(crate) const EVENTS_MAX: usize = 1024;
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Shared<M> {
     pub(crate) queues: WorkerQueues<M>,

@@ -245,7 +245,7 @@ impl<M> TestQueues<M> {
         (queues.clone(), Self { queues, _polls: polls })
     }
 
-    /// What has come to a worker since this was last asked.
+    /// The messages that have come to a worker since this was last asked.
     pub(crate) fn messages(&self, worker: usize) -> Vec<Message<M>> {
         let mut messages = Vec::new();
         self.queues.mailbox(worker).collect(&mut messages);

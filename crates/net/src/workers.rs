@@ -17,7 +17,7 @@ use super::worker::{Shared, WAKEUP, Worker};
 use super::worker_queue::{PollerWakeup, WorkerQueue};
 use super::{Clients, Limits, Service, Traffic, WorkerQueues};
 
-/// What a service is given when it is made, on its worker's thread.
+/// The surroundings of a service: given to it when it is made, on its worker's thread.
 #[derive(Debug)]
 pub struct WorkerContext<M> {
     /// Which worker, from 0.
@@ -26,7 +26,7 @@ pub struct WorkerContext<M> {
     pub queues: WorkerQueues<M>,
     /// All clients.
     pub clients: Arc<Clients>,
-    /// What each worker has moved.
+    /// The counts of each worker.
     pub traffic: Arc<[Traffic]>,
 }
 
@@ -39,7 +39,7 @@ pub struct Workers {
     pub listen: ListenOptions,
     /// The limits, replaced whenever the configuration changes.
     pub limits: Arc<ArcSwap<Limits>>,
-    /// What connections at ports for TLS begin with, replaced whenever it changes.
+    /// The configuration of TLS that new connections begin with, replaced whenever it changes.
     pub tls: SharedTls,
 }
 
@@ -188,12 +188,12 @@ impl<M> Running<M> {
         &self.shared.clients
     }
 
-    /// What each worker has moved.
+    /// The counts of each worker.
     pub fn traffic(&self) -> &[Traffic] {
         &self.shared.traffic
     }
 
-    /// What they listen on, to be changed.
+    /// The addresses that they listen on, to be changed.
     pub fn listening(&self) -> &Arc<Listening<M>> {
         &self.listening
     }

@@ -20,7 +20,7 @@ pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 const LINE_BYTES_MAX: usize = 1024;
 /// The beginning of the comment that names the log.
 const ID_PREFIX: &[u8] = b"# log ";
-/// What the comment begins with that names the history of replication.
+/// The beginning of the comment that names the history of replication.
 const STREAM_PREFIX: &[u8] = b"# replication ";
 /// Hexadecimal digits of a log's name.
 const ID_DIGITS: usize = 40;
@@ -78,7 +78,7 @@ pub struct StreamId {
 pub struct Manifest {
     /// Which log it is. Redis writes none, and drops it when it replaces the manifest.
     pub id: Option<LogId>,
-    /// Whose stream it is, where there are or were replicas.
+    /// The history whose stream it is, where there are or were replicas.
     pub stream: Option<StreamId>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,

@@ -11,7 +11,7 @@
 //!
 //! Invariant: a target is chosen only while it has acknowledged all of the stream, unless the order says FORCE.
 
-/// What FAILOVER was called with.
+/// The options of FAILOVER.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailoverOptions {
     /// TO host port; any replica without.

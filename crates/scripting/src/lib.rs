@@ -39,7 +39,7 @@ pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
 pub use proof::{KeyAccess, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};
 
-/// What a running script asks of its host.
+/// The host of a running script.
 pub trait ScriptHost {
     /// Runs a command and appends its reply to `reply`, in the protocol that it is set to. There is at
     /// least one word.

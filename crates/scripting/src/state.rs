@@ -149,7 +149,7 @@ impl Machine {
 /// The means of a running script: its caller, and its replies.
 pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn ScriptHost,
-    /// What replies are converted from (`redis.setresp`).
+    /// The protocol that replies are converted from (`redis.setresp`).
     pub(crate) protocol: Protocol,
     /// Where commands write their replies, kept from one to the next.
     pub(crate) scratch: Option<ReplyBuffer>,

@@ -1,4 +1,4 @@
-//! What all workers of a server share.
+//! The state that all workers of a server share.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ pub(crate) struct Stop {
     pub(crate) grace: Duration,
 }
 
-/// What all workers of a server share.
+/// The state that all workers of a server share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) commands: CommandTable,
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     orders: Sender<Stop>,
 }
 
-/// What [`Shared::visits_max`] is unless somebody changes it: less than a millisecond's work.
+/// The default of [`Shared::visits_max`]: less than a millisecond's work.
 const VISITS_MAX: usize = 10_000;
 
 impl Shared {
@@ -177,7 +177,7 @@ impl Shared {
     /// Asks the server to end.
     pub(crate) fn stop(&self, stop: Stop) {
         self.ending.store(true, SeqCst);
-        // Who waits for orders leaves only when the server is ending.
+        // The thread that waits for orders leaves only when the server is ending.
         let _ = self.orders.send(stop);
     }
 }

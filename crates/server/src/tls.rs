@@ -6,7 +6,7 @@
 //! files ─ stamps differ ───────┘   thread `tls`, each `tls-auto-reload-interval`
 //! ```
 //!
-//! What cannot be loaded changes nothing: the material of before stays in force, and a line of the log says why.
+//! Files that cannot be loaded change nothing: the material of before stays in force, and a line of the log says why.
 
 use std::{
     fs, io,
@@ -31,13 +31,13 @@ const TICK: Duration = Duration::from_secs(1);
 const WARNED_DAYS: [i64; 3] = [1, 7, 30];
 const DAY_S: i64 = 86_400;
 
-/// What identifies a state of the files: of each its device, inode, length and times.
+/// The identity of a state of the files: of each its device, inode, length and times.
 type Stamps = Vec<(u64, u64, u64, i64, i64)>;
 
 /// The server's TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Tls {
-    /// What workers give to new connections.
+    /// The configuration that workers give to new connections.
     pub(crate) for_workers: SharedTls,
     material: ArcSwapOption<TlsMaterial>,
     watched: Mutex<Watched>,
@@ -71,7 +71,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What there is now.
+    /// The present material.
     pub(crate) fn material(&self) -> Option<Arc<TlsMaterial>> {
         self.material.load_full()
     }

@@ -46,7 +46,7 @@ const SKIPPED: [&str; 21] = [
 
 /// Sends the commands of a recording to a server, at the recorded speed or another.
 ///
-/// What a script has called is left to the script; commands that would change the connection, subscribe, or
+/// Calls of a script are left to the script; commands that would change the connection, subscribe, or
 /// stop the server are left out, and counted.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench replay", version, bin_name = "dunlin bench replay", disable_help_flag = true)]

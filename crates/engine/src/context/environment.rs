@@ -29,7 +29,7 @@ pub struct Policy {
     pub notifications: EventClasses,
 }
 
-/// Whose commands run, when, and what they may do. The default is the server itself, at no time.
+/// The issuer of commands, the time, and what they may do. The default is the server itself, at no time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Caller {
     /// Unix time in milliseconds, read once a batch: keys and elements whose time is not later have expired.
@@ -89,7 +89,7 @@ impl Caller {
 pub struct Environment<'a> {
     /// The settings in force.
     pub policy: &'a Policy,
-    /// Whose command it is.
+    /// The issuer of the command.
     pub caller: &'a Caller,
 }
 

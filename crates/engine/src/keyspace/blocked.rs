@@ -28,9 +28,9 @@ pub struct ClientToken(pub u64, pub u64);
 /// A client whose command waits for keys.
 #[derive(Debug)]
 pub struct Waiter {
-    /// Whose command it is.
+    /// The issuer of the command.
     pub(crate) caller: Caller,
-    /// What its reply is encoded in.
+    /// The protocol of its reply.
     pub protocol: Protocol,
     pub(crate) command: &'static Command,
     /// The words of the command as it was sent.

@@ -27,7 +27,7 @@ pub(super) struct Stripe {
     used_bytes: AtomicUsize,
     /// The same by database.
     database_bytes: Box<[AtomicUsize]>,
-    /// What prefetching needs to know of each database, null where the database is empty.
+    /// The part of each database that prefetching reads, null where the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,
     state: UnsafeCell<StripeState>,
 }

@@ -43,11 +43,11 @@ const MISTAKES_PER_STEP: u32 = 32;
 /// A step of the weight, and by how much mistakes have to differ for one.
 const STEP: f64 = 1.03;
 const DIFFERENCE: f64 = 1.02;
-/// What remains of the counts with each step.
+/// The part of the counts that each step leaves.
 const REMEMBERED: f64 = 0.98;
 /// Above all ranks by age and size: entries without uses while the cache is thrashed.
 const THRASHED: u64 = 1 << 20;
-/// What ranks begin at: the most that uses take away.
+/// The base of ranks: the most that uses take away.
 const BASE: u64 = (USES_MAX as u64) * (WEIGHT_MAX as u64);
 
 /// Sampled entries over which the share of those with uses is averaged, and the unit of the share.
@@ -109,7 +109,7 @@ struct Tally {
     since_step: u32,
 }
 
-/// What the ranking has learned.
+/// The state that the ranking has learned.
 #[derive(Debug)]
 pub(crate) struct Weighing {
     /// Ranks that a use takes away.

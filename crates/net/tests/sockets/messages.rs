@@ -136,7 +136,7 @@ fn neighbours_are_attended_to_in_the_middle_of_a_request() {
     holder.send("echo before\nhold\necho behind\n");
     other.send("echo one\n");
     other.expect("one\n");
-    // Whoever comes, goes, or has only begun to speak.
+    // Clients that come, go, or have only begun to speak.
     for number in 0..20 {
         let mut accepted = server.connect();
         accepted.send(format!("echo {number}\nquit\n"));
@@ -149,7 +149,7 @@ fn neighbours_are_attended_to_in_the_middle_of_a_request() {
     accepted.expect("two\n");
     other.send("ces\n");
     other.expect("in pieces\n");
-    // What is for the holder waits, in order, behind its reply.
+    // Messages for the holder wait, in order, behind its reply.
     accepted.send(format!("tell {holder_id} first\nannounce second\ntell {holder_id} third\n"));
     accepted.expect("told\ntold\nsecond\n");
     other.expect("second\n");
@@ -158,7 +158,7 @@ fn neighbours_are_attended_to_in_the_middle_of_a_request() {
     other.expect("done\n");
     let expected = ["before", "held", "behind", "first", "second", "third"];
     let mut lines: Vec<String> = (0..7).map(|_| holder.line()).collect();
-    // What it has sent meanwhile is read when it is back, before or behind the messages.
+    // Bytes that it has sent meanwhile are read when it is back, before or behind the messages.
     lines.retain(|line| line != "last");
     assert_eq!(lines, expected);
 }

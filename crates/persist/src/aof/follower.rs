@@ -27,7 +27,7 @@ pub struct Follower {
     begins_at: u64,
     /// The files behind the one that is read, oldest first.
     behind: VecDeque<File>,
-    /// What has been read and not been proved.
+    /// Bytes that have been read and not been proved.
     batch: Vec<u8>,
     batches: u64,
     /// The log's offset behind what has been shown.
@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(all(&mut follower), stream[(at - 700) as usize..], "{at}");
             assert_eq!(follower.at(), lsn);
         }
-        // What is being written is shown when its check is there, however it is cut.
+        // A record that is being written is shown when its check is there, however it is cut.
         let mut follower = Follower::open(&directory, &manifest, lsn).unwrap().unwrap();
         let mut file = File::options().append(true).open(directory.join("c")).unwrap();
         for _ in 0..3 {

@@ -47,7 +47,7 @@ const ABSENT_COMMANDS: &[&str] = &[
 
 /// The users of a server, and what it notes about access.
 pub(crate) struct Access {
-    /// What rules can name.
+    /// Commands, categories and databases that rules can name.
     pub(crate) commands: Commands,
     users: Mutex<Users>,
     /// Grows with every change of the users, behind the change.
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// What a change of a user means for clients.
+/// The consequences of a user's change for clients.
 pub(crate) struct Change {
     pub(crate) before: Option<Arc<User>>,
     pub(crate) after: Arc<User>,

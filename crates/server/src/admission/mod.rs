@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Deny(Denial),
 }
 
-/// What a command waits for that is presented again.
+/// The event for which a command waits before it is presented again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Room in the log, or in the queue of a snapshot.
@@ -49,7 +49,7 @@ pub(crate) enum Wait {
     Pause(Option<Instant>),
 }
 
-/// Whose command it is.
+/// The issuer of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Issuer {
     /// A client, for a command of its own.
@@ -96,7 +96,7 @@ impl Conditions {
 /// The answers that a decision needs where a condition alone does not decide. The defaults are those of a caller that neither
 /// queues, waits nor is paused.
 pub(crate) trait Facts {
-    /// Whose command it is.
+    /// The issuer of the command.
     fn issuer(&self) -> Issuer;
 
     /// Whether the caller's user may run the command with its words.

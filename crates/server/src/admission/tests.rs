@@ -372,7 +372,7 @@ fn first_check_in_the_table_counts() {
     let mut verdicts = Vec::new();
     while met != 0 {
         verdicts.push(shown(&decide(Conditions(met), set, &mut given)));
-        // What has counted is not the case any more.
+        // The condition is not the case any more.
         let concerns = set.concerns & met;
         if concerns == 0 {
             break;

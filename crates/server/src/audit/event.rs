@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {

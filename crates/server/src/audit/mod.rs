@@ -38,7 +38,7 @@ const PENDING_BYTES_MAX: usize = 8 << 20;
 /// How long the thread waits before it tries again what has failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is recorded, read off the configuration once.
+/// The events that are recorded, read off the configuration once.
 #[derive(Debug, Default)]
 struct Wanted {
     kinds: u32,

@@ -31,7 +31,7 @@ pub(super) struct LogFile {
 }
 
 impl Target {
-    /// What `audit-log` names; `None` for nothing.
+    /// The target that `audit-log` names; `None` for nothing.
     pub(super) fn open(name: &str) -> Result<Option<Self>, String> {
         match name {
             "" => Ok(None),

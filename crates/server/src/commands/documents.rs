@@ -50,7 +50,7 @@ fn cell(text: &str) -> String {
     text.replace('<', "\\<")
 }
 
-/// What the page says of one command.
+/// The page's part about one command.
 fn section(heading: &str, entry: &Entry, is_container: bool) -> String {
     let command = entry.command;
     let name = entry.full_name().to_uppercase().replace('|', " ");

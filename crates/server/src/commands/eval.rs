@@ -47,7 +47,7 @@ const BY_SHA: &[Argument] = &[
     Argument::string("arg").optional().multiple(),
 ];
 
-/// What a script does with its keys is not known ahead.
+/// A script's use of its keys is not known ahead.
 const WRITTEN: &[KeySpec] = &[KeySpec::at(2).counted().read_write().accesses().updates()];
 
 const EVAL: Command = Command {

@@ -88,7 +88,7 @@ const HOTKEYS: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What can be counted.
+/// The metrics that can be counted.
 const METRICS: i64 = 2;
 /// Keys that are told at most, and unless told otherwise.
 const COUNT_MAX: i64 = 64;

@@ -183,7 +183,7 @@ fn doctor(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
     Ok(())
 }
 
-/// What the events say, and what to do about them.
+/// The findings about the events, with advice.
 fn diagnose(events: &[(&'static str, Series)], now_s: u64, threshold_ms: u64, slower_than_us: i64) -> String {
     if threshold_ms == 0 && events.is_empty() {
         return "The latency monitor is off. CONFIG SET latency-monitor-threshold <milliseconds> turns it on.\n"

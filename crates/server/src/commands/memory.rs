@@ -28,7 +28,7 @@ const MEMORY: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What the answers of a cluster's nodes need.
+/// The tip for answers that a cluster's nodes give each.
 const OF_ONE_NODE: &[&str] =
     &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
 
@@ -99,12 +99,12 @@ struct Figures {
     peak: usize,
     fixed: usize,
     clients: usize,
-    /// What the server holds beside them and the keyspace.
+    /// Memory of the server beside them and the keyspace.
     held: Held,
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
-    /// What is allocated, in whole pages where it is in pages.
+    /// Allocated memory, in whole pages where it is in pages.
     active: usize,
     /// The same with free pages that are still in the machine's memory.
     allocator_resident: usize,

@@ -85,7 +85,7 @@ fn list(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
     Ok(())
 }
 
-/// What `enable-module-command no` answers, the one value that this server takes.
+/// The answer under `enable-module-command no`, the one value that this server takes.
 fn refuse(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
     args.take_rest();
     Err(CommandError::text(

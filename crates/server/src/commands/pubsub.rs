@@ -298,7 +298,7 @@ fn send(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (channel, payload) = (args.word(), args.word());
-    // What commands of the same transaction have done before comes first.
+    // Replies of earlier commands of the same transaction come first.
     context.executor.worker.tell(context.executor.caller.client);
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
     if context.shared.engine.log.is_on_for(LogConsumer::Replicas) {

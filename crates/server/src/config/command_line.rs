@@ -22,7 +22,7 @@ use super::table::{DIRECTIVES, find};
 use super::values::Config;
 use dunlin_scripting::REDIS_VERSION;
 
-/// What the command line asks for.
+/// The request of a command line.
 #[derive(Debug)]
 pub enum Request {
     /// Run a server.

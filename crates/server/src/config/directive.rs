@@ -38,9 +38,9 @@ pub struct Directive {
     pub default: &'static str,
     /// When its value can change.
     pub change: Change,
-    /// What it does, for --help and docs/configuration.md: sentences, the unit included.
+    /// Its effect, for --help and docs/configuration.md: sentences, the unit included.
     pub doc: &'static str,
-    /// What the kind cannot express: refuses a value, or settles it within bounds.
+    /// The rule that the kind cannot express: refuses a value, or settles it within bounds.
     pub(super) settle: fn(&mut Config) -> Result<(), &'static str>,
 }
 
@@ -77,7 +77,7 @@ pub enum Group {
     Network,
     /// Limits of connections.
     Clients,
-    /// Who may do what.
+    /// Permissions.
     Security,
     /// Memory, expiry, freeing.
     Memory,
@@ -269,7 +269,7 @@ impl Directive {
                 self.kind.read(values, &mut changed)?;
             }
             [_] => self.kind.read(values, &mut changed)?,
-            // What a list that is empty makes of a command line: `--save --port 7000`.
+            // An empty list on a command line looks so: `--save --port 7000`.
             [] if matches!(self.kind, Kind::SavePoints(_)) => self.kind.read(&[], &mut changed)?,
             _ => return Err("wrong number of arguments".to_owned().into()),
         }
@@ -323,7 +323,7 @@ impl Directive {
         self.kind.words(one) == self.kind.words(other)
     }
 
-    /// What values it takes, for people.
+    /// The values that it takes, for people.
     pub fn values(&self) -> String {
         match &self.kind {
             Kind::Flag(_) => "yes or no".to_owned(),

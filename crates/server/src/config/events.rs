@@ -2,7 +2,7 @@
 
 use dunlin_engine::{EventClass, EventClasses};
 
-/// What `A` stands for, beside the events of modules: everything but new keys and misses.
+/// The meaning of `A`, beside the events of modules: everything but new keys and misses.
 const ALIAS: &[u8] = b"g$lshzxet";
 
 /// Which events of keys are published, and to which channels.

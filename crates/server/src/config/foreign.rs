@@ -16,7 +16,7 @@ struct Foreign {
     names: &'static [&'static str],
     /// The values, in lowercase, that ask for what this server does.
     obeyed: &'static [&'static str],
-    /// What becomes of other values.
+    /// The treatment of other values.
     otherwise: Otherwise,
 }
 
@@ -139,7 +139,7 @@ static FACTS: &[(&str, &str)] = &[
     ("unixsocketgroup", ""),
 ];
 
-/// What CONFIG GET answers besides the table: names and values.
+/// The answers of CONFIG GET besides the table: names and values.
 pub(super) fn facts() -> impl Iterator<Item = (&'static str, &'static str)> {
     FACTS.iter().copied()
 }
@@ -175,7 +175,7 @@ pub(crate) fn is_secret(name: &[u8]) -> bool {
         || SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// What becomes of a line of another server: `None` for a name that nobody knows, an error that says
+/// The treatment of a line of another server: `None` for a name that nobody knows, an error that says
 /// what to do where it must not be ignored.
 pub(super) fn load(
     origin: &Origin,

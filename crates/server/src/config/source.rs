@@ -44,7 +44,7 @@ pub enum LoadError {
         path: PathBuf,
         /// The line that includes it.
         from: Option<Origin>,
-        /// What the system says.
+        /// The system's reason.
         error: io::Error,
     },
     /// A line that cannot be obeyed.
@@ -53,7 +53,7 @@ pub enum LoadError {
         origin: Origin,
         /// The line; passwords are left out.
         line: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and the right form.
         reason: String,
     },
     /// The command line has a word where none belongs.

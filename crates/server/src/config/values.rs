@@ -17,7 +17,7 @@ macro_rules! config {
         }
 
         impl Config {
-            /// What the defaults of the table are written into.
+            /// The value that the defaults of the table are written into.
             fn unset() -> Self {
                 Self { $($name: Default::default(),)* }
             }
@@ -54,7 +54,7 @@ config! {
     aof_use_rdb_preamble: bool,
     /// Directory of the append-only files, in `dir`.
     appenddirname: PathBuf,
-    /// What their names begin with.
+    /// The beginning of their names.
     appendfilename: PathBuf,
     /// When they are made durable.
     appendfsync: AppendFsync,
@@ -68,7 +68,7 @@ config! {
     audit_log_events: Vec<String>,
     /// Patterns of keys.
     audit_log_keys: Vec<String>,
-    /// What happens while it cannot be written.
+    /// The reaction where it cannot be written.
     audit_log_when_full: AuditFull,
     /// In bytes.
     auto_aof_rewrite_min_size: u64,
@@ -102,9 +102,9 @@ config! {
     dbfilename: PathBuf,
     /// Working directory; absolute once the server has entered it.
     dir: PathBuf,
-    /// Who may use DEBUG.
+    /// The connections that may use DEBUG.
     enable_debug_command: Permission,
-    /// Who may set protected directives at run time.
+    /// The connections that may set protected directives at run time.
     enable_protected_configs: Permission,
     /// Fields of a hash in a listpack.
     hash_max_listpack_entries: u64,
@@ -156,11 +156,11 @@ config! {
     maxclients: u32,
     /// In bytes; 0 for no limit.
     maxmemory: u64,
-    /// What the buffers of clients may take together.
+    /// Memory that the buffers of clients may take together.
     maxmemory_clients: MemoryShare,
     /// 0 to 100: how long a command may evict keys before it runs.
     maxmemory_eviction_tenacity: u32,
-    /// What happens at the limit.
+    /// The policy at the limit.
     maxmemory_policy: MaxmemoryPolicy,
     /// Keys compared for each that is evicted.
     maxmemory_samples: u32,
@@ -186,7 +186,7 @@ config! {
     rdb_key_save_delay: u32,
     /// Make snapshots durable as they grow.
     rdb_save_incremental_fsync: bool,
-    /// What becomes of files and dumps of unknown versions.
+    /// The treatment of files and dumps of unknown versions.
     rdb_version_check: VersionCheck,
     /// Whether snapshots have checksums.
     rdbchecksum: bool,
@@ -228,9 +228,9 @@ config! {
     set_max_listpack_entries: u64,
     /// Bytes of a member in a listpack.
     set_max_listpack_value: u64,
-    /// What SIGINT does.
+    /// The effect of SIGINT.
     shutdown_on_sigint: ShutdownFlags,
-    /// What SIGTERM does.
+    /// The effect of SIGTERM.
     shutdown_on_sigterm: ShutdownFlags,
     /// In seconds.
     shutdown_timeout: u32,
@@ -248,11 +248,11 @@ config! {
     stream_node_max_bytes: u64,
     /// Entries of a node of a stream; 0 for no limit.
     stream_node_max_entries: u64,
-    /// Who is told when the server is ready.
+    /// The supervisor that learns when the server is ready.
     supervised: Supervised,
-    /// What replicas acknowledge to count for it.
+    /// The acknowledgement of replicas that counts for it.
     sync_replicas_ack: SyncReplicasAck,
-    /// What becomes of writes while there are too few of them.
+    /// The treatment of writes while there are too few of them.
     sync_replicas_missing: SyncReplicasMissing,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
@@ -288,7 +288,7 @@ config! {
     tls_key_file: PathBuf,
     /// 0 for none.
     tls_port: u16,
-    /// Whose order of cipher suites counts.
+    /// The side whose order of cipher suites counts.
     tls_prefer_server_ciphers: bool,
     /// Empty for all.
     tls_protocols: String,
@@ -616,7 +616,7 @@ words! {
         "no" => Nothing,
         /// Everything.
         "yes" => Everything,
-        /// What comes from most clients.
+        /// Events of most clients.
         "clients" => Clients,
     }
 }
@@ -629,7 +629,7 @@ words! {
         "debug" => Debug,
         /// Rare but unimportant events too.
         "verbose" => Verbose,
-        /// What an operator wants to know.
+        /// Events that an operator wants to know.
         "notice" => Notice,
         /// Only what needs attention.
         "warning" => Warning,

@@ -1,4 +1,4 @@
-//! What the executor tells the audit log.
+//! The executor's events for the audit log.
 
 use dunlin_acl::Reason;
 use dunlin_engine::command::Entry;

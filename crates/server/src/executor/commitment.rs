@@ -24,7 +24,7 @@ const LOG: u8 = 0;
 const DISK: u8 = 1;
 
 impl Executor {
-    /// What has to be durable before a reply to what was just served may leave. Nothing, where the data set was not looked at, as
+    /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
     /// with INFO, which has to answer while the disk fails.
     #[inline]
     pub(super) fn commitment(&self, session: &Session) -> Commitment {
@@ -47,7 +47,7 @@ impl Executor {
     }
 
     fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
-        // What a replica shows is its primary's; its own log may be asked for.
+        // A replica shows its primary's data; its own log may be asked for.
         let is_replica = self.shared.replication.is_replica();
         match session.durability_mode {
             Durability::Async => Commitment::default(),

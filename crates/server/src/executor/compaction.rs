@@ -22,7 +22,7 @@ const VAIN_PAUSE: Duration = Duration::from_secs(10);
 /// How often a worker looks whether there is something to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a worker does against fragmentation.
+/// A worker's work against fragmentation.
 #[derive(Debug)]
 pub(super) struct Defragmentation {
     compaction: Compaction,

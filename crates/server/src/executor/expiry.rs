@@ -1,6 +1,6 @@
 //! Background expiry: each worker goes round its share of the stripes in slices.
 //!
-//! What is due is known from the tables' deadline hints, so a round with nothing due costs a lock and
+//! The tables' deadline hints show what is due, so a round with nothing due costs a lock and
 //! a comparison a stripe. With much due, slices alternate with the worker's connections: a slice is
 //! bounded in time, and the next one comes after one more poll.
 

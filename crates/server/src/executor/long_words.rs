@@ -69,7 +69,7 @@ impl Executor {
         }
     }
 
-    /// What a connection leaves of a request that was still arriving.
+    /// Long words of a request that was still arriving when its connection ended.
     pub(super) fn give_up_arrivals(&mut self, session: &mut Session) {
         session.decoder.forget_detached();
         let Some(mut arrivals) = session.arrivals.take() else { return };

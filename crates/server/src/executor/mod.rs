@@ -91,7 +91,7 @@ pub struct Executor {
     pub(crate) worker: Worker,
     /// The settings that its clients' commands obey.
     pub(crate) policy: Policy,
-    /// Whose commands are run at the moment.
+    /// The client whose commands are run at the moment.
     pub(crate) caller: Caller,
     pub(crate) config: ConfigReader,
     now: Now,
@@ -111,17 +111,17 @@ pub struct Executor {
     durability_waits: Vec<(u64, Address)>,
     /// Its clients whose commands wait for room in the log, or in the queue of a snapshot.
     room_waits: RoomWaits,
-    /// What commands have computed apart and what there was no room for when it came.
+    /// Results of offloaded commands that found no room when they came.
     result: Vec<OffloadedResult>,
-    /// What the replies of the last call wait for.
+    /// The commitment that the replies of the last call wait for.
     withhold_to: Commitment,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
-    /// What is put aside while a script takes its time and others are attended to.
+    /// State that is put aside while a script takes its time and others are attended to.
     paused_script: Option<PausedScript>,
     /// A transaction was given up together with the process: its locks are held to the end, which is near.
     pub(crate) is_abandoned: bool,
-    /// What clients have ceased to watch, and is still to be let go.
+    /// Keys that clients have ceased to watch, and that are still to be let go.
     pub(crate) unwatched: Vec<Unwatched>,
     /// Clients that are gone and may still be waiting for keys.
     departed: Vec<Address>,
@@ -432,7 +432,7 @@ impl Executor {
     /// Leaves a command whose client is parked: it is counted and logged when it has been answered ([`Self::finish`]).
     #[cold]
     fn leave_unfinished(&mut self, session: &mut Session, request: &Request<'_>) {
-        // Who waits for keys, or for a thread of its own, has its words with what it waits for.
+        // A client that waits for keys, or for an offloaded command, has its words there.
         let are_kept = session.waiting.is_some() || session.offloaded.is_some();
         let words = if are_kept { &[] } else { request.words };
         session.unfinished = Some(Box::new(Unfinished {
@@ -596,7 +596,7 @@ impl Executor {
         reply: &mut ReplyBuffer,
     ) -> Flow {
         if request.entry.command.flags.has(Flags::DENY_OOM) {
-            // What has begun goes on: it is only made room for.
+            // Eviction that has begun goes on: it only makes room.
             self.over_memory_limit(request.words, session.database, turn.inside.as_ref());
         }
         let mark = reply.mark();
@@ -776,7 +776,7 @@ struct Finish<'r> {
     reply_bytes: usize,
     /// The line of its reply, where that is an error.
     error: Option<&'r [u8]>,
-    /// What the latency monitor calls it, unless that follows from the command.
+    /// Its name in the latency monitor, unless that follows from the command.
     event: Option<&'static str>,
 }
 
@@ -785,7 +785,7 @@ pub(crate) struct Handler(
     pub(crate) fn(&mut ServerContext<'_, '_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult,
 );
 
-/// What a client's turn has of the worker and of the keyspace.
+/// The hold of a client's turn on the worker and the keyspace.
 pub(crate) struct Turn<'k> {
     /// The pass through the gate; `None` where a transaction has closed it, or a script keeps everybody out.
     pub(crate) inside: Option<Inside<'k>>,
@@ -793,7 +793,7 @@ pub(crate) struct Turn<'k> {
     pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
 }
 
-/// What the server's own commands are given.
+/// The context of the server's own commands.
 pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) executor: &'a mut Executor,
     pub(crate) session: &'a mut Session,

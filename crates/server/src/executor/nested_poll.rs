@@ -1,4 +1,4 @@
-//! What an executor does for others while a script of one client takes its time.
+//! An executor's work for others while a script of one client takes its time.
 //!
 //! ```text
 //! serve ─▶ EVAL ─▶ Lua ─▶ looks at the clock ─▶ poll_nested ─▶ EventLoop::attend ─▶ serve (without event_loop)
@@ -16,7 +16,7 @@ use dunlin_engine::{
 use super::{Executor, ServerContext};
 use crate::{observe::command_stats::Stopwatch, workers::WorkerMessage};
 
-/// What is put aside.
+/// The state that is put aside.
 pub(super) struct PausedScript {
     caller: Caller,
     stopwatch: Stopwatch,

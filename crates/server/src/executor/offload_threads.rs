@@ -1,6 +1,6 @@
 //! Commands that would hold up a worker, run by threads of their own.
 //!
-//! What is run and on what is the engine's ([`Offloaded`]): a handler on a view of its keys. Here is who runs it
+//! The work itself is the engine's ([`Offloaded`]): a handler on a view of its keys. Here are the threads that run it
 //! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
 //! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
 //!

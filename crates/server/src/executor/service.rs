@@ -1,4 +1,4 @@
-//! What the network layer calls.
+//! The service that the network layer calls.
 
 use std::{
     any::Any,
@@ -140,7 +140,7 @@ impl Service for Executor {
         let served = loop {
             batch.clear();
             let limits = self.limits(session);
-            // What a stranger says first decides how the rest is to be read.
+            // A stranger's first bytes decide how the rest is to be read.
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
@@ -222,7 +222,7 @@ impl Service for Executor {
         message: WorkerMessage,
         reply: &mut ReplyBuffer,
     ) -> Option<Next> {
-        // What a client that has waited is answered is a change that somebody else has made.
+        // The answer to a client that has waited shows a change of somebody else.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
         self.withhold_to = self.commitment(session);
         match message {
@@ -311,7 +311,7 @@ impl Service for Executor {
         Subscriptions::unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
-        // Who has a command offloaded may wait already, and not know it yet.
+        // A client whose command is offloaded may wait already, and not know it yet.
         let may_wait = session.waiting.is_some() || session.offloaded.is_some();
         if session.watching.is_some() || may_wait {
             let shared = Arc::clone(&self.shared);

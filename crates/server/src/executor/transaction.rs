@@ -23,14 +23,14 @@ use crate::{
     shared::Shared,
 };
 
-/// What a client has ceased to watch, and is still to be let go.
+/// Keys that a client has ceased to watch, and that are still to be let go.
 #[derive(Debug)]
 pub(crate) struct Unwatched {
     client: u64,
     watching: Box<Watching>,
 }
 
-/// What became of `EXEC`.
+/// The outcome of `EXEC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executed {
     /// The commands have run, and answered.
@@ -63,7 +63,7 @@ impl Executor {
     pub(crate) fn watch(&mut self, session: &mut Session, key: &[u8], inside: &Inside<'_>) -> CommandResult {
         if !self.unwatched.is_empty() {
             self.let_go(inside);
-            // What it has watched before would go together with what it watches now.
+            // Keys that it has watched before would go together with those that it watches now.
             if self.unwatched.iter().any(|unwatched| unwatched.client == session.client.id()) {
                 return Err(CommandError::Busy);
             }

@@ -20,7 +20,7 @@ pub(super) struct Window<'a> {
     pub(super) commands: Vec<Prepared>,
     /// Names of elements of the collection that is being fetched from.
     pub(super) elements: Vec<&'a [u8]>,
-    /// What the commands were decoded from, from the first one on.
+    /// The input that the commands were decoded from, from the first one on.
     pub(super) input: &'a [u8],
     /// Bytes of words that are not there: of the only command.
     pub(super) detached_bytes: usize,

@@ -1,4 +1,4 @@
-//! What is kept of scripts and functions: their texts, what they compile to, which of them are running. How they run, and what they may call,
+//! The scripts and functions that are there: their texts, their compiled forms, which of them are running. How they run, and what they may call,
 //! is in [`crate::scripting`].
 
 mod cache;

@@ -20,7 +20,7 @@ pub(crate) fn describe(client: &Client, commands: &CommandTable, now: Now) -> St
     text
 }
 
-/// What kind of client, by the output limits that apply to it.
+/// The kind of a client, by the output limits that apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Normal,

@@ -15,7 +15,7 @@ const WORDS_MAX: usize = 32;
 /// Bytes of a word that are kept.
 const WORD_BYTES_MAX: usize = 128;
 
-/// What a log is about.
+/// The subject of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogKind {
     /// Execution time, in microseconds.

@@ -1,4 +1,4 @@
-//! What commands cost: calls, time, failures and a histogram of latencies per command.
+//! The cost of commands: calls, time, failures and a histogram of latencies per command.
 //!
 //! Every worker has counters of its own, with plain loads and stores, and they are summed when
 //! asked. The clock is not read per command: commands of one kind that follow each other and are
@@ -37,7 +37,7 @@ const CALLS_PER_SAMPLE: u8 = 16;
 /// Thresholds of the slow log below this many microseconds need exact times.
 const EXACT_BELOW_US: i64 = 1000;
 
-/// What one worker has counted of one command.
+/// The counts of one worker for one command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandCounters {
     /// Executed, whatever came of it.
@@ -52,7 +52,7 @@ pub(crate) struct CommandCounters {
     histogram: OnceLock<Box<Histogram>>,
 }
 
-/// What one worker has counted.
+/// The counts of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerStatistics {
     /// By [`Entry::index`].
@@ -255,14 +255,14 @@ impl Latencies {
         rows
     }
 
-    /// What tools know a power of two by: in the histogram of two digits that they were made for,
+    /// The value by which tools know a power of two: in the histogram of two digits that they were made for,
     /// the bucket of 2^k ends 1/128 above it.
     fn label(bound: u64) -> u64 {
         (bound + bound / 128 - 1) / 1000
     }
 }
 
-/// What the configuration says of measuring.
+/// The directives about measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     /// Every command is timed by itself.
@@ -315,7 +315,7 @@ pub(crate) struct Stopwatch {
     alone: bool,
 }
 
-/// What was measured last of a command that scripts have called.
+/// The last measurement of a command that scripts have called.
 #[derive(Debug, Default, Clone, Copy)]
 struct CallSample {
     nanoseconds: u64,

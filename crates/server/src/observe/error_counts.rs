@@ -20,7 +20,7 @@ const DEFAULT: &str = "ERR";
 /// Counts what scripts answer beyond the limit.
 const OVERFLOW: &str = "ERRORSTATS_OVERFLOW";
 
-/// Who has made an error up.
+/// The author of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorSource {
     /// The server: its codes are few.

@@ -31,7 +31,7 @@ const COUNTERS_MAX: usize = 1024;
 /// Longer keys are left out, so that a few of them cannot take much memory.
 const KEY_BYTES_MAX: usize = 16 * 1024;
 
-/// What a session is to collect.
+/// The plan of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HotKeyOptions {
     /// Whether to count the processor's time.
@@ -95,7 +95,7 @@ impl HeavyKeys {
     }
 }
 
-/// What one worker has collected.
+/// The collection of one worker.
 #[derive(Debug, Default)]
 struct Collector {
     /// Of all commands with keys.
@@ -105,7 +105,7 @@ struct Collector {
     by_bytes: HeavyKeys,
 }
 
-/// What all workers have collected.
+/// The collections of all workers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
     /// The processor's time for all commands with keys, in nanoseconds.
@@ -199,7 +199,7 @@ impl HotKeySession {
         size_of::<Self>() + tables.sum::<usize>()
     }
 
-    /// What all workers have collected.
+    /// The collections of all workers.
     pub(crate) fn collected(&self) -> Collected {
         let mut sum = Collected::default();
         let (mut by_time, mut by_bytes) = (HashMap::new(), HashMap::new());

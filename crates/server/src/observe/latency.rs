@@ -26,7 +26,7 @@ pub(crate) struct Series {
     pub(crate) worst_ms: u64,
 }
 
-/// What a series says, for `LATENCY DOCTOR`.
+/// A series in sentences, for `LATENCY DOCTOR`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) samples: usize,

@@ -1,4 +1,4 @@
-//! What operators see of a running server: counters, logs of commands, INFO, metrics.
+//! The operators' view of a running server: counters, logs of commands, INFO, metrics.
 
 pub(crate) mod client_line;
 pub(crate) mod command_log;

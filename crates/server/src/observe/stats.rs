@@ -1,4 +1,4 @@
-//! What the server knows of itself: counters of all workers, logs, samples over time.
+//! Statistics of the server: counters of all workers, logs, samples over time.
 //!
 //! Workers write their own counters; everything here sums them when asked. The maintenance thread
 //! takes a sample ten times a second, from which rates and peaks come.
@@ -25,7 +25,7 @@ pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Samples that a rate is the average over.
 const SAMPLES_MAX: usize = 16;
 
-/// What the server knows of itself.
+/// Statistics of the server.
 #[derive(Debug)]
 pub(crate) struct Stats {
     /// By worker: what its commands cost.
@@ -45,7 +45,7 @@ pub(crate) struct Stats {
     client_bytes: AtomicUsize,
     /// The most memory that any sample has seen.
     peak_bytes: AtomicUsize,
-    /// What the server's own structures take before the first command: stripes, workers' buffers.
+    /// Memory of the server's own structures before the first command: stripes, workers' buffers.
     pub(crate) startup_bytes: usize,
     /// For how long memory was short.
     pub(crate) eviction: ExceededTime,
@@ -133,7 +133,7 @@ impl ExceededTime {
     }
 }
 
-/// What the network layer counts; there once the workers run.
+/// Counts of the network layer; there once the workers run.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) clients: Arc<Clients>,
@@ -176,7 +176,7 @@ impl TrafficTotals {
     }
 }
 
-/// What is sampled, as counts that only grow.
+/// The sampled counts, which only grow.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     commands: u64,
@@ -227,7 +227,7 @@ impl Samples {
     }
 }
 
-/// What all workers do against fragmentation, for INFO.
+/// The work of all workers against fragmentation, for INFO.
 #[derive(Debug)]
 pub(crate) struct DefragmentationStats {
     /// By worker: percent of its time.
@@ -253,7 +253,7 @@ impl DefragmentationStats {
     }
 }
 
-/// What a connection takes before anything has arrived.
+/// Memory of a connection before anything has arrived.
 pub(crate) const CONNECTION_BYTES: usize = connection_bytes::<Session>();
 
 impl Stats {

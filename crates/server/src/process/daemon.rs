@@ -55,7 +55,7 @@ impl Daemon {
     }
 }
 
-/// What the parent ends with.
+/// The exit code of the parent.
 fn await_start(mut news: PipeReader, child: libc::pid_t) -> i32 {
     if news.read(&mut [0]).is_ok_and(|read| read == 1) {
         return 0;

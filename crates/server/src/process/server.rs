@@ -279,9 +279,9 @@ fn start_watchdog(supervisor: &Supervisor, shared: &Arc<Shared>) -> io::Result<(
 /// An engine with all that belongs to it, before there are threads.
 pub(crate) struct Assembled {
     pub(crate) shared: Shared,
-    /// What the log's thread reads.
+    /// The ring's end for the log's thread.
     ring: RingReader,
-    /// What the maintenance thread is told.
+    /// The orders for the maintenance thread.
     discarded: Receiver<MaintenanceOrder>,
 }
 
@@ -328,7 +328,7 @@ impl Stopper {
         let shared = &self.shared;
         let grace = grace(flags, &shared.config.current());
         let save = |context: &mut ExclusiveContext<'_>| {
-            // Who has ended the server meanwhile, and with it the script, may have said NOSAVE.
+            // A client that has ended the server meanwhile, and with it the script, may have said NOSAVE.
             if shared.is_ending() { Ok(()) } else { shared.save_last(context) }
         };
         if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
@@ -624,7 +624,7 @@ fn listen_options(config: &Config) -> ListenOptions {
     }
 }
 
-/// What the network layer enforces of a configuration. `is_open` says whether clients are let in without authentication.
+/// The part of a configuration that the network layer enforces. `is_open`: whether clients are let in without authentication.
 pub(crate) fn limits(config: &Config, is_open: bool) -> Limits {
     let seconds = |count: u32| (count > 0).then(|| Duration::from_secs(count.into()));
     let output = &config.client_output_buffer_limit;

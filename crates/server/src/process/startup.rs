@@ -1,4 +1,4 @@
-//! What a server does once, before and after it serves: enters its directory, leaves its process id
+//! The steps that a server takes once, before and after it serves: it enters its directory, leaves its process id
 //! in a file, and tells the operator in a few lines what it is.
 
 use std::io::{self, Write};
@@ -131,7 +131,7 @@ pub fn announcement(config: &Config, file: Option<&Path>) -> Vec<String> {
     lines
 }
 
-/// What an operator should know about this configuration on this host, as lines of level warning.
+/// Warnings about this configuration on this host, as lines.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings: Vec<String> = config.ignored.iter().map(ToString::to_string).collect();
     if config.supervised == Supervised::Systemd && std::env::var_os("NOTIFY_SOCKET").is_none() {

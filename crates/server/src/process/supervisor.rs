@@ -1,4 +1,4 @@
-//! What systemd is told of a server (`supervised`): when it is ready, and when it ends.
+//! Notices to systemd (`supervised`): when the server is ready, and when it ends.
 //!
 //! The protocol is that of sd_notify(3): datagrams of lines `NAME=value` to the Unix socket that the environment variable
 //! NOTIFY_SOCKET names, in the file system or, with a leading `@`, among the abstract names of Linux.

@@ -56,7 +56,7 @@ impl Monitor {
         }
         let line = Arc::new(line);
         for watcher in &*self.watchers() {
-            // Whoever has gone is about to leave.
+            // A client that has gone is about to leave.
             let _: Pushed = queues.push(watcher, |_| Some(Push::Bytes(Arc::clone(&line))));
         }
     }
@@ -66,7 +66,7 @@ impl Monitor {
     }
 }
 
-/// Whose command it is.
+/// The issuer of the command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin<'a> {
     /// A client's.

@@ -39,7 +39,7 @@ pub(crate) enum Choice {
     OptOut,
 }
 
-/// What `CLIENT TRACKING ON` has asked for.
+/// The options of `CLIENT TRACKING ON`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tracking {
     /// `BCAST`: all changes of keys with these prefixes, read or not.
@@ -73,7 +73,7 @@ fn head(protocol: Protocol) -> &'static [u8] {
     }
 }
 
-/// What has changed.
+/// A change.
 #[derive(Debug)]
 struct Invalidated {
     /// `None` for all keys.
@@ -140,7 +140,7 @@ impl Tracker {
             });
             return;
         };
-        // Whoever speaks RESP2 can be told only while he listens to messages.
+        // A client that speaks RESP2 can be told only while it is subscribed.
         let pushed = queues.push(target, |listener| {
             let is_able = listener.protocol == Protocol::Resp3 || listener.is_subscribed;
             is_able.then(|| invalidated.push(listener.protocol))
@@ -167,7 +167,7 @@ impl Tracker {
     }
 }
 
-/// What a prefix takes beside its text, which stands in two places: the client's own and the one of all.
+/// Memory of a prefix beside its text, which stands in two places: the client's own and the one of all.
 pub(crate) const PREFIX_BYTES: usize = 128;
 
 /// The clients that track, as far as all workers need to know of them.

@@ -55,7 +55,7 @@ pub(crate) struct ReplicaClient {
     pub(crate) client: Arc<Client>,
     pub(super) socket: Arc<Stream>,
     pub(crate) peer: Mutex<Peer>,
-    /// What it has asked for and was not answered yet.
+    /// Its request that was not answered yet.
     wanted: Mutex<Option<Wanted>>,
     /// The ring's offset behind what it has been sent.
     pub(super) sent: AtomicU64,
@@ -134,7 +134,7 @@ impl ReplicaClient {
 pub(crate) struct AckWait {
     pub(crate) mark: u64,
     pub(crate) replicas: u64,
-    /// What they have on disk counts, not what they have applied.
+    /// Offsets that they have on disk count, not those that they have applied.
     pub(crate) fsynced: bool,
     pub(crate) client: Address,
 }

@@ -76,7 +76,7 @@ struct Connection {
     is_made: bool,
     readable: bool,
     writable: bool,
-    /// What it could not be sent yet.
+    /// Bytes that it could not be sent yet.
     output: Vec<u8>,
 }
 

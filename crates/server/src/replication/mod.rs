@@ -253,7 +253,7 @@ impl Replication {
         self.has_backlog.load(Acquire)
     }
 
-    /// Whose stream the log is, for its manifest.
+    /// The history whose stream the log is, for its manifest.
     pub(crate) fn stream_id(&self) -> Option<StreamId> {
         let History { id, second } = self.history();
         let second = second.map(|(id, end)| (id.to_string(), end));
@@ -271,7 +271,7 @@ impl Replication {
         let mut restored = database;
         if !self.is_replica() {
             if database != 0 {
-                // What is recorded here begins in database 0.
+                // Records from here on begin in database 0.
                 let select = dunlin_replication::request(&[b"SELECT", b"0"]);
                 shared.durability.ring().append(shared.loader(), &select);
             }

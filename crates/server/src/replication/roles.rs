@@ -72,7 +72,7 @@ impl Link {
             // The former history ends here: others of it may have other bytes behind.
             let offset = replication.offset(shared.durability.tail());
             if self.applier.database() != 0 && shared.engine.log.has_consumers() {
-                // What is recorded here begins in database 0.
+                // Records from here on begin in database 0.
                 let select = dunlin_replication::request(&[b"SELECT", b"0"]);
                 shared.durability.ring().append(shared.applier(), &select);
             }

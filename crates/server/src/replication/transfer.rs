@@ -58,7 +58,7 @@ impl Transfer {
             let mut members = members;
             if let Err(error) = getrandom::fill(&mut mark) {
                 let reason = format!("there is no mark for the end of a snapshot: {error}");
-                // What is written to nobody is given up at once.
+                // A snapshot that nobody reads is given up at once.
                 members.drain(..).for_each(|replica| replica.cut(&reason));
             }
             mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);

@@ -1,6 +1,6 @@
 //! [`Session`]: what an executor keeps for one connection.
 //!
-//! What others may see of it (`CLIENT LIST`, `INFO`) is copied into the connection's
+//! The part that others may see (`CLIENT LIST`, `INFO`) is copied into the connection's
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
 pub(crate) mod arrivals;
@@ -51,7 +51,7 @@ impl ClientFlags {
     /// `CLIENT TRACKING … BCAST`.
     pub(crate) const BROADCAST: Self = Self(1 << 8);
 
-    /// What a client has published.
+    /// The flags that a client has published.
     pub(crate) fn of(client: &Client) -> Self {
         Self(client.flags.get())
     }
@@ -97,7 +97,7 @@ impl ClientPosition for PushPosition {
     }
 }
 
-/// What the replies to a client wait for.
+/// The durability that the replies to a client wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// `min-sync-replicas` and `appendfsync`.
@@ -119,7 +119,7 @@ pub(crate) struct OffloadedCommand {
     pub(crate) is_decided: bool,
 }
 
-/// What a client waits for with WAIT or WAITAOF.
+/// The condition of a WAIT or WAITAOF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DurabilityWait {
     /// The offset of the log behind what the client has written.
@@ -145,7 +145,7 @@ pub(crate) struct Unfinished {
     pub(crate) nanoseconds: u64,
 }
 
-/// What is kept for a connection.
+/// The state of a connection.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) client: Arc<Client>,
@@ -160,7 +160,7 @@ pub struct Session {
     pub(crate) user: Arc<User>,
     /// The version of the list of users that was looked at last.
     pub(crate) access_version: u64,
-    /// What of its own state may keep its commands from running, since [`Self::refresh_conditions`].
+    /// The conditions of its own that may keep its commands from running, since [`Self::refresh_conditions`].
     pub(crate) conditions: Conditions,
     /// When its attempt to authenticate is looked at, which has to wait for that.
     pub(crate) attempt_at: Option<Instant>,
@@ -170,9 +170,9 @@ pub struct Session {
     pub(crate) last_command: Option<usize>,
     /// Commands that have been answered.
     pub(crate) commands: u64,
-    /// What it listens to, while that is anything.
+    /// Its subscriptions, while there are any.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
-    /// What it wants to be told of changes, while it does.
+    /// Its tracking of keys, while it does.
     pub(crate) tracking: Option<Box<Tracking>>,
     /// The commands since `MULTI`.
     pub(crate) queue: Option<Box<Queue>>,
@@ -180,7 +180,7 @@ pub struct Session {
     pub(crate) watching: Option<Box<Watching>>,
     /// The place of its commands among the pushes to it; there once that mattered.
     pub(crate) position: OnceCell<Arc<PushPosition>>,
-    /// What the last command has written is a push: it leaves whichever replies are wanted.
+    /// The last command has written a push, which leaves whichever replies are wanted.
     pub(crate) pushed: bool,
     /// Whether it can be sent pushes: then the place of its commands among all changes matters.
     pub(crate) is_pushed_to: bool,
@@ -196,15 +196,15 @@ pub struct Session {
     pub(crate) held_since: Option<Instant>,
     /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.
     pub(crate) waits_for_room: bool,
-    /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
+    /// Its WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
     /// Since when `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
     pub(crate) asleep: Option<(Instant, IsHeard)>,
     /// The command that is answered later, if there is one.
     pub(crate) unfinished: Option<Box<Unfinished>>,
-    /// What it has said of itself as a replica.
+    /// Its description of itself as a replica.
     pub(crate) replica: Option<Arc<ReplicaClient>>,
-    /// What its replies wait for (`CLIENT DURABILITY`).
+    /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,

@@ -6,7 +6,7 @@
 //! commands   {SET, 3 words, 1 key} …
 //! ```
 //!
-//! What `EXEC` needs beforehand (the locks, whether memory may run short) gathers as commands are queued.
+//! The needs of `EXEC` (locks, whether memory may run short) gather as commands are queued.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use dunlin_engine::{
 /// Memory of a queue that is kept for the next transaction of any client of the worker.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// What a watched key takes beside its name, which stands in two places: the client's list and the stripe's table.
+/// Memory of a watched key beside its name, which stands in two places: the client's list and the stripe's table.
 pub(crate) const WATCH_BYTES: usize = 160;
 
 /// A queued command: where its words and keys end, and its place in the command table.

@@ -51,7 +51,7 @@ impl Ending {
     }
 }
 
-/// What a client that has waited is to be told.
+/// The answer to a client that has waited.
 #[derive(Debug)]
 pub struct Unblocked {
     /// The reply, encoded.
@@ -89,7 +89,7 @@ pub(crate) fn encode(protocol: Protocol, answer: impl FnOnce(&mut ReplyBuffer)) 
     reply.chunks().flatten().copied().collect()
 }
 
-/// What the engine knows a client by.
+/// The token by which the engine knows a client.
 pub(crate) fn token(address: Address) -> ClientToken {
     ClientToken(address.id, u64::from(address.worker) << 32 | u64::from(address.slot))
 }
@@ -106,7 +106,7 @@ type Waiters = HashMap<u64, Arc<Waiter>>;
 #[derive(Debug)]
 pub(crate) struct BlockedClients {
     workers: Box<[Mutex<Waiters>]>,
-    /// Who waits for the disk or for replicas (WAITAOF, WAIT), by number. Whoever removes one owes it the reply.
+    /// Clients that wait for the disk or for replicas (WAITAOF, WAIT), by number. The remover of one owes it the reply.
     durability: Mutex<HashMap<u64, (Address, DurabilityWait)>>,
 }
 
@@ -120,12 +120,12 @@ impl BlockedClients {
         debug_assert_eq!(client.address, address(waiter.client()));
         self.table(client.address).insert(client.id(), Arc::clone(waiter));
         if client.is_killed() {
-            // Who killed it may not have found it here yet.
+            // Its killer may not have found it here yet.
             waiter.leave();
         }
     }
 
-    /// What a client waits with; it may have been served already.
+    /// The waiter of a client; it may have been served already.
     pub(crate) fn waiter(&self, address: Address) -> Option<Arc<Waiter>> {
         self.table(address).get(&address.id).cloned()
     }

@@ -1,4 +1,4 @@
-//! What workers leave to the maintenance thread.
+//! Orders of workers to the maintenance thread.
 
 use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -7,7 +7,7 @@ use std::sync::{
 
 use dunlin_engine::Garbage;
 
-/// What a worker leaves to the thread.
+/// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// To free this, of so many bytes.

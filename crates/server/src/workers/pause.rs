@@ -44,7 +44,7 @@ impl Pause {
         self.state.load(SeqCst) != 0
     }
 
-    /// What is held back at `now`, and until when; `None` in place of a moment that the clock
+    /// The scope that is held back at `now`, and until when; `None` in place of a moment that the clock
     /// cannot express.
     pub(crate) fn in_force(&self, now: Instant) -> Option<(PauseScope, Option<Instant>)> {
         let state = self.state.load(SeqCst);

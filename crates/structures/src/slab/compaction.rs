@@ -35,7 +35,7 @@ impl CellWalk {
     }
 }
 
-/// What [`Slab::compact`] has done.
+/// The result of [`Slab::compact`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Compacted {
     /// Cells that were moved.

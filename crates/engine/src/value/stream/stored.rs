@@ -44,7 +44,7 @@ const PRODUCERS_SINCE: u16 = 13;
 /// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
 /// or some thousand consumers.
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
-/// What a group has read where nobody knows.
+/// The entries-read of a group where nobody knows it.
 const UNKNOWN: u64 = u64::MAX;
 
 /// When a consumer last got an entry that never got one.

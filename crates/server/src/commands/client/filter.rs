@@ -15,14 +15,14 @@ const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIiEN";
 /// Letters that can stand in `capa`.
 const CAPABILITY_LETTERS: &[u8] = b"r";
 
-/// What the filter is for: the same mistake has another text.
+/// The purpose of the filter: the same mistake has another text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     List,
     Kill,
 }
 
-/// What conditions can name.
+/// Databases and users that conditions can name.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'k> {
     /// How many databases there are.
@@ -160,7 +160,7 @@ impl Subject<'_> {
         let seconds_since = |then_ms: u64| (now.unix_ms.saturating_sub(then_ms) / 1000) as i64;
         let has_messages =
             |present: String, wanted: &[u8]| wanted.iter().all(|letter| present.as_bytes().contains(letter));
-        // Who has no name is not found by the empty one.
+        // A client without a name is not found by the empty one.
         let is_called = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
         match self {
             Self::Ids(ids) => ids.contains(&(client.id() as i64)),

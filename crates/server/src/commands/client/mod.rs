@@ -286,7 +286,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
         }
     };
     let id = parse_integer(id).ok_or(CommandError::NotInteger)?;
-    // Who is held back by a pause waits for no key: it is left alone.
+    // A client that is held back by a pause waits for no key: it is left alone.
     let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
     let blocked = &context.shared.blocked;
     let ended = match client {

@@ -9,7 +9,7 @@ use dunlin_replication::LinkState;
 
 use super::Reading;
 
-/// What the number of a row counts.
+/// The unit of a row's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// A number of things.
@@ -130,7 +130,7 @@ pub(crate) struct Metric {
     pub(crate) name: &'static str,
     pub(crate) unit: Unit,
     pub(crate) read: Read,
-    /// What it is, in one sentence.
+    /// Its meaning, in one sentence.
     pub(crate) summary: &'static str,
     /// Whether the line `<name>_human` follows, with the largest unit that leaves a number of one or more.
     pub(crate) human: bool,
@@ -228,7 +228,7 @@ impl Metric {
 pub(crate) struct Family {
     /// Of the name, in front of the label.
     pub(crate) prefix: &'static str,
-    /// What there is a line for, as documents name it.
+    /// The things that have a line each, as documents name them.
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) label: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]

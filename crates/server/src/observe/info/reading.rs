@@ -1,4 +1,4 @@
-//! What the rows of one `INFO` read from: the state of the server, each part read when the first row asks for it,
+//! The source of the rows of one `INFO`: the state of the server, each part read when the first row asks for it,
 //! so that rows which belong together agree.
 
 use std::{cell::OnceCell, sync::Arc, time::Duration};
@@ -45,9 +45,9 @@ pub(super) struct Memory {
     pub(super) used: u64,
     pub(super) peak: u64,
     pub(super) startup: u64,
-    /// What clients hold.
+    /// Bytes that clients hold.
     pub(super) clients: u64,
-    /// What `maxmemory` does not limit.
+    /// Bytes that `maxmemory` does not limit.
     pub(super) uncounted: u64,
     /// All but keys and values.
     pub(super) overhead: u64,

@@ -78,7 +78,7 @@ struct Patterns {
 impl Patterns {
     fn join(&mut self, pattern: &[u8], client: &Arc<Client>) -> Arc<[u8]> {
         let name = join(&mut self.audiences, pattern, client);
-        // Who subscribes has made sure that it is not too complex.
+        // The subscription has made sure that it is not too complex.
         let compile = || Glob::new(pattern).unwrap_or(Glob::NOTHING);
         self.globs.entry(Arc::clone(&name)).or_insert_with(compile);
         name
@@ -119,7 +119,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who has subscribed to what.
+/// Subscribers by channel, pattern and shard channel.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// Subscriptions of all kinds: nobody looks further while there is none.
@@ -204,7 +204,7 @@ impl Exchange {
         queues: &WorkerQueues<L>,
     ) -> usize {
         self.publish_with(kind, channel, payload, |client, make| {
-            // Whoever has gone is about to leave.
+            // A client that has gone is about to leave.
             let _: Pushed = queues.push(client, make);
         })
     }

@@ -7,7 +7,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 /// A message to the subscribers of one name, encoded when the first of them speaks a protocol.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
-    /// What it consists of.
+    /// Its parts.
     parts: &'a [&'a [u8]],
     /// By [`Protocol`].
     encoded: [Option<Arc<Vec<u8>>>; 2],

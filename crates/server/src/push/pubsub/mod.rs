@@ -23,7 +23,7 @@ mod subscriptions;
 pub(crate) use exchange::Exchange;
 pub(crate) use subscriptions::Subscriptions;
 
-/// What can be subscribed to.
+/// The kinds of subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A channel, by its name.

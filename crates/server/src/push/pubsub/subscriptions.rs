@@ -14,7 +14,7 @@ fn bytes_of(name: &[u8]) -> usize {
     SUBSCRIPTION_BYTES + name.len()
 }
 
-/// What one client has subscribed to.
+/// The subscriptions of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     /// By [`Kind`].
@@ -65,7 +65,7 @@ impl Subscriptions {
         }
     }
 
-    /// What a client has subscribed to, in order.
+    /// The names that a client has subscribed to, in order.
     pub(crate) fn names(session: &Session, kind: Kind) -> Vec<Arc<[u8]>> {
         let subscriptions = session.subscriptions.iter();
         subscriptions.flat_map(|subscriptions| subscriptions.names[kind as usize].iter().cloned()).collect()

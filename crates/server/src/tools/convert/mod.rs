@@ -92,7 +92,7 @@ struct Arguments {
     /// The file or directory to write.
     #[arg(value_name = "DEST")]
     destination: PathBuf,
-    /// What to write [default: what the name of DEST says: .rdb, .aof, or else a directory].
+    /// The format to write [default: by the name of DEST: .rdb, .aof, or else a directory].
     #[arg(long, value_enum)]
     to: Option<Target>,
     /// The version of RDB files to write, for the servers that are to load it: 9, 10, 11, 12 or 80.
@@ -101,7 +101,7 @@ struct Arguments {
     /// Begin the log with commands instead of an RDB file (aof-use-rdb-preamble no).
     #[arg(long)]
     commands: bool,
-    /// What the files of a log are called (appendfilename).
+    /// The name of a log's files (appendfilename).
     #[arg(long, value_name = "NAME", default_value = "appendonly.aof")]
     appendfilename: String,
     /// How many databases SOURCE may have.
