@@ -4,6 +4,8 @@
 //! randomness: time and seeds are arguments. The host provides connections, configuration and the
 //! process, behind [`command::Run::Host`].
 
+#[cfg(test)]
+mod accounting;
 mod aof_rewrite;
 pub mod command;
 pub mod commands;
