@@ -1304,7 +1304,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Flag(field!(tls_cluster)),
         default: "no",
         change: Change::Anytime,
-        doc: "TLS between the members of a cluster. There is no cluster in this version, so that it only demands certificates.",
+        doc: "TLS between the members of a cluster, and for the keys that MIGRATE sends.",
         settle: as_is,
     },
     Directive {

@@ -24,6 +24,7 @@ mod eviction;
 pub(crate) mod expiry;
 mod identity;
 mod long_words;
+mod migration;
 mod nested_poll;
 mod offload;
 pub(crate) mod offload_threads;
@@ -78,6 +79,7 @@ use crate::{
         monitor::{self, Origin},
         notifier::Notifier,
     },
+    replication::Migration,
     scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, PushPosition, Replies, Session, Unfinished},
     shared::Shared,
@@ -115,6 +117,8 @@ pub enum WorkerMessage {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
+    /// To a worker: keys of one of its clients have been sent to another server. Taken once.
+    Migrated(Arc<Mutex<Option<Box<Migration>>>>),
 }
 
 /// One worker's executor.
@@ -145,6 +149,8 @@ pub struct Executor {
     room_waits: RoomWaits,
     /// What commands have computed apart and what there was no room for when it came.
     result: Vec<OffloadedResult>,
+    /// Keys that were sent to other servers and could not be removed when that was known.
+    sent_keys: Vec<Box<Migration>>,
     /// What the replies of the last call wait for.
     withhold_to: Commitment,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
@@ -228,6 +234,7 @@ impl Executor {
             durability_waits: Vec::new(),
             room_waits: RoomWaits::default(),
             result: Vec::new(),
+            sent_keys: Vec::new(),
             withhold_to: Commitment::default(),
             saw_data: false,
             paused_script: None,
