@@ -10,6 +10,7 @@ mod durability;
 mod executor;
 mod http;
 pub mod loading;
+mod lua;
 mod observe;
 mod persistence;
 pub mod process;
@@ -21,5 +22,6 @@ mod shared;
 mod system;
 mod tls;
 pub mod tools;
+mod workers;
 
 pub use system::machine;

@@ -9,7 +9,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
     executor::{Handler, ServerContext},
-    replication::{Credentials, Target},
+    workers::migration::{Credentials, Target},
 };
 
 pub(super) const COMMANDS: &[Command] = &[MIGRATE];

@@ -9,12 +9,16 @@ use dunlin_engine::{
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow, ServerContext, WorkerMessage, admission::storage_conditions};
+use super::{Executor, Flow, ServerContext, admission::storage_conditions};
 use crate::{
     admission::Conditions,
-    executor::{blocked, offload_threads::Finished},
-    replication::{self, Migration, Target},
+    replication,
     session::{IsHeard, OffloadedCommand, Replies},
+    workers::{
+        WorkerMessage, blocked,
+        migration::{Migration, Target},
+        offload::Finished,
+    },
 };
 
 impl ServerContext<'_, '_> {
@@ -78,7 +82,7 @@ impl Executor {
             migration.keep(departure);
             return self.sent_keys.push(migration);
         }
-        let client = migration.client();
+        let client = migration.client;
         let caller = Caller {
             client: blocked::token(client),
             broadcasts: shared.trackers.broadcasts(),
@@ -117,7 +121,7 @@ impl Executor {
     }
 
     fn finish_migration(&self, migration: Migration) {
-        let client = migration.client();
+        let client = migration.client;
         let (words, result, took) = migration.finish();
         let mut reply = ReplyBuffer::default();
         match result {

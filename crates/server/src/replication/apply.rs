@@ -29,10 +29,10 @@ use crate::{
     durability::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
-    executor::{WorkerMessage, drain},
+    lua::{LibraryChange, LoadedLibraries},
     push::{notifier::Notifier, pubsub::Kind},
-    scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
+    workers::{WorkerMessage, drain::drain},
 };
 
 /// Between two looks whether a script, a snapshot or the log has let go.
@@ -224,7 +224,7 @@ impl Applier {
         let shared = Arc::clone(&self.shared);
         let (input, mut window) = (std::mem::take(&mut self.input), std::mem::take(&mut self.window));
         let result = self.apply_commands(&shared, &input, &window);
-        drain(&mut self.worker, &shared, &self.queues);
+        drain(&mut self.worker, &shared.maintenance, &self.queues);
         self.input = input;
         window.words.clear();
         window.commands.clear();
@@ -468,7 +468,7 @@ impl Applier {
     /// command was refused here: the data sets would differ from there on.
     fn settle(&mut self, entry: &Entry, words: &[&[u8]], result: CommandResult) -> Result<(), String> {
         self.reply.clear(KEPT_BYTES_MAX);
-        drain(&mut self.worker, &self.shared, &self.queues);
+        drain(&mut self.worker, &self.shared.maintenance, &self.queues);
         let Err(error) = result else { return Ok(()) };
         let refusal = refusal(entry, words, &error);
         // A script of an old primary may have failed there, too, after it had changed something.

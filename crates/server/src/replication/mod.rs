@@ -39,7 +39,7 @@ use dunlin_replication::{Failover, History, Id, LinkState, Place};
 pub(crate) use self::{
     failover::{abort as abort_failover, begin as begin_failover, redirection},
     feeder::{AckWait, ReplicaClient, Wanted},
-    migration::{Credentials, Migration, Target, send as send_keys},
+    migration::send as send_keys,
 };
 use crate::{
     admission::{Check, Conditions, NOREPLICAS, READONLY},

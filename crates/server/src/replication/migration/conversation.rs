@@ -12,8 +12,10 @@ use dunlin_net::{Now, Stream};
 use dunlin_resp::SharedSlice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Credentials, Migration, Target};
-use crate::shared::Shared;
+use crate::{
+    shared::Shared,
+    workers::migration::{Credentials, Migration, Target},
+};
 
 /// Bytes that are gathered before they are sent.
 const GATHERED_BYTES_MAX: usize = 64 << 10;

@@ -19,11 +19,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Departure, OwnedWord, Stragglers, Worker, command::CommandError};
-use dunlin_net::{Address, WorkerQueues};
+use dunlin_engine::{Worker, command::CommandError};
 
 use self::conversation::{Broken, Connection};
-use crate::{executor::WorkerMessage, shared::Shared};
+use crate::{
+    shared::Shared,
+    workers::{
+        WorkerMessage,
+        migration::{Migration, Target},
+    },
+};
 
 /// Commands that are carried out at a time; more wait.
 const THREADS_MAX: usize = 32;
@@ -31,145 +36,10 @@ const THREADS_MAX: usize = 32;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Idle connections that are kept.
 const CONNECTIONS_MAX: usize = 64;
-/// How often keys are sent that change under way.
-const ROUNDS_MAX: u32 = 8;
 
 const CONNECTING: &str = "IOERR error or timeout connecting to the client";
 const READING: &str = "IOERR error or timeout reading to target instance";
 const WRITING: &str = "IOERR error or timeout writing to target instance";
-
-/// How a client identifies itself at the target.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Credentials {
-    /// Without one, the default user.
-    pub(crate) user: Option<Vec<u8>>,
-    pub(crate) password: Vec<u8>,
-}
-
-/// Secrets are nobody's to read.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("(redacted)")
-    }
-}
-
-/// Where keys go, and how.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) host: Vec<u8>,
-    pub(crate) port: Vec<u8>,
-    pub(crate) database: i64,
-    /// For each wait of a socket.
-    pub(crate) timeout: Duration,
-    /// The keys stay here.
-    pub(crate) copy: bool,
-    /// The target's keys of the same names are replaced.
-    pub(crate) replace: bool,
-    pub(crate) credentials: Option<Credentials>,
-}
-
-/// A MIGRATE under way.
-#[derive(Debug)]
-pub(crate) struct Migration {
-    target: Target,
-    /// The words of the command, the name first.
-    words: Vec<OwnedWord>,
-    client: Address,
-    queues: WorkerQueues<WorkerMessage>,
-    begun: Instant,
-    rounds: u32,
-    departure: Option<Box<Departure>>,
-    /// Keys that have arrived in an earlier round, and are gone here.
-    gone: Vec<Box<[u8]>>,
-    /// By key of the departure: whether the target has it now.
-    arrived: Vec<bool>,
-    failure: Option<CommandError>,
-}
-
-impl Migration {
-    pub(crate) fn new(
-        target: Target,
-        words: &[&[u8]],
-        departure: Box<Departure>,
-        client: Address,
-        queues: WorkerQueues<WorkerMessage>,
-    ) -> Self {
-        Self {
-            target,
-            words: words.iter().map(|word| OwnedWord::Short(Box::from(*word))).collect(),
-            client,
-            queues,
-            begun: Instant::now(),
-            rounds: 0,
-            departure: Some(departure),
-            gone: Vec::new(),
-            arrived: Vec::new(),
-            failure: None,
-        }
-    }
-
-    pub(crate) fn client(&self) -> Address {
-        self.client
-    }
-
-    /// Takes the keys out that have been sent; there are none any more where they stay here.
-    pub(crate) fn take_departure(&mut self) -> Option<Box<Departure>> {
-        self.departure.take()
-    }
-
-    /// Gives them back.
-    pub(crate) fn keep(&mut self, departure: Box<Departure>) {
-        self.departure = Some(departure);
-    }
-
-    /// Whether the target has the nth of them.
-    pub(crate) fn has_arrived(&self, nth: usize) -> bool {
-        self.arrived.get(nth).copied().unwrap_or(false)
-    }
-
-    /// Refuses it, unless it has failed before.
-    pub(crate) fn fail(&mut self, error: CommandError) {
-        self.failure.get_or_insert(error);
-    }
-
-    /// Looks at what has arrived and could not be removed; the keys that are to be sent again, unless it is over.
-    pub(crate) fn again(&mut self, stragglers: Stragglers) -> Option<Vec<Box<[u8]>>> {
-        self.rounds += 1;
-        if stragglers.is_empty() || self.failure.is_some() {
-            return None;
-        }
-        if self.rounds == ROUNDS_MAX {
-            let text = "ERR the keys change faster than they can be moved, and are still here";
-            self.failure = Some(CommandError::text(text));
-            return None;
-        }
-        self.gone = stragglers.gone;
-        // What the target has under these names is ours.
-        self.target.replace = true;
-        Some(stragglers.changed)
-    }
-
-    /// The words of the command, the result, and the time that it has taken.
-    pub(crate) fn finish(self) -> (Vec<OwnedWord>, Result<(), CommandError>, Duration) {
-        (self.words, self.failure.map_or(Ok(()), Err), self.begun.elapsed())
-    }
-
-    /// Whether the keys stay here.
-    pub(crate) fn keeps_keys(&self) -> bool {
-        self.target.copy
-    }
-
-    /// Notes those of some keys as gone that are not among the ones to be sent.
-    pub(crate) fn note_gone(&mut self, keys: &[Box<[u8]>]) {
-        let sent = self.departure.as_ref().map_or(&[][..], |departure| departure.keys());
-        self.gone.extend(keys.iter().filter(|key| !sent.contains(key)).cloned());
-    }
-
-    /// Whether there is another round: keys to be sent, or to be removed at the target.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.failure.is_none() && (self.departure.is_some() || !self.gone.is_empty())
-    }
-}
 
 /// An idle connection.
 struct Idle {
@@ -301,7 +171,9 @@ fn attempt(
     let keys = migration.departure.as_ref().map_or(0, |departure| departure.keys().len());
     let mut is_last = false;
     loop {
-        let connection = match migrations.take_connection(target) {
+        // Where one has been closed by the target, so may have been the others.
+        let kept = if is_last { None } else { migrations.take_connection(target) };
+        let connection = match kept {
             Some(connection) => Ok(connection),
             None => Connection::make(shared, target),
         };
