@@ -394,3 +394,47 @@ def test_a_kill_at_every_change_of_a_file(power, disk):
         tried += 1
         at += 1
     assert tried > 30, "the story changes many files"
+
+
+def follow(replica, primary):
+    client = Client(replica)
+    client.call("replicaof", "127.0.0.1", primary.port)
+    await_that(lambda: "master_link_status:up" in client.call("info", "replication"))
+    return client
+
+
+def same_data(*clients):
+    return len({client.call("debug", "digest") for client in clients}) == 1
+
+
+def test_full_disk_of_the_primary_keeps_no_replica_from_its_snapshot(disk):
+    with disk.server("--appendfsync", "everysec") as primary, Server("--enable-debug-command", "yes") as replica:
+        above = Client(primary)
+        for number in range(2000):
+            above.call("set", f"k{number}", "x" * 1000)
+        disk.fail(("write", 28, "*"))
+        above.call("set", "n", 1)
+        await_that(lambda: failing(above))
+        below = follow(replica, primary)
+        await_that(lambda: same_data(above, below))
+        disk.mend()
+        await_that(lambda: above.call("set", "n", 2) == "+OK")
+        await_that(lambda: same_data(above, below))
+        assert "sync_full:1\r" in above.call("info", "stats")
+
+
+def test_log_thread_that_hangs_holds_up_no_replica(disk):
+    with disk.server("--appendfsync", "everysec") as primary, Server("--enable-debug-command", "yes") as replica:
+        above = Client(primary)
+        below = follow(replica, primary)
+        disk.fail(("hang", 1, "*"))
+        above.call("set", "n", 0)
+        await_that(disk.marker.exists)
+        for number in range(100):
+            assert above.call("set", "n", number) == "+OK"
+            assert above.call("wait", 1, 30_000) == 1
+        assert same_data(above, below)
+        disk.mend()
+        above.call("set", "n", "last")
+        await_that(lambda: same_data(above, below))
+        assert "sync_full:1\r" in above.call("info", "stats")

@@ -191,9 +191,69 @@ def test_replica_that_was_away_goes_on_from_the_logs_files(house, load):
         assert "from the log's files" in primary.log()
 
 
-def test_replica_that_lacks_more_than_the_logs_files_gets_a_snapshot():
+def rewrite(primary):
+    count = primary.info("persistence")["aof_rewrites"]
+    primary.call("BGREWRITEAOF")
+    ended = lambda: (info := primary.info("persistence"))["aof_rewrites"] > count and not info["aof_rewrite_in_progress"]
+    until(ended, "the end of a rewrite")
+
+
+def log_files(primary):
+    return sorted(path.name for path in (primary.folder / "appendonlydir").glob("*.incr.aof"))
+
+
+def test_replica_that_was_away_over_rewrites_needs_no_snapshot():
     with Node(DUNLIN, *LOG) as primary, Node(DUNLIN) as replica, Link(primary.port) as link:
         primary.call("CONFIG", "SET", "repl-backlog-size", 20_000)
+        replica.follow(link.port)
+        settle(primary, replica)
+        counts = [primary.info("stats")[name] for name in ("sync_full", "sync_partial_ok")]
+        link.cut(refuse=True)
+        until(lambda: primary.info()["connected_slaves"] == 0, "the replica's absence")
+        for round in range(3):
+            for n in range(200):
+                primary.call("SET", f"k{round}:{n % 70}", "x" * 1000)
+                primary.call("RPUSH", "list", n)
+            rewrite(primary)
+        assert len(log_files(primary)) == 4
+        link.heal()
+        settle(primary, replica)
+        after = [primary.info("stats")[name] for name in ("sync_full", "sync_partial_ok")]
+        assert after == [counts[0], counts[1] + 1]
+        primary.call("CONFIG", "SET", "repl-backlog-disk-size", 0)
+        rewrite(primary)
+        assert len(log_files(primary)) == 1
+
+
+def test_files_of_a_log_without_replicas_are_not_kept():
+    with Node(DUNLIN, *LOG) as server:
+        write(server, 10)
+        rewrite(server)
+        assert len(log_files(server)) == 1
+
+
+def test_files_that_are_kept_for_replicas_survive_a_restart():
+    with Node(DUNLIN, *LOG) as primary, Node(DUNLIN) as replica, Link(primary.port) as link:
+        replica.follow(link.port)
+        settle(primary, replica)
+        link.cut(refuse=True)
+        until(lambda: primary.info()["connected_slaves"] == 0, "the replica's absence")
+        for n in range(200):
+            primary.call("SET", f"k{n}", "x" * 1000)
+        rewrite(primary)
+        primary.call("SET", "behind", 1)
+        kept = log_files(primary)
+        end(primary)
+        with Node(DUNLIN, *LOG, files=primary.folder) as again:
+            assert log_files(again)[0] == kept[0]
+            replica.follow(again.port)
+            settle(again, replica)
+            assert again.info("stats")["sync_full"] == 0
+
+
+def test_replica_that_lacks_more_than_the_logs_files_gets_a_snapshot():
+    with Node(DUNLIN, *LOG) as primary, Node(DUNLIN) as replica, Link(primary.port) as link:
+        primary.call("CONFIG", "SET", "repl-backlog-size", 20_000, "repl-backlog-disk-size", 0)
         replica.follow(link.port)
         settle(primary, replica)
         full = primary.info("stats")["sync_full"]

@@ -60,3 +60,15 @@ def test_a_primary_that_nobody_vouches_for_is_refused(files):
             assert not link(below)
     finally:
         other.remove()
+
+
+@pytest.mark.parametrize("programs", [(DUNLIN, DUNLIN), (ORACLE, DUNLIN), (DUNLIN, ORACLE)], ids=["own", "from-redis", "to-redis"])
+def test_migrate_inside_tls(files, programs):
+    with node(files, programs[0]) as source, node(files, programs[1]) as target:
+        with Session(source) as above, Session(target) as below:
+            assert above("CONFIG", "SET", "tls-cluster", "yes") == "OK"
+            above("SET", "a", "x" * 1_000_000)
+            above("SET", "b", "small")
+            move = lambda *words: above("MIGRATE", "127.0.0.1", target.tls_port, "", 0, 5000, *words)
+            assert move("KEYS", "a", "b") == "OK"
+            assert (above("DBSIZE"), below("STRLEN", "a"), below("GET", "b")) == (0, 1_000_000, b"small")

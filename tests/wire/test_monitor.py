@@ -29,6 +29,10 @@ STORIES = {
         ("HELLO", 2, "AUTH", "default", "secret"), ("hello", 2, "setname", "x", "auth", "default", "secret"),
     ],
     "passwords": [("AUTH", "secret"), ("AUTH", "default", "secret")],
+    "credentials of others": [
+        ("MIGRATE", "127.0.0.1", 1, "none", 0, 10, "COPY", "AUTH", "secret"), ("MIGRATE", "127.0.0.1", 1, "AUTH", 0, 10, "REPLACE"),
+        ("MIGRATE", "127.0.0.1", 1, "", 0, 10, "auth2", "me", "secret", "KEYS", "AUTH", "none"),
+    ],
     "transactions": [("MULTI",), ("SET", "a", "b"), ("GET", "a"), ("EXEC",), ("MULTI",), ("GET", "a"), ("DISCARD",), ("EXEC",)],
     "aborted transactions": [("MULTI",), ("NOWHERE",), ("GET", "a"), ("EXEC",)],
     "watched keys": [("WATCH", "a"), ("SET", "a", 1), ("MULTI",), ("GET", "a"), ("EXEC",), ("UNWATCH",)],

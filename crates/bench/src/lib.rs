@@ -45,7 +45,7 @@ pub mod target;
 pub mod template;
 pub mod tls;
 mod traffic;
-mod uri;
+pub mod uri;
 mod worker;
 mod workload;
 

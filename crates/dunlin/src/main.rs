@@ -52,6 +52,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Moves the data set of a running server into another one, without downtime (dunlin adopt --help)
+    #[command(disable_help_flag = true)]
+    Adopt {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Verifies files of a server, and cuts damaged ones (dunlin check --help)
     #[command(disable_help_flag = true)]
     Check {
@@ -104,6 +110,7 @@ fn main() -> ExitCode {
         Command::Why { arguments } => dunlin_ops::why(arguments),
         Command::Doctor { arguments } => dunlin_ops::doctor(arguments),
         Command::Health { arguments } => dunlin_ops::health(arguments),
+        Command::Adopt { arguments } => dunlin_ops::adopt(arguments),
         Command::Check { arguments } => dunlin_server::tools::check::main(arguments),
         Command::Convert { arguments } => dunlin_server::tools::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),

@@ -413,11 +413,16 @@ impl Engine {
         free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
     }
 
-    /// Whether a view shares the value of a key that the command may change.
+    /// Whether a view shares the value of a key that the command may change, or the key is on its way to another server.
     #[inline]
     fn must_wait(&self, locked: &mut Locked<'_>, request: &Request<'_>, database: usize) -> bool {
         if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
             return false;
+        }
+        let written = request.entry.keys_with_access(request.words);
+        let written = written.filter_map(|(key, access)| (access != Access::Read).then_some(key));
+        if self.keyspace.claims().include(written) {
+            return true;
         }
         // Commands on strings replace a collection or refuse it.
         if matches!(request.entry.command.group, Group::String | Group::Bitmap | Group::HyperLogLog) {

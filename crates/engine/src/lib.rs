@@ -11,6 +11,7 @@ pub mod command;
 pub mod commands;
 mod compaction;
 mod context;
+mod departure;
 mod digest;
 mod eviction;
 mod execute;
@@ -35,6 +36,7 @@ pub use context::{
     Caller, Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, Policy, ReadContext,
     Worker, WriteContext,
 };
+pub use departure::{Departing, Departure, Dumped, Stragglers};
 pub use dunlin_structures::{
     GrowingBlock, PAGE_BYTES, glob, hyperloglog::self_test as hyperloglog_self_test,
 };

@@ -1,5 +1,7 @@
-//! Commands for operators of a running server, which they ask as clients: `dunlin why`, `dunlin doctor`, `dunlin health`.
+//! Commands for operators of a running server, which they ask as clients: `dunlin why`, `dunlin doctor`, `dunlin health`,
+//! `dunlin adopt`.
 
+mod adopt;
 mod doctor;
 mod health;
 mod server;
@@ -24,9 +26,19 @@ pub fn health(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<health::Arguments>("health", words, health::run)
 }
 
+/// `dunlin adopt …`: a data set moves to another server while both serve. `words` are those behind `adopt`.
+pub fn adopt(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<adopt::Arguments>("adopt", words, adopt::run)
+}
+
 /// The commands as clap describes them, for manual pages and completions.
 pub fn commands() -> Vec<clap::Command> {
-    vec![why::Arguments::command(), doctor::Arguments::command(), health::Arguments::command()]
+    vec![
+        why::Arguments::command(),
+        doctor::Arguments::command(),
+        health::Arguments::command(),
+        adopt::Arguments::command(),
+    ]
 }
 
 /// Reads the flags and runs a command; what went wrong is one line for the operator.

@@ -4,6 +4,7 @@
 //! file appendonly.aof.1.base.rdb seq 1 type b       the state that the log begins with; none or one
 //! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
 //! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
+//! file appendonly.aof.2.incr.aof seq 2 type h kept replicas   superseded, and kept for replicas that were away
 //! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c 2  which log this is, see [`LogId`]: a comment to Redis and Valkey
 //! # replication 00112233445566778899aabbccddeeff00112233 170   whose stream the log is, see [`StreamId`]
 //! # a comment
@@ -86,6 +87,9 @@ pub struct Manifest {
     pub increments: Vec<LogFile>,
     /// Files that a newer base has made superfluous.
     pub history: Vec<LogFile>,
+    /// The same, oldest first, whose records replicas may still lack: the commands of this log right before its increments.
+    /// Redis reads them as superfluous.
+    pub retained: Vec<LogFile>,
     /// Files of another log whose place this one takes. They are kept, so no name of theirs is used; a file does not say
     /// this.
     pub kept: Vec<LogFile>,
@@ -148,7 +152,7 @@ impl Manifest {
 
     fn add(&mut self, line: &[u8]) -> Result<(), &'static str> {
         let words = split_words(line).ok_or("quotes are not balanced")?;
-        let (mut name, mut sequence, mut kind) = (None, None, None);
+        let (mut name, mut sequence, mut kind, mut retained) = (None, None, None, false);
         let (pairs, rest) = words.as_chunks::<2>();
         if !rest.is_empty() || pairs.len() < 3 {
             return Err("a line is made of 'file NAME seq NUMBER type b|i|h'");
@@ -158,6 +162,7 @@ impl Manifest {
                 b"file" => name = Some(value),
                 b"seq" => sequence = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
                 b"type" => kind = value.first().copied().filter(|_| value.len() == 1),
+                b"kept" => retained = value == b"replicas",
                 // A field of a newer version.
                 _ => {}
             }
@@ -173,6 +178,7 @@ impl Manifest {
         match kind {
             Some(b'b') if self.base.is_some() => return Err("there is a base already"),
             Some(b'b') => self.base = Some(file),
+            Some(b'h') if retained => self.retained.push(file),
             Some(b'h') => self.history.push(file),
             Some(b'i') => {
                 if self.increments.last().is_some_and(|last| last.sequence >= sequence) {
@@ -196,10 +202,11 @@ impl Manifest {
             let second = second.iter().map(|(id, offset)| format!(" {id} {offset}")).collect::<String>();
             out.extend([STREAM_PREFIX, format!("{id} {base}{second}\n").as_bytes()].concat());
         }
-        let base = self.base.iter().map(|file| (file, 'b'));
-        let history = self.history.iter().map(|file| (file, 'h'));
-        let increments = self.increments.iter().map(|file| (file, 'i'));
-        for (file, kind) in base.chain(history).chain(increments) {
+        let base = self.base.iter().map(|file| (file, "b"));
+        let history = self.history.iter().map(|file| (file, "h"));
+        let retained = self.retained.iter().map(|file| (file, "h kept replicas"));
+        let increments = self.increments.iter().map(|file| (file, "i"));
+        for (file, kind) in base.chain(history).chain(retained).chain(increments) {
             out.extend_from_slice(b"file ");
             write_word(&mut out, file.name.as_bytes());
             out.extend_from_slice(format!(" seq {} type {kind}\n", file.sequence).as_bytes());
@@ -233,7 +240,8 @@ impl Manifest {
     /// The highest number of some files, and of those that are to be removed: no name is used again while
     /// there may be something under it.
     fn sequences(&self, files: &[LogFile]) -> u64 {
-        files.iter().chain(&self.history).chain(&self.kept).map(|file| file.sequence).max().unwrap_or(0)
+        let others = [&self.history, &self.retained, &self.kept].into_iter().flatten();
+        files.iter().chain(others).map(|file| file.sequence).max().unwrap_or(0)
     }
 
     /// Makes room for another log, beside which the files of this one are kept.
@@ -241,6 +249,7 @@ impl Manifest {
         self.kept.extend(self.base.take());
         self.kept.append(&mut self.increments);
         self.kept.append(&mut self.history);
+        self.kept.append(&mut self.retained);
         (self.id, self.stream) = (None, None);
     }
 
@@ -248,15 +257,33 @@ impl Manifest {
     pub fn supersede(&mut self) {
         self.stream = None;
         self.history.extend(self.base.take());
+        self.history.append(&mut self.retained);
         self.history.append(&mut self.increments);
     }
 
     /// Puts a new base in place of the old one and of all incremental files before the one numbered
-    /// `since`: they become history.
+    /// `since`: they become history, which replicas may still need where there are or were any.
     pub fn replace_base(&mut self, base: LogFile, since: u64) {
         self.history.extend(self.base.replace(base));
         let behind = self.increments.partition_point(|file| file.sequence < since);
-        self.history.extend(self.increments.drain(..behind));
+        let superseded = self.increments.drain(..behind);
+        match self.stream {
+            Some(_) => self.retained.extend(superseded),
+            None => self.history.extend(superseded),
+        }
+    }
+
+    /// Makes the oldest of the files that are kept for replicas superfluous, until the rest takes so many bytes at most.
+    pub fn limit_retained(&mut self, bytes_max: u64, bytes: impl Fn(&LogFile) -> u64) {
+        let mut left = bytes_max;
+        let fits = |file: &&LogFile| {
+            let rest = left.checked_sub(bytes(file));
+            left = rest.unwrap_or(0);
+            rest.is_some() && bytes_max > 0
+        };
+        let kept = self.retained.iter().rev().take_while(fits).count();
+        let gone = self.retained.len() - kept;
+        self.history.extend(self.retained.drain(..gone));
     }
 }
 
@@ -430,6 +457,28 @@ mod tests {
         assert_eq!(manifest.next_base("a", BaseFormat::Rdb).name, "a.3.base.rdb");
         assert_eq!(manifest.push_increment("a").name, "a.3.incr.aof");
         assert_eq!(String::from_utf8(manifest.encode()).unwrap(), "file a.3.incr.aof seq 3 type i\n");
+    }
+
+    #[test]
+    fn files_are_kept_for_replicas_up_to_a_limit() {
+        let stream = Some(StreamId { id: "0a".repeat(20), base: 0, second: None });
+        let mut manifest = Manifest { stream, ..Manifest::default() };
+        for sequence in 1..=4 {
+            manifest.push_increment("a");
+            manifest.replace_base(file("b", sequence), sequence);
+        }
+        let names = |files: &[LogFile]| files.iter().map(|file| file.sequence).collect::<Vec<_>>();
+        assert_eq!((names(&manifest.retained), names(&manifest.increments)), (vec![1, 2, 3], vec![4]));
+        assert_eq!(Manifest::parse(&manifest.encode()).unwrap(), manifest);
+        manifest.history.clear();
+        manifest.limit_retained(300, |file| file.sequence * 100);
+        assert_eq!((names(&manifest.retained), names(&manifest.history)), (vec![3], vec![1, 2]));
+        assert_eq!(manifest.push_increment("a").sequence, 5, "no name is used again");
+        manifest.limit_retained(299, |file| file.sequence * 100);
+        assert_eq!(names(&manifest.history), [1, 2, 3]);
+        manifest.replace_base(file("b", 5), 5);
+        manifest.supersede();
+        assert_eq!((names(&manifest.retained), manifest.history.len()), (vec![], 6), "another log begins");
     }
 
     #[test]

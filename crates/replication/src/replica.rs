@@ -363,6 +363,8 @@ impl Replica {
                 let is_fine = text.starts_with(b"+")
                     || text.starts_with(b"-NOAUTH")
                     || text.starts_with(b"-NOPERM")
+                    // Its disk fails, but a replica is how to save what it has.
+                    || text.starts_with(b"-MISCONF")
                     || text.starts_with(b"-ERR operation not permitted");
                 match is_fine {
                     true => self.introduce(actions),

@@ -74,8 +74,16 @@ impl StreamReader {
             self.at = end + 2;
         }
         let frame = Frame { words: std::mem::take(&mut self.words), end: self.at };
-        *self = Self::default();
+        (self.expected, self.at) = (None, 0);
         Ok(Some(frame))
+    }
+
+    /// Takes the memory of a frame back that is not needed any more.
+    pub fn recycle(&mut self, mut words: Vec<Range<usize>>) {
+        if self.words.is_empty() {
+            words.clear();
+            self.words = words;
+        }
     }
 }
 

@@ -78,14 +78,19 @@ impl Tls {
 
     /// For a connection to a primary; `None` where it is to be plain.
     pub(crate) fn client(&self, config: &Config, host: &str) -> Option<io::Result<TlsClient>> {
-        if !config.tls_replication {
-            return None;
-        }
-        let client = self.material().and_then(|material| material.client(host));
-        Some(match client {
+        config.tls_replication.then(|| self.client_for("tls-replication", host))
+    }
+
+    /// For a connection to another server that keys move to; `None` where it is to be plain.
+    pub(crate) fn cluster_client(&self, config: &Config, host: &str) -> Option<io::Result<TlsClient>> {
+        config.tls_cluster.then(|| self.client_for("tls-cluster", host))
+    }
+
+    fn client_for(&self, directive: &str, host: &str) -> io::Result<TlsClient> {
+        match self.material().and_then(|material| material.client(host)) {
             Some(client) => client.map_err(io::Error::other),
-            None => Err(io::Error::other("tls-replication is on, and there is no certificate")),
-        })
+            None => Err(io::Error::other(format!("{directive} is on, and there is no certificate"))),
+        }
     }
 
     /// Reloads files that have changed, where that is due, and warns of certificates that expire soon.

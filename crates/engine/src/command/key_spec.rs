@@ -33,6 +33,8 @@ impl KeyFlags {
     pub const VARIABLE: Self = Self(16);
     /// It is no key, but is routed like one: the name of a shard channel.
     pub const NOT_KEY: Self = Self(32);
+    /// A client that looks for keys by the specification may miss some.
+    pub const INCOMPLETE: Self = Self(64);
 
     /// Whether all of `other` is in the set.
     pub fn has(self, other: Self) -> bool {
@@ -41,13 +43,14 @@ impl KeyFlags {
 
     /// The names in `COMMAND INFO`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(u8, &str); 6] = [
+        const NAMES: [(u8, &str); 7] = [
             (1, "access"),
             (2, "update"),
             (4, "insert"),
             (8, "delete"),
             (16, "variable_flags"),
             (32, "not_key"),
+            (64, "incomplete"),
         ];
         NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
@@ -66,6 +69,8 @@ pub enum BeginSearch {
         from: i16,
         /// Options before the word and how many operands each has: no operand is taken for the word.
         options: &'static [(&'static str, usize)],
+        /// Where options begin.
+        options_from: usize,
     },
     /// Where only the command itself knows: the position of its key among a request's words, if it has one there.
     /// Clients learn that it is unknown.
@@ -106,6 +111,8 @@ pub struct KeySpec {
     pub access: Access,
     /// Their further properties.
     pub flags: KeyFlags,
+    /// Whether an empty word at its place is no key: the keys stand elsewhere then (MIGRATE).
+    pub unless_empty: bool,
 }
 
 impl KeySpec {
@@ -116,20 +123,32 @@ impl KeySpec {
             find: FindKeys::Range { last: 0, step: 1, limit: 0 },
             access: Access::Read,
             flags: KeyFlags(0),
+            unless_empty: false,
         }
     }
 
     /// One key behind a word.
     pub const fn behind(word: &'static str, from: i16) -> Self {
-        Self { begin: BeginSearch::Keyword { word, from, options: &[] }, ..Self::at(0) }
+        Self { begin: BeginSearch::Keyword { word, from, options: &[], options_from: 1 }, ..Self::at(0) }
     }
 
-    /// Behind a word that these options, with so many operands each, can stand before.
-    pub const fn past(mut self, options: &'static [(&'static str, usize)]) -> Self {
+    /// Behind a word that these options, with so many operands each, can stand before, the first of them at `options_from`.
+    pub const fn past(mut self, options_from: usize, options: &'static [(&'static str, usize)]) -> Self {
         if let BeginSearch::Keyword { word, from, .. } = self.begin {
-            self.begin = BeginSearch::Keyword { word, from, options };
+            self.begin = BeginSearch::Keyword { word, from, options, options_from };
         }
         self
+    }
+
+    /// The same, but for an empty word.
+    pub const fn unless_empty(mut self) -> Self {
+        self.unless_empty = true;
+        self
+    }
+
+    /// A client that looks for keys by it may miss some.
+    pub const fn incomplete(self) -> Self {
+        self.flag(KeyFlags::INCOMPLETE)
     }
 
     /// One key where only the command itself knows its position.
@@ -254,10 +273,10 @@ impl KeySpec {
         let begin = match self.begin {
             BeginSearch::Index(index) => usize::from(index),
             BeginSearch::Unknown(find) => find(words)?,
-            BeginSearch::Keyword { word, from, options } => {
+            BeginSearch::Keyword { word, from, options, options_from } => {
                 let matches = |at: &usize| words[*at].eq_ignore_ascii_case(word.as_bytes());
                 let found = if !options.is_empty() {
-                    past_options(words, options).find(matches)
+                    past_options(words, options_from, options).find(matches)
                 } else if from >= 0 {
                     (from as usize..words.len()).find(matches)
                 } else {
@@ -266,6 +285,9 @@ impl KeySpec {
                 found? + 1
             }
         };
+        if self.unless_empty && words.get(begin)?.is_empty() {
+            return None;
+        }
         let (first, step, remaining) = match self.find {
             FindKeys::Range { last, step, limit } => {
                 let last = if last >= 0 {
@@ -296,14 +318,18 @@ impl KeySpec {
     }
 }
 
-/// The positions of the words behind the command's name that are no operands of `options`.
-fn past_options(words: &[&[u8]], options: &'static [(&'static str, usize)]) -> impl Iterator<Item = usize> {
+/// The positions of the words from `first` on that are no operands of `options`.
+fn past_options(
+    words: &[&[u8]],
+    first: usize,
+    options: &'static [(&'static str, usize)],
+) -> impl Iterator<Item = usize> {
     let step = move |at: &usize| {
         let known = options.iter().find(|(name, _)| words[*at].eq_ignore_ascii_case(name.as_bytes()));
         let next = at + 1 + known.map_or(0, |(_, operands)| *operands);
         (next < words.len()).then_some(next)
     };
-    std::iter::successors((words.len() > 1).then_some(1), step)
+    std::iter::successors((words.len() > first).then_some(first), step)
 }
 
 /// Whether these operations of `BITFIELD` only read; for malformed ones either answer will do.
@@ -362,10 +388,15 @@ mod tests {
         check(KeySpec::at(1).counted(), "lmpop 3 a b", &[]);
         check(KeySpec::at(1).counted(), "lmpop -1 a b", &[]);
         check(KeySpec::behind("STREAMS", 1).limited(2), "xread count 2 streams a b 0 0", &["a", "b"]);
-        let past = KeySpec::behind("STREAMS", 4).limited(2).past(&[("GROUP", 2), ("COUNT", 1)]);
+        let past = KeySpec::behind("STREAMS", 4).limited(2).past(1, &[("GROUP", 2), ("COUNT", 1)]);
         check(past, "xreadgroup count 1 group streams c streams a >", &["a"]);
         check(past, "xreadgroup group g c noack streams a b > >", &["a", "b"]);
         check(past, "xreadgroup group", &[]);
+        let keys = KeySpec::behind("KEYS", -2).past(4, &[("AUTH", 1)]).through(-1, 1);
+        check(keys, "migrate keys k 0 auth keys keys a b", &["a", "b"]);
+        check(keys, "migrate keys", &[]);
+        check(KeySpec::at(2).unless_empty(), "migrate h k", &["k"]);
+        check(KeySpec::at(2).unless_empty(), "migrate h  0", &[]);
         check(KeySpec::behind("STORE", -1), "georadius k 1 2 3 m store d", &["d"]);
         check(KeySpec::behind("STORE", 3), "sort k by", &[]);
     }

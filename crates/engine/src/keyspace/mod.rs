@@ -17,6 +17,7 @@
 
 mod access;
 mod blocked;
+mod claims;
 mod database;
 mod entry;
 mod gate;
@@ -47,6 +48,7 @@ pub(crate) use access::Touch;
 pub use access::{Access, AccessClock, Ranking};
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub(crate) use blocked::{NEVER, Queues};
+pub(crate) use claims::{Claim, Claims};
 pub use database::Database;
 pub(crate) use database::{Expiration, Sampling};
 pub use entry::EntryRef;
@@ -84,6 +86,8 @@ pub struct Keyspace {
     tracked: [AtomicUsize; 3],
     /// Views that somebody has of some keys.
     views: Arc<AtomicUsize>,
+    /// Keys on their way to another server.
+    claims: Arc<Claims>,
     resources: Arc<Resources>,
     snapshots: Arc<Snapshots>,
     access_clock: AccessClock,
@@ -154,6 +158,7 @@ impl Keyspace {
             hasher,
             tracked: Default::default(),
             views: Arc::default(),
+            claims: Arc::default(),
             databases,
             pool,
             snapshots: Arc::default(),
@@ -369,6 +374,18 @@ impl Keyspace {
     #[inline]
     pub(crate) fn has_views(&self) -> bool {
         self.views.load(Relaxed) > 0
+    }
+
+    /// The keys on their way to another server.
+    #[inline]
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Has writers of some keys wait, whose stripes are locked. The caller has a view of them, too: without one, nobody
+    /// looks for claims.
+    pub(crate) fn claim<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Claim {
+        self.claims.claim(keys)
     }
 
     /// Keys that clients keep copies of, and readers of all of them.

@@ -75,11 +75,20 @@ impl View {
         self.keys[at].1.as_ref().map(LooseEntry::get)
     }
 
+    /// The entry that is under a key of its database now, where the key's stripe is locked.
+    pub(crate) fn present<'a>(
+        &self,
+        locked: &'a Locked<'_>,
+        key: &[u8],
+        now_ms: u64,
+    ) -> Option<EntryRef<'a>> {
+        find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms))
+    }
+
     /// Whether its keys, whose stripes are locked, are as they were.
     pub(crate) fn is_current(&self, locked: &Locked<'_>, now_ms: u64) -> bool {
         self.keys.iter().all(|(key, seen)| {
-            let entry = find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms));
-            match (entry, seen.as_ref().map(LooseEntry::get)) {
+            match (self.present(locked, key, now_ms), seen.as_ref().map(LooseEntry::get)) {
                 (None, None) => true,
                 (Some(entry), Some(seen)) => entry.has_value_of(seen),
                 _ => false,

@@ -69,11 +69,14 @@ pub(super) fn remove_history(
     known: &mut KnownManifest,
 ) -> io::Result<Vec<Removed>> {
     let mut removed = Vec::new();
-    if manifest.history.is_empty() {
+    let mut shorter = manifest.clone();
+    // A file that cannot be looked at is of no use to a replica.
+    let bytes = |file: &LogFile| storage.len(&options.directory.join(&file.name)).unwrap_or(u64::MAX);
+    shorter.limit_retained(options.retained_bytes_max, bytes);
+    if shorter.history.is_empty() {
         return Ok(removed);
     }
     known.expect(storage, options)?;
-    let mut shorter = manifest.clone();
     for file in std::mem::take(&mut shorter.history) {
         match storage.remove(&options.directory.join(&file.name)) {
             Ok(file) => removed.push(file),

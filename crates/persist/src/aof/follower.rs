@@ -39,7 +39,7 @@ impl Follower {
     /// long as reading what is before the offset in its file.
     pub fn open(directory: &Path, manifest: &Manifest, at: u64) -> io::Result<Option<Self>> {
         let mut behind = VecDeque::new();
-        for increment in manifest.increments.iter().rev() {
+        for increment in manifest.retained.iter().chain(&manifest.increments).rev() {
             let file = File::open(directory.join(&increment.name))?;
             match first_offset(&file)? {
                 Some(begins_at) if begins_at <= at => {
@@ -199,7 +199,9 @@ mod tests {
                 stream.extend(words.iter().flat_map(|word| record(word)));
             }
             std::fs::write(directory.join(name), &bytes).unwrap();
-            manifest.increments.push(LogFile { name: (*name).to_owned(), sequence: index as u64 + 1 });
+            // Superseded files that are kept come before the others.
+            let files = if index == 0 { &mut manifest.retained } else { &mut manifest.increments };
+            files.push(LogFile { name: (*name).to_owned(), sequence: index as u64 + 1 });
         }
         assert!(Follower::open(&directory, &manifest, 699).unwrap().is_none());
         for at in 700..=lsn {

@@ -55,6 +55,8 @@ pub struct WriterOptions {
     pub directory: PathBuf,
     /// The beginning of their names (`appendfilename`).
     pub filename: String,
+    /// Bytes of superseded files that are kept for replicas (`repl-backlog-disk-size`).
+    pub retained_bytes_max: u64,
 }
 
 impl WriterOptions {
@@ -612,6 +614,11 @@ impl Writer {
     /// The number of the file that grows.
     pub fn increment(&self) -> u64 {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
+    }
+
+    /// Changes how many bytes of superseded files are kept for replicas; the next base has it take effect.
+    pub fn retain(&mut self, bytes_max: u64) {
+        self.options.retained_bytes_max = bytes_max;
     }
 
     /// Begins to put a new base in the place of the old one and of all incremental files before the one numbered

@@ -42,7 +42,6 @@ const ABSENT_COMMANDS: &[&str] = &[
     "cluster|migrateslots",
     "cluster|slot-stats",
     "cluster|syncslots",
-    "migrate",
 ];
 
 /// The users of a server, and what it notes about access.

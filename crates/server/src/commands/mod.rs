@@ -18,6 +18,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod migrate;
 mod module;
 mod monitor;
 mod pubsub;
@@ -54,6 +55,7 @@ const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
     module::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,

@@ -853,6 +853,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "repl-backlog-disk-size",
+        aliases: &[],
+        group: Group::Replication,
+        kind: Kind::Memory { field: field!(repl_backlog_disk_size), min: 0, max: SIGNED_MAX },
+        default: "1gb",
+        change: Change::Anytime,
+        doc: "Bytes of superseded files of the append-only log that a rewrite leaves for replicas which were away, where there are or were any. A change takes effect with the next rewrite.",
+        settle: as_is,
+    },
+    Directive {
         name: "repl-backlog-size",
         aliases: &[],
         group: Group::Replication,
@@ -1304,7 +1314,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Flag(field!(tls_cluster)),
         default: "no",
         change: Change::Anytime,
-        doc: "TLS between the members of a cluster. There is no cluster in this version, so that it only demands certificates.",
+        doc: "TLS between the members of a cluster, and for the keys that MIGRATE sends.",
         settle: as_is,
     },
     Directive {

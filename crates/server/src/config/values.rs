@@ -192,6 +192,8 @@ config! {
     rdbchecksum: bool,
     /// Whether strings are compressed in snapshots and dumps.
     rdbcompression: bool,
+    /// Bytes of superseded files of the log that are kept for replicas.
+    repl_backlog_disk_size: u64,
     /// In bytes.
     repl_backlog_size: u64,
     /// In seconds; 0 for ever.

@@ -170,6 +170,7 @@ impl LogThread {
         WriterOptions {
             directory: config.dir.join(&config.appenddirname),
             filename: config.appendfilename.to_string_lossy().into_owned(),
+            retained_bytes_max: config.repl_backlog_disk_size,
         }
     }
 
@@ -680,8 +681,10 @@ impl LogThread {
     /// A rewrite has come so far that its base can be put in place, which a thread of its own does: it waits
     /// for the disk time and again, and removes what may be large.
     fn adopt(&mut self, written: io::Result<Base>) {
-        let adopted = written.and_then(|base| match &self.state {
+        let retained_bytes_max = self.shared.config.current().repl_backlog_disk_size;
+        let adopted = written.and_then(|base| match &mut self.state {
             State::On(writer) => {
+                writer.retain(retained_bytes_max);
                 let since = self.cut_at.take().ok_or_else(cancelled)?;
                 let adoption = writer.begin_adopting(since, base.format);
                 let shared = Arc::clone(&self.shared);

@@ -21,6 +21,7 @@ mod eviction;
 pub(crate) mod expiry;
 mod identity;
 mod long_words;
+mod migration;
 mod nested_poll;
 mod offload;
 pub(crate) mod offload_threads;
@@ -77,6 +78,7 @@ use crate::{
     workers::{
         WorkerMessage,
         drain::{drain, send_served},
+        migration::Migration,
         offload::OffloadedResult,
     },
 };
@@ -113,6 +115,8 @@ pub struct Executor {
     room_waits: RoomWaits,
     /// Results of offloaded commands that found no room when they came.
     result: Vec<OffloadedResult>,
+    /// Keys that were sent to other servers and could not be removed when that was known.
+    sent_keys: Vec<Box<Migration>>,
     /// The commitment that the replies of the last call wait for.
     withhold_to: Commitment,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
@@ -196,6 +200,7 @@ impl Executor {
             durability_waits: Vec::new(),
             room_waits: RoomWaits::default(),
             result: Vec::new(),
+            sent_keys: Vec::new(),
             withhold_to: Commitment::default(),
             saw_data: false,
             paused_script: None,

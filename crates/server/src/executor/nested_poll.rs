@@ -54,7 +54,7 @@ impl Executor {
 
     /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.
     pub(super) fn may_receive(message: &WorkerMessage) -> bool {
-        !matches!(message, WorkerMessage::Computed(_))
+        !matches!(message, WorkerMessage::Computed(_) | WorkerMessage::Migrated(_))
     }
 
     /// Does what clients have left to be done in the keyspace, if that is to be had now.

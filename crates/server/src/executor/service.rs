@@ -260,7 +260,7 @@ impl Service for Executor {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
-            WorkerMessage::HeldUp | WorkerMessage::Computed(_) => None,
+            WorkerMessage::HeldUp | WorkerMessage::Computed(_) | WorkerMessage::Migrated(_) => None,
         }
     }
 
@@ -282,6 +282,10 @@ impl Service for Executor {
             WorkerMessage::Computed(result) => {
                 let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
                 result.into_iter().for_each(|result| self.store_computed(result));
+            }
+            WorkerMessage::Migrated(migration) => {
+                let migration = migration.lock().unwrap_or_else(PoisonError::into_inner).take();
+                migration.into_iter().for_each(|migration| self.settle_migration(migration));
             }
         }
     }
@@ -351,6 +355,9 @@ impl Service for Executor {
         if !self.result.is_empty() {
             self.store_postponed();
         }
+        if !self.sent_keys.is_empty() {
+            self.settle_postponed();
+        }
         self.wake_log();
     }
 
@@ -382,6 +389,7 @@ impl Service for Executor {
         self.wake_log();
         self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
-        if self.result.is_empty() { pause } else { pause.min(STORE_PAUSE) }
+        let is_settled = self.result.is_empty() && self.sent_keys.is_empty();
+        if is_settled { pause } else { pause.min(STORE_PAUSE) }
     }
 }

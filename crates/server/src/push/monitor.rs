@@ -184,6 +184,12 @@ mod tests {
             ("CONFIG SET masterauth secret masteruser me", "CONFIG SET masterauth * masteruser *"),
             ("CONFIG SET tls-key-file-pass secret", "CONFIG SET tls-key-file-pass *"),
             ("SET requirepass secret", "SET requirepass secret"),
+            ("MIGRATE h 1 k 0 10 COPY AUTH secret", "MIGRATE h 1 k 0 10 COPY AUTH *"),
+            (
+                "MIGRATE h 1 auth 0 10 auth2 me secret KEYS auth k",
+                "MIGRATE h 1 auth 0 10 auth2 * * KEYS auth k",
+            ),
+            ("MIGRATE h 1 k 0 10 AUTH2 me", "MIGRATE h 1 k 0 10 AUTH2 *"),
             ("ECHO AUTH", "ECHO AUTH"),
         ] {
             let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
@@ -208,6 +214,6 @@ mod tests {
             .inspect(|entry| assert!(entry.command.secrets.is_some(), "{}", entry.full_name()))
             .map(Entry::full_name)
             .collect();
-        assert_eq!(names, ["auth", "hello"]);
+        assert_eq!(names, ["auth", "hello", "migrate"]);
     }
 }

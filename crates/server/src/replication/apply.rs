@@ -1,8 +1,11 @@
 //! Applying a primary's stream: commands as they come, transactions as one, the primary's bytes into the log.
 //!
 //! ```text
-//! bytes ─▶ frames ─▶ single command, or MULTI … EXEC ─▶ locks ─ run ─ the same bytes into the ring ─ unlock
+//! bytes ─▶ frames ─▶ window of commands, or MULTI … EXEC ─▶ locks ─ run ─ the same bytes into the ring ─ unlock
 //! ```
+//!
+//! A window is some commands in a row that need only the locks of their keys: their buckets and entries are fetched from memory side by side,
+//! and one pass through the gate serves them all. Each is applied by itself, in the order of the stream.
 //!
 //! Invariants:
 //! - The ring has exactly the primary's bytes, so offsets here are the primary's: a replica of this replica, or one
@@ -15,6 +18,7 @@ use std::{ops::Range, sync::Arc, thread, time::Duration};
 use dunlin_engine::{
     Caller, Environment, Footprint, Policy, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Group, Run},
+    keyspace::Key,
 };
 use dunlin_net::{Now, WorkerQueues};
 use dunlin_replication::{Frame, StreamReader};
@@ -35,8 +39,28 @@ use crate::{
 const PAUSE: Duration = Duration::from_micros(500);
 /// Bytes of a key's name that the operator is shown.
 const KEY_BYTES_SHOWN_MAX: usize = 128;
+/// Commands of a window.
+const WINDOW: usize = 32;
+/// Bytes of a window from which on it takes no further command: room in the log is waited for once a window.
+const WINDOW_BYTES_MAX: usize = 256 << 10;
 /// Memory that is kept for the next bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Commands that are about to be applied one after the other.
+#[derive(Default)]
+struct Window {
+    /// The words of all, by their places in the input.
+    words: Vec<Range<usize>>,
+    commands: Vec<Windowed>,
+}
+
+/// One of them: where its words and it end, and its place in the command table.
+#[derive(Clone, Copy)]
+struct Windowed {
+    words_end: usize,
+    end: usize,
+    entry: usize,
+}
 
 /// Applies a stream.
 pub(super) struct Applier {
@@ -58,6 +82,7 @@ pub(super) struct Applier {
     relayed: usize,
     /// How much of `input` has been taken apart.
     parsed: usize,
+    window: Window,
     /// The commands since MULTI, by their places in `input`; `None` outside of a transaction.
     block: Option<Vec<Vec<Range<usize>>>>,
     /// The primary wants an acknowledgement.
@@ -87,6 +112,7 @@ impl Applier {
             input: Vec::new(),
             relayed: 0,
             parsed: 0,
+            window: Window::default(),
             block: None,
             ack_wanted: false,
             has_warned: false,
@@ -112,6 +138,7 @@ impl Applier {
     /// The connection was cut: what has come and was not applied comes again.
     pub(super) fn cut(&mut self) {
         self.reader = StreamReader::default();
+        self.window = Window::default();
         self.input.clear();
         (self.relayed, self.parsed, self.block, self.ack_wanted) = (0, 0, None, false);
     }
@@ -131,11 +158,23 @@ impl Applier {
         };
         loop {
             let frame = self.reader.next(&self.input[self.parsed..]);
-            let Some(frame) = frame.map_err(|error| format!("the stream makes no sense: {error}"))? else {
-                break;
+            let frame = match frame {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) => {
+                    self.apply_window()?;
+                    return Err(format!("the stream makes no sense: {error}"));
+                }
             };
-            self.frame(frame)?;
+            match self.windowed(&frame) {
+                Some(entry) => self.add_to_window(entry, frame)?,
+                None => {
+                    self.apply_window()?;
+                    self.frame(frame)?;
+                }
+            }
         }
+        self.apply_window()?;
         self.relay_rest();
         self.input.drain(..self.relayed);
         self.parsed -= self.relayed;
@@ -150,6 +189,95 @@ impl Applier {
         // The log's file and the replicas behind this one.
         self.shared.durability.wake_log(self.shared.durability.tail());
         self.shared.replication.note_recorded();
+        Ok(())
+    }
+
+    /// The command of a frame, where it needs nothing but the locks of the keys among its words.
+    fn windowed(&self, frame: &Frame) -> Option<usize> {
+        if self.block.is_some() {
+            return None;
+        }
+        let words = &frame.words;
+        let bytes = |word: &Range<usize>| &self.input[self.parsed + word.start..self.parsed + word.end];
+        let entry = self.shared.commands.find_row(bytes(&words[0]))?;
+        let needs_only_keys = matches!(entry.command.run, Run::Write(_) | Run::Block(_))
+            && entry.command.undeclared_keys.is_none();
+        (needs_only_keys && entry.command.arity.accepts(words.len())).then_some(entry.index)
+    }
+
+    fn add_to_window(&mut self, entry: usize, frame: Frame) -> Result<(), String> {
+        let (start, window) = (self.parsed, &mut self.window);
+        window.words.extend(frame.words.iter().map(|word| start + word.start..start + word.end));
+        self.parsed += frame.end;
+        let (words_end, end) = (window.words.len(), self.parsed);
+        window.commands.push(Windowed { words_end, end, entry });
+        self.reader.recycle(frame.words);
+        let is_full = window.commands.len() == WINDOW || end - self.relayed >= WINDOW_BYTES_MAX;
+        if is_full { self.apply_window() } else { Ok(()) }
+    }
+
+    /// Applies the commands that have gathered.
+    fn apply_window(&mut self) -> Result<(), String> {
+        if self.window.commands.is_empty() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let (input, mut window) = (std::mem::take(&mut self.input), std::mem::take(&mut self.window));
+        let result = self.apply_commands(&shared, &input, &window);
+        drain(&mut self.worker, &shared.maintenance, &self.queues);
+        self.input = input;
+        window.words.clear();
+        window.commands.clear();
+        self.window = window;
+        result
+    }
+
+    fn apply_commands(&mut self, shared: &Shared, input: &[u8], window: &Window) -> Result<(), String> {
+        self.wait_for_room();
+        let keyspace = &shared.engine.keyspace;
+        let words: Vec<&[u8]> = window.words.iter().map(|word| &input[word.clone()]).collect();
+        let entry_of = |command: &Windowed| &shared.commands.entries()[command.entry];
+        let (mut keys, mut keys_ends, mut start) = (Vec::<Key<'_>>::with_capacity(WINDOW), [0; WINDOW], 0);
+        for (command, keys_end) in window.commands.iter().zip(&mut keys_ends) {
+            let words = &words[start..command.words_end];
+            keys.extend(entry_of(command).key_positions(words).map(|at| keyspace.key(words[at])));
+            (start, *keys_end) = (command.words_end, keys.len());
+        }
+        let mut inside = Some(keyspace.enter(self.worker.id()));
+        if let Some(inside) = &inside {
+            keyspace.prefetch(inside, self.database, &keys);
+        }
+        // A cut that comes before a command sees a SELECT come once more, which is no harm.
+        shared.replication.select(self.database);
+        let (mut start, mut keys_start) = (0, 0);
+        for (command, keys_end) in window.commands.iter().zip(keys_ends) {
+            let (entry, words) = (entry_of(command), &words[start..command.words_end]);
+            let request = Request { entry, words, keys: &keys[keys_start..keys_end], encoded: &[] };
+            (start, keys_start) = (command.words_end, keys_end);
+            self.worker.propagation.relay(&input[self.relayed..command.end]);
+            self.relayed = command.end;
+            let result = loop {
+                let (environment, worker, reply) =
+                    (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
+                let result =
+                    shared.engine.execute(&request, self.database, environment, worker, &mut inside, reply);
+                if !matches!(result, Err(CommandError::Busy)) {
+                    break result.map(drop);
+                }
+                drop(inside.take());
+                thread::sleep(PAUSE);
+                inside = Some(keyspace.enter(self.worker.id()));
+            };
+            if inside.is_none() {
+                inside = Some(keyspace.enter(self.worker.id()));
+            }
+            // Where it has failed before it could change anything.
+            shared.engine.relay(&mut self.worker);
+            self.reply.clear(KEPT_BYTES_MAX);
+            if let Err(error) = result {
+                return Err(refusal(entry, words, &error));
+            }
+        }
         Ok(())
     }
 
@@ -342,8 +470,7 @@ impl Applier {
         self.reply.clear(KEPT_BYTES_MAX);
         drain(&mut self.worker, &self.shared.maintenance, &self.queues);
         let Err(error) = result else { return Ok(()) };
-        let line = error.line();
-        let refusal = format!("{} was refused here: {}", shown(entry, words), String::from_utf8_lossy(&line));
+        let refusal = refusal(entry, words, &error);
         // A script of an old primary may have failed there, too, after it had changed something.
         if entry.command.group == Group::Scripting && !changes_libraries(entry) {
             if !std::mem::replace(&mut self.has_warned, true) {
@@ -380,6 +507,11 @@ impl Applier {
             self.shared.engine.relay(&mut self.worker);
         }
     }
+}
+
+/// Why the link stops, for the operator.
+fn refusal(entry: &Entry, words: &[&[u8]], error: &CommandError) -> String {
+    format!("{} was refused here: {}", shown(entry, words), String::from_utf8_lossy(&error.line()))
 }
 
 /// A command of the stream for the operator: its name, and its first key.

@@ -11,9 +11,12 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
-    net::{Shutdown, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs},
     os::fd::AsRawFd,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, TryRecvError, channel},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -62,6 +65,7 @@ pub(super) fn start(
                 poll,
                 applier,
                 primary: None,
+                resolving: None,
                 connection: None,
                 spool: None,
                 to_unblock: Vec::new(),
@@ -101,6 +105,8 @@ pub(super) struct Link {
     poll: Poll,
     pub(super) applier: Applier,
     pub(super) primary: Option<Primary>,
+    /// The address of the primary's name, which a thread looks up.
+    resolving: Option<Receiver<io::Result<SocketAddr>>>,
     connection: Option<Connection>,
     spool: Option<Spool>,
     /// Clients whose waits are to end.
@@ -185,6 +191,7 @@ impl Link {
         }
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);
+        self.take_resolved();
         self.connect_further();
         self.send();
         let mut read = 0;
@@ -362,11 +369,28 @@ impl Link {
 
     fn connect(&mut self) {
         let Some(primary) = &self.primary else { return };
-        let address = (primary.address.host.as_str(), primary.address.port);
-        let resolved = address.to_socket_addrs().and_then(|mut addresses| {
-            addresses.next().ok_or_else(|| io::Error::other("the name has no address"))
-        });
-        match resolved.and_then(|address| self.open(address, &primary.address.host)) {
+        let PrimaryAddress { host, port } = &primary.address;
+        match host.parse::<IpAddr>() {
+            Ok(address) => self.connect_to(Ok(SocketAddr::new(address, *port))),
+            Err(_) => self.resolving = Some(resolve(&self.shared, host.clone(), *port)),
+        }
+    }
+
+    /// Goes on when the primary's name is known.
+    fn take_resolved(&mut self) {
+        let Some(resolving) = &self.resolving else { return };
+        let resolved = match resolving.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Ok(resolved) => resolved,
+            Err(TryRecvError::Disconnected) => Err(io::Error::other("no thread looks the name up")),
+        };
+        self.resolving = None;
+        self.connect_to(resolved);
+    }
+
+    fn connect_to(&mut self, address: io::Result<SocketAddr>) {
+        let Some(primary) = &self.primary else { return };
+        match address.and_then(|address| self.open(address, &primary.address.host)) {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => self.lose(&error.to_string()),
         }
@@ -426,6 +450,7 @@ impl Link {
             let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
+        self.resolving = None;
         self.spool = None;
         self.applier.cut();
         self.step(Event::Closed(reason));
@@ -452,6 +477,23 @@ impl Link {
             primary.is_stopped = true;
         }
     }
+}
+
+/// Looks the address of a name up on a thread of its own: that may take long, and orders are carried out meanwhile.
+fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result<SocketAddr>> {
+    let (sender, receiver) = channel();
+    let shared = Arc::downgrade(shared);
+    let run = move || {
+        let none = || io::Error::other("the name has no address");
+        let resolved =
+            (host, port).to_socket_addrs().and_then(|mut addresses| addresses.next().ok_or_else(none));
+        // The link may have been given up meanwhile.
+        let _ = sender.send(resolved);
+        shared.upgrade().iter().for_each(|shared| shared.replication.wake_replica());
+    };
+    // Where there is no thread, the receiver sees the end of the sender.
+    let _ = thread::Builder::new().name("resolve".to_owned()).spawn(run);
+    receiver
 }
 
 impl Connection {

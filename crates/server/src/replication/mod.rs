@@ -16,6 +16,7 @@ mod commit;
 mod failover;
 mod feeder;
 mod link;
+mod migration;
 mod roles;
 mod transfer;
 
@@ -38,6 +39,7 @@ use dunlin_replication::{Failover, History, Id, LinkState, Place};
 pub(crate) use self::{
     failover::{abort as abort_failover, begin as begin_failover, redirection},
     feeder::{AckWait, ReplicaClient, Wanted},
+    migration::send as send_keys,
 };
 use crate::{
     admission::{Check, Conditions, NOREPLICAS, READONLY},
@@ -113,6 +115,7 @@ pub(crate) struct Replication {
     pub(crate) syncs: SyncCounts,
     /// The log's files could not be read for a replica: they are not tried again.
     files_failed: AtomicBool,
+    migrations: migration::Migrations,
     /// The last snapshot shows all of the stream: nothing more is put into it.
     stream_ended: AtomicBool,
     /// The threads are to end.
@@ -145,6 +148,7 @@ impl Replication {
             feeder: feeder::Shared::default(),
             syncs: SyncCounts::default(),
             files_failed: AtomicBool::new(false),
+            migrations: migration::Migrations::default(),
             stream_ended: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
@@ -321,6 +325,11 @@ impl Replication {
     /// Whether replicas of this server can be told something: it is a primary, or its own link is up.
     pub(crate) fn may_feed(&self) -> bool {
         self.state.load(Relaxed) & (REPLICA | STALE) != REPLICA | STALE
+    }
+
+    /// Idle connections to servers that MIGRATE has sent keys to.
+    pub(crate) fn idle_migrations(&self) -> usize {
+        self.migrations.idle_connections()
     }
 
     /// The link to the primary.

@@ -4,6 +4,7 @@
 pub(crate) mod blocked;
 pub(crate) mod drain;
 pub(crate) mod maintenance;
+pub(crate) mod migration;
 pub(crate) mod offload;
 pub(crate) mod pause;
 
@@ -14,6 +15,7 @@ use std::{
 
 use self::{
     blocked::Unblocked,
+    migration::Migration,
     offload::{Finished, OffloadedResult},
 };
 
@@ -44,4 +46,6 @@ pub enum WorkerMessage {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
+    /// To a worker: keys of one of its clients have been sent to another server. Taken once.
+    Migrated(Arc<Mutex<Option<Box<Migration>>>>),
 }

@@ -52,7 +52,7 @@ pub(super) const XREADGROUP: Command = Command {
     flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 4)
         .limited(2)
-        .past(&[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1), ("CLAIM", 1)])
+        .past(1, &[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1), ("CLAIM", 1)])
         .accesses()],
     args: &[
         Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])

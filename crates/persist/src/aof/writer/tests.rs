@@ -27,7 +27,11 @@ impl Bench {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let faults = Faults::none();
-        let options = WriterOptions { directory: directory.path().join("log"), filename: "a.aof".to_owned() };
+        let options = WriterOptions {
+            directory: directory.path().join("log"),
+            filename: "a.aof".to_owned(),
+            retained_bytes_max: 0,
+        };
         let (ring, reader) = Ring::new(SIZES, 1, 100);
         let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
         let writer = Writer::open(storage, options, Manifest::default(), None, reader).unwrap();
@@ -426,7 +430,8 @@ fn adoption_keeps_the_files_of_another_log() {
     let bench = Bench::new();
     let directory = bench.writer.directory().to_owned();
     let before = bench.text("a.aof.manifest");
-    let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
+    let options =
+        WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned(), retained_bytes_max: 0 };
     let mut manifest = bench.writer.manifest().clone();
     manifest.set_aside();
     let (_ring, reader) = Ring::new(SIZES, 1, 100);
@@ -500,7 +505,8 @@ fn a_log_without_a_base_leaves_the_manifest_alone() {
     let bench = Bench::new();
     let before = bench.text("a.aof.manifest");
     let directory = bench.writer.directory().to_owned();
-    let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
+    let options =
+        WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned(), retained_bytes_max: 0 };
     let mut manifest = bench.writer.manifest().clone();
     manifest.supersede();
     let (ring, reader) = Ring::new(SIZES, 1, 100);

@@ -130,7 +130,9 @@ pub(super) const ROWS: &[Row] = &[
     }),
     none("latest_fork_usec", "How long the last fork took: none forks here."),
     none("total_forks", "Forks of the process: none forks here."),
-    none("migrate_cached_sockets", "Connections of MIGRATE: there are none."),
+    count("migrate_cached_sockets", "Idle connections of MIGRATE.", |reading| {
+        reading.shared.replication.idle_migrations().into()
+    }),
     none("slave_expires_tracked_keys", "Keys that a writable replica expires: there is none."),
     counter("active_defrag_hits", "Entries moved against fragmentation.", |reading| {
         reading.of_keyspace(|counters| &counters.moved_entries)

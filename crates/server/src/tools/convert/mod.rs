@@ -334,6 +334,7 @@ fn write(
     let log = (target == Target::AofDir).then(|| WriterOptions {
         directory: destination.clone(),
         filename: arguments.appendfilename.clone(),
+        retained_bytes_max: 0,
     });
     if log.is_some() {
         Disk.create_directory(destination).map_err(failed)?;

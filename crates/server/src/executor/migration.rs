@@ -1,0 +1,141 @@
+//! The worker's part of a MIGRATE: keys are looked up, handed out, and removed when they have arrived elsewhere.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    Caller, Departing, Environment,
+    command::{CommandError, CommandResult},
+};
+use dunlin_net::Next;
+use dunlin_resp::ReplyBuffer;
+
+use super::{Executor, Flow, ServerContext, admission::storage_conditions};
+use crate::{
+    admission::Conditions,
+    replication,
+    session::{IsHeard, OffloadedCommand, Replies},
+    workers::{
+        WorkerMessage, blocked,
+        migration::{Migration, Target},
+        offload::Finished,
+    },
+};
+
+impl ServerContext<'_, '_> {
+    /// Sends keys to another server; the client waits for the reply.
+    ///
+    /// # Errors
+    /// [`CommandError::Busy`] where a script holds one of them for long.
+    pub(crate) fn migrate(
+        &mut self,
+        target: Target,
+        keys: &[&[u8]],
+        words: &[&[u8]],
+        reply: &mut ReplyBuffer,
+    ) -> CommandResult {
+        if self.turn.inside.is_none() {
+            return Err(CommandError::Busy);
+        }
+        let (executor, session) = (&mut *self.executor, &mut *self.session);
+        executor.saw_data = true;
+        let environment = Environment::new(&executor.policy, &executor.caller);
+        let departing = self.shared.engine.depart(
+            session.database,
+            keys,
+            !target.copy,
+            environment,
+            &mut executor.worker,
+        )?;
+        match departing {
+            Departing::Nothing => reply.simple("NOKEY"),
+            Departing::Retry => self.flow = executor.hold(session),
+            Departing::Ready(departure) => {
+                let is_heard = IsHeard(session.replies == Replies::On);
+                session.offloaded = Some(OffloadedCommand { is_heard, is_decided: false });
+                let (client, queues) = (session.client.address, executor.queues.clone());
+                let migration = Migration::new(target, words, departure, client, queues);
+                replication::send_keys(&executor.shared, Box::new(migration));
+                self.flow = Flow::Stop(Next::Await);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor {
+    /// Goes on with a migration whose keys have been sent: removes those that have arrived, or has them sent again.
+    pub(super) fn settle_migration(&mut self, mut migration: Box<Migration>) {
+        let shared = Arc::clone(&self.shared);
+        let Some(departure) = migration.take_departure().filter(|_| !migration.keeps_keys()) else {
+            return self.finish_migration(*migration);
+        };
+        if shared.replication.is_replica() {
+            // Nothing is removed that is another server's by now.
+            migration.fail(CommandError::text(
+                "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+            ));
+            return self.finish_migration(*migration);
+        }
+        let is_paused = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        let inside = self.pass(&shared.engine.keyspace);
+        if is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default() {
+            migration.keep(departure);
+            return self.sent_keys.push(migration);
+        }
+        let client = migration.client;
+        let caller = Caller {
+            client: blocked::token(client),
+            broadcasts: shared.trackers.broadcasts(),
+            tracks: false,
+            ..self.caller
+        };
+        let (database, environment) = (departure.database(), Environment::new(&self.policy, &caller));
+        let (engine, worker) = (&shared.engine, &mut self.worker);
+        let removed =
+            engine.remove_departed(departure, |nth| migration.has_arrived(nth), environment, worker);
+        let again = match removed {
+            Ok(stragglers) => migration.again(stragglers),
+            Err(departure) => {
+                migration.keep(departure);
+                return self.sent_keys.push(migration);
+            }
+        };
+        if let Some(changed) = again.as_ref().filter(|changed| !changed.is_empty()) {
+            let keys: Vec<&[u8]> = changed.iter().map(|key| &**key).collect();
+            match engine.depart(database, &keys, true, environment, worker) {
+                Ok(Departing::Ready(departure)) => migration.keep(departure),
+                Ok(Departing::Nothing) => {}
+                Ok(Departing::Retry) => migration.fail(CommandError::text(
+                    "ERR another client moves one of the keys, which are still here",
+                )),
+                Err(error) => migration.fail(error),
+            }
+            migration.note_gone(changed);
+        }
+        drop(inside);
+        self.drain();
+        match again.is_some() && migration.goes_on() {
+            true => replication::send_keys(&shared, migration),
+            false => self.finish_migration(*migration),
+        }
+    }
+
+    fn finish_migration(&self, migration: Migration) {
+        let client = migration.client;
+        let (words, result, took) = migration.finish();
+        let mut reply = ReplyBuffer::default();
+        match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error.line()),
+        }
+        let finished = Finished { words, reply: reply.take_pieces(), nanoseconds: took.as_nanos() as u64 };
+        self.queues.send(client, WorkerMessage::Finished(Arc::new(finished)));
+    }
+
+    /// Tries again with migrations that had to wait for a pause, a script, the log or a snapshot.
+    #[cold]
+    pub(super) fn settle_postponed(&mut self) {
+        let postponed = std::mem::take(&mut self.sent_keys);
+        postponed.into_iter().for_each(|migration| self.settle_migration(migration));
+    }
+}

@@ -1,0 +1,143 @@
+//! Keys on their way to another server (MIGRATE): what workers and the threads that send keys hand to each other.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::{Departure, OwnedWord, Stragglers, command::CommandError};
+use dunlin_net::{Address, WorkerQueues};
+
+use super::WorkerMessage;
+
+/// How often keys are sent that change under way.
+const ROUNDS_MAX: u32 = 8;
+
+/// How a client identifies itself at the target.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// Without one, the default user.
+    pub(crate) user: Option<Vec<u8>>,
+    pub(crate) password: Vec<u8>,
+}
+
+/// Secrets are nobody's to read.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(redacted)")
+    }
+}
+
+/// Where keys go, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) host: Vec<u8>,
+    pub(crate) port: Vec<u8>,
+    pub(crate) database: i64,
+    /// For each wait of a socket.
+    pub(crate) timeout: Duration,
+    /// The keys stay here.
+    pub(crate) copy: bool,
+    /// The target's keys of the same names are replaced.
+    pub(crate) replace: bool,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// A MIGRATE under way.
+#[derive(Debug)]
+pub(crate) struct Migration {
+    pub(crate) target: Target,
+    /// The words of the command, the name first.
+    words: Vec<OwnedWord>,
+    pub(crate) client: Address,
+    pub(crate) queues: WorkerQueues<WorkerMessage>,
+    begun: Instant,
+    rounds: u32,
+    pub(crate) departure: Option<Box<Departure>>,
+    /// Keys that have arrived in an earlier round, and are gone here.
+    pub(crate) gone: Vec<Box<[u8]>>,
+    /// By key of the departure: whether the target has it now.
+    pub(crate) arrived: Vec<bool>,
+    pub(crate) failure: Option<CommandError>,
+}
+
+impl Migration {
+    pub(crate) fn new(
+        target: Target,
+        words: &[&[u8]],
+        departure: Box<Departure>,
+        client: Address,
+        queues: WorkerQueues<WorkerMessage>,
+    ) -> Self {
+        Self {
+            target,
+            words: words.iter().map(|word| OwnedWord::Short(Box::from(*word))).collect(),
+            client,
+            queues,
+            begun: Instant::now(),
+            rounds: 0,
+            departure: Some(departure),
+            gone: Vec::new(),
+            arrived: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Takes the keys out that have been sent; there are none any more where they stay here.
+    pub(crate) fn take_departure(&mut self) -> Option<Box<Departure>> {
+        self.departure.take()
+    }
+
+    /// Gives them back.
+    pub(crate) fn keep(&mut self, departure: Box<Departure>) {
+        self.departure = Some(departure);
+    }
+
+    /// Whether the target has the nth of them.
+    pub(crate) fn has_arrived(&self, nth: usize) -> bool {
+        self.arrived.get(nth).copied().unwrap_or(false)
+    }
+
+    /// Refuses it, unless it has failed before.
+    pub(crate) fn fail(&mut self, error: CommandError) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Looks at what has arrived and could not be removed; the keys that are to be sent again, unless it is over.
+    pub(crate) fn again(&mut self, stragglers: Stragglers) -> Option<Vec<Box<[u8]>>> {
+        self.rounds += 1;
+        if stragglers.is_empty() || self.failure.is_some() {
+            return None;
+        }
+        if self.rounds == ROUNDS_MAX {
+            let text = "ERR the keys change faster than they can be moved, and are still here";
+            self.failure = Some(CommandError::text(text));
+            return None;
+        }
+        self.gone = stragglers.gone;
+        // What the target has under these names is ours.
+        self.target.replace = true;
+        Some(stragglers.changed)
+    }
+
+    /// The words of the command, the result, and the time that it has taken.
+    pub(crate) fn finish(self) -> (Vec<OwnedWord>, Result<(), CommandError>, Duration) {
+        (self.words, self.failure.map_or(Ok(()), Err), self.begun.elapsed())
+    }
+
+    /// Whether the keys stay here.
+    pub(crate) fn keeps_keys(&self) -> bool {
+        self.target.copy
+    }
+
+    /// Notes those of some keys as gone that are not among the ones to be sent.
+    pub(crate) fn note_gone(&mut self, keys: &[Box<[u8]>]) {
+        let sent = self.departure.as_ref().map_or(&[][..], |departure| departure.keys());
+        self.gone.extend(keys.iter().filter(|key| !sent.contains(key)).cloned());
+    }
+
+    /// Whether there is another round: keys to be sent, or to be removed at the target.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.failure.is_none() && (self.departure.is_some() || !self.gone.is_empty())
+    }
+}
