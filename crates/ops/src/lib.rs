@@ -1,13 +1,20 @@
-//! Commands for operators of a running server, which they ask as clients: `dunlin why`, `dunlin doctor`, `dunlin health`.
+//! Commands for operators of a running server, which they ask as clients: `dunlin top`, `dunlin why`, `dunlin doctor`,
+//! `dunlin health`.
 
 mod doctor;
 mod health;
 mod server;
+mod top;
 mod why;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
+
+/// `dunlin top …`: the server in the terminal, live. `words` are those behind `top`.
+pub fn top(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<top::Arguments>("top", words, top::run)
+}
 
 /// `dunlin why …`: what was slow. `words` are those behind `why`.
 pub fn why(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -26,7 +33,12 @@ pub fn health(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The commands as clap describes them, for manual pages and completions.
 pub fn commands() -> Vec<clap::Command> {
-    vec![why::Arguments::command(), doctor::Arguments::command(), health::Arguments::command()]
+    vec![
+        top::Arguments::command(),
+        why::Arguments::command(),
+        doctor::Arguments::command(),
+        health::Arguments::command(),
+    ]
 }
 
 /// Reads the flags and runs a command; what went wrong is one line for the operator.

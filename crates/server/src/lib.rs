@@ -22,4 +22,5 @@ mod system;
 mod tls;
 pub mod tools;
 
+pub use observe::quantities;
 pub use system::machine;
