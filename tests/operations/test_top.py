@@ -144,7 +144,7 @@ def test_top_comes_back_to_a_server_that_comes_back(tmp_path):
     try:
         screen.shows("LOST for", "No such file or directory", "it is tried again")
         with Server("--unixsocket", socket):
-            screen.shows("every 1 s", "up ")
+            screen.shows("every 1 s", "The server is there again.")
             assert "LOST" not in screen.text()
     finally:
         screen("kill-server")

@@ -13,6 +13,8 @@ MB = 1 << 20
 OOM = Failure("OOM command not allowed when used memory > 'maxmemory'.")
 POLICIES = [f"{scope}-{order}" for scope in ("allkeys", "volatile") for order in ("lru", "lfu", "random")]
 POLICIES.append("volatile-ttl")
+if not is_redis(DUNLIN):
+    POLICIES += ["allkeys-auto", "volatile-auto"]
 
 own = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own memory")
 
@@ -76,7 +78,7 @@ def test_volatile_policies_leave_keys_without_an_expiry_alone(full):
 
 
 def test_a_write_is_refused_where_nothing_may_go(full):
-    for policy in ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"):
+    for policy in ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-auto"):
         full.line("FLUSHALL")
         config(full, maxmemory_policy=policy)
         bad = fill(full, 6000)
@@ -98,7 +100,7 @@ def test_volatile_ttl_removes_what_expires_first(full):
     assert late > 2900 and soon < 2000, (soon, late)
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu"])
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-auto"])
 def test_keys_that_are_used_stay(full, policy):
     config(full, maxmemory_policy=policy, maxmemory_samples=10)
     hot = [f"hot:{number}" for number in range(500)]

@@ -10,6 +10,7 @@ mod durability;
 mod executor;
 mod http;
 pub mod loading;
+mod lua;
 mod observe;
 mod persistence;
 pub mod process;
@@ -21,6 +22,7 @@ mod shared;
 mod system;
 mod tls;
 pub mod tools;
+mod workers;
 
 pub use observe::quantities;
 pub use system::machine;

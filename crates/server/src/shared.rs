@@ -16,8 +16,8 @@ use crate::{
     audit::Audit,
     config::ConfigStore,
     durability::Durability,
-    executor::{blocked::BlockedClients, offload_threads::Offload, pause::Pause},
     loading::{Loading, helpers},
+    lua::{LibraryCache, RunningScripts, ScriptCache},
     observe::{
         hot_keys::HotKeys,
         key_samples::KeySamples,
@@ -25,12 +25,11 @@ use crate::{
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
-    process::maintenance::Maintenance,
     push::{monitor::Monitor, pubsub::Exchange, tracking::Trackers},
     replication::Replication,
-    scripting::{LibraryCache, RunningScripts, ScriptCache},
     system::host::Process,
     tls::Tls,
+    workers::{blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause},
 };
 
 /// An order to end the server.

@@ -18,6 +18,8 @@ use crate::server::{put, text};
 const SAMPLES_SPAN_S: u64 = 600;
 /// How far back events are listed, in seconds.
 const EVENTS_SPAN_S: u64 = 86_400;
+/// How long a key that was hot is still shown, in seconds.
+const HOTTEST_SPAN_S: u64 = 10;
 /// Events that are listed.
 const EVENTS_MAX: &str = "500";
 
@@ -146,6 +148,8 @@ pub(super) struct Look {
     pub(super) samples: Vec<Sample>,
     pub(super) histograms: Option<BTreeMap<String, Histogram>>,
     pub(super) hot_keys: Option<HotKeys>,
+    /// The newest hot key that the recorder knows, and its share in thousandths.
+    pub(super) hottest: Option<(String, u64)>,
     /// Lines of CLIENT LIST.
     pub(super) clients: Option<Vec<String>>,
     pub(super) events: Vec<Event>,
@@ -162,6 +166,7 @@ impl Look {
             samples: Vec::new(),
             histograms: None,
             hot_keys: None,
+            hottest: None,
             clients: None,
             events: Vec::new(),
             refused: Vec::new(),
@@ -194,6 +199,9 @@ impl Look {
         if pages.contains(&Page::Keys) {
             let hot_keys = look.ask(client, "HOTKEYS GET", &["HOTKEYS", "GET"])?;
             look.hot_keys = hot_keys.as_ref().and_then(read_hot_keys);
+            let words = ["RECORDER", "KEYS", &since(HOTTEST_SPAN_S), &to];
+            let hottest = look.ask(client, "RECORDER KEYS", &words)?;
+            look.hottest = hottest.as_ref().and_then(read_hottest);
         }
         if pages.contains(&Page::Clients) {
             let list = look.ask(client, "CLIENT LIST", &["CLIENT", "LIST"])?;
@@ -305,6 +313,14 @@ fn read_hot_keys(value: &Value) -> Option<HotKeys> {
     Some(hot)
 }
 
+/// The last of `[[second, key, share], …]`.
+fn read_hottest(value: &Value) -> Option<(String, u64)> {
+    match items(items(value).last()?) {
+        [_, key, share] => Some((word(key), natural(share))),
+        _ => None,
+    }
+}
+
 /// `[[milliseconds, kind, text], …]`.
 fn read_events(value: &Value) -> Vec<Event> {
     let read = |event: &Value| match items(event) {
@@ -369,6 +385,8 @@ mod tests {
         let fields = [bulk("tracking-active"), Value::Integer(1), bulk("by-cpu-time-us"), ranking];
         let hot = read_hot_keys(&array([Value::Array(fields.into())])).unwrap();
         assert_eq!((hot.is_active, hot.keys), (true, [("k".to_owned(), (7.0, 0.0))].into()));
+        let hottest = array([array([Value::Integer(5), bulk("k"), Value::Integer(620)])]);
+        assert_eq!(read_hottest(&hottest), Some(("k".to_owned(), 620)));
         let events = read_events(&array([array([Value::Integer(5), bulk("config"), bulk("maxmemory")])]));
         assert_eq!(events, [Event { time_ms: 5, kind: "config".into(), text: "maxmemory".into() }]);
     }
@@ -386,6 +404,7 @@ mod tests {
         ] {
             assert!(read_samples(&odd).is_empty());
             assert!(read_events(&odd).is_empty());
+            assert_eq!(read_hottest(&odd), None);
             assert!(read_histograms(&odd).values().all(|histogram| histogram.percentile(50.0).is_none()));
             assert!(read_hot_keys(&odd).is_none_or(|hot| hot.keys.is_empty()));
         }

@@ -262,8 +262,13 @@ fn role(name: &str) -> &'static str {
 
 fn hot_keys(now: &Look) -> Table {
     let Some(hot) = &now.hot_keys else {
-        let none = "No session of HOTKEYS has run. s starts one for a minute; the server times each command meanwhile.";
-        return Table { note: note(now, &[], &["HOTKEYS GET"], none), rows: Vec::new() };
+        let hottest = now.hottest.as_ref().map_or_else(String::new, |(key, share)| {
+            format!("Just now, {}% of the commands on keys named {key}.\n", share / 10)
+        });
+        let none = format!(
+            "{hottest}No session of HOTKEYS has run. s starts one for a minute; the server times each command meanwhile."
+        );
+        return Table { note: note(now, &[], &["HOTKEYS GET"], &none), rows: Vec::new() };
     };
     let (all_us, all_bytes) = hot.all;
     let share = |part: f64, all: f64| percent((all > 0.0).then(|| part / all));

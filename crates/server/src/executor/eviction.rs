@@ -17,12 +17,13 @@ use std::{
 use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
 use dunlin_net::{Client, OutputClass};
 
-use super::{Executor, drain::drain};
+use super::Executor;
 use crate::{
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
     session::ClientFlags,
     shared::Shared,
+    workers::drain::drain,
 };
 
 /// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
@@ -51,16 +52,18 @@ pub(super) struct MemoryCheck {
 
 /// How keys give way under a configuration; `None` where none does.
 pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
-    use EvictionOrder::{Deadline, Frequency, Random, Recency};
+    use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => return None,
         MaxmemoryPolicy::AllkeysLru => (false, Recency),
         MaxmemoryPolicy::AllkeysLfu => (false, Frequency),
         MaxmemoryPolicy::AllkeysRandom => (false, Random),
+        MaxmemoryPolicy::AllkeysAuto => (false, Weighed),
         MaxmemoryPolicy::VolatileLru => (true, Recency),
         MaxmemoryPolicy::VolatileLfu => (true, Frequency),
         MaxmemoryPolicy::VolatileRandom => (true, Random),
         MaxmemoryPolicy::VolatileTtl => (true, Deadline),
+        MaxmemoryPolicy::VolatileAuto => (true, Weighed),
     };
     let samples = config.maxmemory_samples as usize;
     Some(Eviction { order, expiring_only, samples, database: None, lazy: config.lazyfree_lazy_eviction })
@@ -211,7 +214,7 @@ impl Executor {
                 break;
             }
         }
-        drain(evictor, &shared, &self.queues);
+        drain(evictor, &shared.maintenance, &self.queues);
         let took = started.elapsed();
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
             let time_s = self.caller.now_ms / 1000;

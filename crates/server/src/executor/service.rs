@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     audit::Outcome,
-    executor::blocked,
     observe::key_samples,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
+    workers::blocked,
 };
 
 /// After what time it is tried again to store what a command has computed apart, where there was no room.
