@@ -110,7 +110,7 @@ export function conceal(args) {
     if (first === "CONFIG" && second === "SET") return at > 2 && at % 2 === 1 && SECRETS.test(words[at - 1]);
     return false;
   };
-  return words.map((word, at) => (hides(word, at) ? `${/^[<>]/.test(word) ? word[0] : ""}•••` : word));
+  return words.map((word, at) => (hides(word, at) ? `${/^[<>]/.test(word) ? word[0] : ""}***` : word));
 }
 
 /** Runs a command that somebody has asked for: it is shown. Throws what the server refuses. */
