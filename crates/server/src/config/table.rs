@@ -1570,6 +1570,7 @@ mod tests {
                 "disk",
                 "wait",
                 "3:2gb",
+                "local7",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
