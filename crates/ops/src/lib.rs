@@ -4,6 +4,8 @@
 mod doctor;
 mod health;
 mod server;
+// `--once` alone needs less.
+#[cfg_attr(not(feature = "screen"), allow(dead_code))]
 mod top;
 mod why;
 
