@@ -255,7 +255,8 @@ def test_stages_of_requests_are_measured_and_sleeps_for_locks_counted():
             return all(stages(one)[stage] > 0 for stage in ("queue", "run", "write"))
 
         eventually(work)
-        assert stages(one)["lock"] == 0, "nobody else wanted the key"
+        # Threads of the background may have slept for locks, too.
+        before = stages(one)["lock"]
         is_over = threading.Event()
 
         def hold():
@@ -265,7 +266,7 @@ def test_stages_of_requests_are_measured_and_sleeps_for_locks_counted():
         holder = threading.Thread(target=hold)
         holder.start()
         try:
-            eventually(lambda: other.get("k") and stages(other)["lock"] > 0)
+            eventually(lambda: other.get("k") and stages(other)["lock"] > before)
         finally:
             is_over.set()
             holder.join()
