@@ -5,14 +5,14 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 ARGS ?=
 PREFIX ?= /usr/local
-# FULL=1 builds all of `dunlin bench` in: the lab, `compare` and TLS, which take longer to compile than the server.
+# FULL=1 builds in all of `dunlin bench` (the lab, `compare`, TLS) and the screen of `dunlin top`: they take longer to compile than the server.
 FULL ?=
 features := $(if $(FULL),,--no-default-features)
 
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run install deb image test lint audit bench lab fuzz miri console docs setup
+.PHONY: help run install deb tarball image test lint audit bench lab fuzz miri console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +21,16 @@ run: ## Build the release binary and start the server (ARGS="--port 7000")
 	@scripts/build.sh --release -p dunlin $(features)
 	@exec scripts/serve.sh $(ARGS)
 
-install: ## Build the release binary and put it into PREFIX/bin (PREFIX=~/.local, FULL=1 for all of dunlin bench)
+install: ## Build the release binary and put it into PREFIX/bin (PREFIX=~/.local, FULL=1 for all of dunlin bench and top)
 	@scripts/build.sh --release -p dunlin $(features)
 	@scripts/install.sh
 
 deb: ## Build the release binary and write a Debian package into dist/
 	@scripts/build.sh --release -p dunlin
 	@scripts/make-deb.sh "$$(scripts/target-dir.sh)/release/dunlin" dist
+
+tarball: ## Build a static program for musl and write a tarball into dist/
+	@scripts/make-tarball.sh --build dist
 
 image: ## Build the release binary and write a container image into dist/image (OCI layout)
 	@scripts/build.sh --release -p dunlin $(features)
@@ -42,7 +45,7 @@ setup: ## Only install what the tests need
 lint: ## Formatting, clippy, whether the generated documents are fresh, and licences of dependencies (deny.toml)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile fast --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --profile fast -p dunlin-bench --no-default-features -- -D warnings
+	$(CARGO) clippy --profile fast -p dunlin-bench -p dunlin-ops --no-default-features -- -D warnings
 	@scripts/docs.sh --check
 	@scripts/deny.sh
 

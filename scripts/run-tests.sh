@@ -63,7 +63,7 @@ part "set-up" '^$' scripts/setup-tests.sh || finish
 part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
 part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
 # What `make run` builds; to check it is enough, as the whole was tested above.
-part "bench without the lab and TLS (check)" '^$' cargo check --profile fast -p dunlin-bench --no-default-features
+part "bench and ops without their features (check)" '^$' cargo check --profile fast -p dunlin-bench -p dunlin-ops --no-default-features
 part "models of what threads share (loom)" '^test result:' env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 

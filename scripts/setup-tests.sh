@@ -15,6 +15,7 @@
 #   postgresql       for the SQL server among the lab's stores (Debian package)
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
 #   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
+#   tmux, buildah    the terminal of dunlin top, and the builder of images (Debian packages); where they cannot be had, their tests are skipped
 #   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
@@ -108,6 +109,11 @@ fi
 if ! command -v chromium >/dev/null; then
     (apt_install chromium) 2>/dev/null || say "MISSING: the browser chromium, which cannot be installed here"
 fi
+for tool in tmux buildah; do
+    if ! command -v "$tool" >/dev/null; then
+        (apt_install "$tool") 2>/dev/null || say "MISSING: $tool, which cannot be installed here"
+    fi
+done
 if ! command -v promtool >/dev/null; then
     if (apt_install prometheus) 2>/dev/null; then
         stop_service prometheus

@@ -97,9 +97,25 @@ export async function another() {
   return connection;
 }
 
+const SECRETS = /^(requirepass|masterauth|primaryauth|tls-.*-pass)$/i;
+
+/** The words of a command as they may be shown: without passwords. */
+export function conceal(args) {
+  const words = args.map(String);
+  const [first, second] = words.map((word) => word.toUpperCase());
+  const hides = (word, at) => {
+    if (first === "AUTH") return at > 0 && at === words.length - 1;
+    if (first === "HELLO") return at === words.findIndex((other) => other.toUpperCase() === "AUTH") + 2 && at > 2;
+    if (first === "ACL" && second === "SETUSER") return at > 2 && /^[<>]/.test(word);
+    if (first === "CONFIG" && second === "SET") return at > 2 && at % 2 === 1 && SECRETS.test(words[at - 1]);
+    return false;
+  };
+  return words.map((word, at) => (hides(word, at) ? `${/^[<>]/.test(word) ? word[0] : ""}***` : word));
+}
+
 /** Runs a command that somebody has asked for: it is shown. Throws what the server refuses. */
 export async function run(...args) {
-  const shown = { text: line(args), at: Date.now(), state: "runs" };
+  const shown = { text: line(conceal(args)), at: Date.now(), state: "runs" };
   session.commands = [shown, ...session.commands].slice(0, SHOWN_MAX);
   changed();
   const begun = performance.now();

@@ -47,6 +47,9 @@ async function shoot(name, target = page) {
   if (!shots) return;
   await mkdir(shots, { recursive: true });
   await page.evaluate(() => scrollTo(0, 0));
+  // Without the messages of earlier steps, and with the figures of some seconds.
+  await page.locator(".toast").last().waitFor({ state: "detached" });
+  await page.waitForTimeout(1500);
   await target.screenshot({ path: path.join(shots, `${name}.png`) });
 }
 async function visit(name, title) {
@@ -260,8 +263,13 @@ await step("messages_are_published_and_heard", async () => {
 });
 await step("monitor_shows_commands_and_ends", async () => {
   await page.getByRole("button", { name: "Start" }).click();
-  await page.getByRole("button", { name: "Publish", exact: true }).click();
-  await page.getByRole("log", { name: "Commands of all clients" }).getByText(/"PUBLISH" "news.today"/).first().waitFor();
+  // Of a busy server's commands only some are shown.
+  const seen = page.getByRole("log", { name: "Commands of all clients" }).getByText(/"PUBLISH" "news.today"/).first();
+  for (let tries = 0; tries < 50 && !(await seen.isVisible()); tries += 1) {
+    await page.getByRole("button", { name: "Publish", exact: true }).click();
+    await page.waitForTimeout(200);
+  }
+  must(await seen.isVisible(), "MONITOR shows what was published");
   await shoot("pubsub");
   await page.getByRole("button", { name: "Stop", exact: true }).last().click();
 });
@@ -293,6 +301,7 @@ await step("users_are_listed_made_and_deleted", async () => {
   must(!(await page.locator("dialog code").textContent()).includes("pw"), "the password is shown");
   await page.getByRole("button", { name: "Set", exact: true }).click();
   await page.getByRole("cell", { name: "made", exact: true }).waitFor();
+  must(!(await page.locator(".strip").textContent()).includes(">pw"), "the line at the foot shows the password");
   await shoot("users");
 });
 await step("page_works_by_keyboard_alone", async () => {

@@ -131,7 +131,9 @@ def test_histograms_grow_with_their_bounds_and_end_with_the_count(busy):
         "redis_commands_latencies_usec",
         "dunlin_command_duration_seconds",
         "dunlin_aof_fsync_duration_seconds",
+        "dunlin_stage_duration_seconds",
     }
+    assert {dict(labels)["stage"] for name, labels in buckets if name == "dunlin_stage_duration_seconds"} == {"queue", "lock", "run", "write"}
     families = {dict(labels).get("family") for name, labels in buckets if name == "dunlin_command_duration_seconds"}
     assert {"string", "hash", "server"} <= families
     for (name, labels), rows in buckets.items():
@@ -234,3 +236,37 @@ def test_expressions_of_the_dashboard_are_promql(tmp_path):
 def test_there_are_no_metrics_without_http():
     with Server() as server:
         assert "http://" not in server.log()
+
+
+def stages(client):
+    """How often each stage was measured, from INFO."""
+    lines = client.info("latencystats")
+    return {name.removeprefix("latency_stage_usec_"): row["count"] for name, row in lines.items() if name.startswith("latency_stage_")}
+
+
+def test_stages_of_requests_are_measured_and_sleeps_for_locks_counted():
+    with Server("--threads", "2") as server:
+        # Connections go to the worker that has fewer.
+        one, other = redis.Redis(port=server.port), redis.Redis(port=server.port)
+        one.set("k", "v"), other.ping()
+
+        def work():
+            one.get("k")
+            return all(stages(one)[stage] > 0 for stage in ("queue", "run", "write"))
+
+        eventually(work)
+        # Threads of the background may have slept for locks, too.
+        before = stages(one)["lock"]
+        is_over = threading.Event()
+
+        def hold():
+            while not is_over.is_set():
+                one.eval("for i = 1, 100000 do end return redis.call('GET', KEYS[1])", 1, "k")
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        try:
+            eventually(lambda: other.get("k") and stages(other)["lock"] > before)
+        finally:
+            is_over.set()
+            holder.join()

@@ -5,11 +5,14 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 
+import kubernetes_validate
 import pytest
 import redis
 import yaml
@@ -149,6 +152,196 @@ def test_image_serves_without_anything_else(image, tmp_path):
         assert redis.Redis(port=server.port).set("k", "v")
         assert redis.Redis(port=server.port).save()
     assert (tmp_path / "data/dump.rdb").stat().st_uid == 10001
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory):
+    """The tarball of the program under test, which is not static; DUNLIN_STATIC names one that is."""
+    static = os.environ.get("DUNLIN_STATIC")
+    environment = {**os.environ, "KEEP_SYMBOLS": "1", **({} if static else {"ALLOW_DYNAMIC": "1"})}
+    out = tmp_path_factory.mktemp("tarball")
+    return run(ROOT / "scripts" / "make-tarball.sh", static or DUNLIN, out, env=environment).strip()
+
+
+def test_tarball_has_all_that_belongs_to_it_and_serves(tarball, tmp_path):
+    with tarfile.open(tarball) as tar:
+        [root] = {name.split("/")[0] for name in tar.getnames()}
+        assert re.fullmatch(r"dunlin-[0-9.]+-linux-\w+", root) and f"{root}.tar.gz" == os.path.basename(tarball)
+        assert all(member.uid == 0 and member.mtime == 0 for member in tar)
+        tar.extractall(tmp_path, filter="data")
+    folder = tmp_path / root
+    for path in [
+        "bin/dunlin",
+        "etc/dunlin.conf",
+        "share/man/man1/dunlin-top.1",
+        "share/completions/dunlin.bash",
+        "share/systemd/dunlin.service",
+        "LICENSE",
+        "README",
+    ]:
+        assert (folder / path).stat().st_size > 0, path
+    config = (folder / "etc/dunlin.conf").read_text()
+    assert "# maxmemory 0" in config and not re.search(r"(?m)^[a-z]", config), "every default, commented out"
+    with Server(program=str(folder / "bin/dunlin"), config=config) as server:
+        client = redis.Redis(port=server.port)
+        assert client.set("k", "v") and client.eval("return redis.call('GET', 'k')", 0) == b"v"
+        assert client.info("memory")["mem_allocator"] == "mimalloc"
+
+
+def test_tarball_is_refused_for_a_program_that_needs_libraries(tmp_path):
+    done = subprocess.run([ROOT / "scripts" / "make-tarball.sh", DUNLIN, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1 and "needs shared libraries" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_tarball_says_what_a_build_lacks(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    # A machine with the shell's own tools, and a rustup without the target.
+    for tool in ("bash", "env", "realpath", "dirname", "uname", "grep"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    (tools / "rustup").write_text("#!/bin/sh\necho x86_64-unknown-linux-gnu\n")
+    (tools / "rustup").chmod(0o755)
+    command = [ROOT / "scripts" / "make-tarball.sh", "--build", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tools)})
+    assert done.returncode == 1 and "apt install musl-tools" in done.stderr and "rustup target add" in done.stderr
+
+
+class Buildah:
+    """Debian's buildah, with a store of its own."""
+
+    def __init__(self, folder):
+        self.words = ["buildah", "--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "vfs"]
+
+    def __call__(self, *words):
+        return run(*self.words, *words, timeout=300)
+
+    def container(self, image):
+        return self("from", "--pull-never", image).strip()
+
+
+@pytest.fixture
+def buildah(tmp_path):
+    if shutil.which("buildah") is None or os.geteuid() != 0:
+        pytest.skip("needs root and buildah (Debian: buildah)")
+    # Removal of what containers have mounted is buildah's.
+    with tempfile.TemporaryDirectory(prefix="dunlin-buildah-", ignore_cleanup_errors=True) as folder:
+        store = Buildah(pathlib.Path(folder))
+        yield store
+        run(*store.words, "rm", "--all")
+
+
+def test_image_is_taken_and_run_by_buildah(image, buildah):
+    buildah("pull", f"oci:{image}")
+    container = buildah.container(buildah("images", "--quiet").split()[0])
+    assert buildah("run", "--isolation", "chroot", container, "--", "/usr/bin/dunlin", "--version").startswith("dunlin ")
+
+
+def test_containerfile_makes_the_same_image(image, buildah, tmp_path):
+    # No registry is needed: the image that it builds in is one with the tools that it uses, and a cargo that copies.
+    base = tmp_path / "base"
+    tools = [shutil.which(tool) for tool in ("sh", "mkdir", "cp", "chown")]
+    listed = "".join(run("ldd", tool) for tool in tools)
+    for path in {*tools, *re.findall(r"(?:=> )?(/\S+) \(0x", listed)}:
+        place = base / ("bin" if path in tools else os.path.dirname(path).lstrip("/"))
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    for name, text in {
+        "apt-get": "exit 0",
+        "rustup": 'test "$*" = "target add x86_64-unknown-linux-musl"',
+        "cargo": "test -f Cargo.toml && mkdir -p target/x86_64-unknown-linux-musl/release && cp dunlin target/x86_64-unknown-linux-musl/release/",
+    }.items():
+        (base / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (base / "bin" / name).chmod(0o755)
+    (base / "Containerfile").write_text("FROM scratch\nCOPY . /\n")
+    bud = ["bud", "--isolation", "chroot"]
+    [rust] = re.findall(r"(?m)^FROM (\S+) AS build", (DEPLOY / "container" / "Containerfile").read_text())
+    buildah(*bud, "--tag", rust, base)
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    shutil.copy(DUNLIN, sources / "dunlin")
+    (sources / "Cargo.toml").touch()
+    buildah(*bud, "--pull-never", "--tag", "built", "--file", DEPLOY / "container" / "Containerfile", sources)
+    built = json.loads(buildah("inspect", "--type", "image", "built"))["OCIv1"]["config"]
+    ours, _ = unpack(image)
+    for name in ("User", "Entrypoint", "Cmd", "WorkingDir", "ExposedPorts", "Volumes"):
+        assert built[name] == ours[name], name
+    mounted = pathlib.Path(buildah("mount", buildah.container("built")).strip())
+    assert (mounted / "usr/bin/dunlin").read_bytes() == pathlib.Path(DUNLIN).read_bytes()
+    assert (mounted / "data").stat().st_uid == 10001
+
+
+# The version of Kubernetes whose schemas are asked.
+KUBERNETES = "1.34"
+# What the Prometheus operator's definition of a ServiceMonitor demands and allows, as far as ours goes
+# (monitoring.coreos.com/v1): kinds of values by their paths.
+SERVICE_MONITOR = {
+    "apiVersion": str,
+    "kind": str,
+    "metadata": {"name": str, "labels": dict},
+    "spec": {"selector": {"matchLabels": dict}, "endpoints": [{"port": str, "path": str, "interval": str}]},
+}
+# Of the Compose Specification: the elements that our file has.
+COMPOSE = {
+    "services": {
+        "dunlin": {
+            "image": str,
+            "command": [str],
+            "ports": [str],
+            "volumes": [str],
+            "read_only": bool,
+            "cap_drop": [str],
+            "security_opt": [str],
+            "mem_limit": str,
+            "stop_grace_period": str,
+            "restart": str,
+            "healthcheck": {"test": [str], "interval": str, "timeout": str, "start_period": str},
+        }
+    },
+    "volumes": {"data": type(None)},
+}
+
+
+def check(value, schema, path=""):
+    """A value against kinds of values: every element is known, and of its kind."""
+    if isinstance(schema, dict):
+        assert isinstance(value, dict), path
+        for name, element in value.items():
+            assert name in schema, f"{path}/{name} is unknown"
+            check(element, schema[name], f"{path}/{name}")
+    elif isinstance(schema, list):
+        assert isinstance(value, list), path
+        for element in value:
+            check(element, schema[0], path)
+    else:
+        assert isinstance(value, schema), f"{path} is no {schema.__name__}"
+
+
+def test_manifests_of_kubernetes_obey_its_schemas():
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "dunlin.yaml").read_text()))
+    own = [document for document in documents if not document["apiVersion"].startswith("monitoring.")]
+    assert len(own) == len(documents) - 1
+    for document in own:
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    wrong = next(document for document in own if document["kind"] == "StatefulSet")
+    wrong["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+    check(next(document for document in documents if document["kind"] == "ServiceMonitor"), SERVICE_MONITOR)
+
+
+def test_compose_file_obeys_the_specification():
+    compose = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())
+    check(compose, COMPOSE)
+    service = compose["services"]["dunlin"]
+    duration = r"(\d+(us|ms|s|m|h))+"
+    for text in [service["stop_grace_period"], *(service["healthcheck"][name] for name in ("interval", "timeout", "start_period"))]:
+        assert re.fullmatch(duration, text), text
+    assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL", "NONE")
+    assert service["restart"] in ("no", "always", "on-failure", "unless-stopped")
+    for volume in service["volumes"]:
+        assert volume.split(":")[0] in compose["volumes"]
+    for port in service["ports"]:
+        assert re.fullmatch(r"([\d.]+:)?\d+:\d+", port)
 
 
 def test_manifests_of_kubernetes_and_compose_agree_with_the_image():

@@ -55,6 +55,31 @@ def test_recorder_notes_what_happens():
         assert "hush" not in events()
 
 
+def test_recorder_knows_the_hot_key_of_a_second():
+    with Server() as server:
+        client = connect(server)
+        begun = now()
+
+        def found():
+            # Turn by turn, since the keys of some turns are looked at.
+            for turn in range(100):
+                pipe = client.pipeline(transaction=False)
+                for number in range(20):
+                    pipe.get("hot\nkey" if number % 4 else f"cold:{turn}:{number}")
+                pipe.execute()
+            return client.execute_command("RECORDER", "KEYS", begun, now() + 1)
+
+        eventually(found)
+        second, key, share = found()[0]
+        assert begun <= second <= now() and key == "hot\\nkey" and 500 < share <= 1000
+        assert "One key, hot\\nkey, got " in "\n".join(client.execute_command("RECORDER", "WHY", "AT", second))
+        events = client.execute_command("RECORDER", "EVENTS", begun, now() + 1)
+        [event] = [text for _, kind, text in events if kind == "hot-key"]
+        assert "one key, hot\\nkey, got" in event and event.endswith("% of the commands on keys")
+        with pytest.raises(redis.ResponseError, match="times are seconds since 1970"):
+            client.execute_command("RECORDER", "KEYS", "x", 2)
+
+
 def test_recorder_survives_a_restart(tmp_path):
     # A file that is not there is made only after a minute.
     (tmp_path / "recorder.dunlin").touch()

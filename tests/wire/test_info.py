@@ -15,8 +15,10 @@ MISSING = {
 # Lines that redis-server 7.0 has not.
 ADDED = {
     "server_name": "Valkey 8.0",
+    "latency_stage_usec_N": "stages of requests: queue, lock, run, write",
     "dunlin_version": "the version of this server beside that of the protocol",
     "worker_threads": "threads that execute commands",
+    "maxmemory_auto_weight": "what the policies allkeys-auto and volatile-auto have learned",
     "pubsub_clients": "Redis 7.4",
     "watching_clients": "Redis 7.4",
     "total_watched_keys": "Redis 7.4",
@@ -40,7 +42,7 @@ ADDED = {
 ADDED_SECTIONS = {"TLS": "Valkey 9.1", "Audit": "the audit log"}
 
 # The kinds of lines of which there are as many as commands, errors, databases or workers.
-FAMILIES = ("cmdstat_", "errorstat_", "latency_percentiles_usec_", "db", "used_cpu_worker_")
+FAMILIES = ("cmdstat_", "errorstat_", "latency_percentiles_usec_", "latency_stage_usec_", "db", "used_cpu_worker_")
 
 
 def text(one, *sections):

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
+// Under musl, too: its own allocator has one lock for all threads, and `MEMORY PURGE` and INFO ask mimalloc.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -15,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin server --port 7000 --dir /var/lib/dunlin
   dunlin server --help                  every directive, with its default
+  dunlin top                            a running server, live
   dunlin why --at 14:03                 what was slow then
   dunlin bench -t set,get -r 1000000    against a server on this machine";
 
@@ -31,6 +33,12 @@ enum Command {
     /// Serves clients: dunlin server [CONFIG-FILE] [--directive value …]
     #[command(disable_help_flag = true)]
     Server {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Shows a running server in the terminal, live (dunlin top --help)
+    #[command(disable_help_flag = true)]
+    Top {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -107,6 +115,7 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Server { arguments } => dunlin_server::process::server::main(arguments),
+        Command::Top { arguments } => dunlin_ops::top(arguments),
         Command::Why { arguments } => dunlin_ops::why(arguments),
         Command::Doctor { arguments } => dunlin_ops::doctor(arguments),
         Command::Health { arguments } => dunlin_ops::health(arguments),

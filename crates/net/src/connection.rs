@@ -497,10 +497,12 @@ impl<T> Connection<T> {
             return Ok(Outcome::Wait);
         }
         let was_stranger = kit.service.is_stranger(&self.session);
+        let begun = event_loop.stages.now();
         let lent = event_loop.lend();
         let Served { consumed, next, wanted, detached } =
             kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
         assert!(consumed + detached <= input.len(), "a service consumes what it was given");
+        event_loop.note_served(begun);
         event_loop.pending_writes.note_served(consumed);
         let rest = consumed..input.len() - detached;
         if !in_shared {
@@ -570,7 +572,9 @@ impl<T> Connection<T> {
             self.departing = true;
         } else if reply.is_contiguous() {
             event_loop.send_pushes();
+            let begun = event_loop.stages.now();
             let sent = self.stream.send(reply.bytes())?;
+            event_loop.note_written(begun);
             self.count_sent(event_loop, sent.bytes);
             self.writable = !sent.is_full;
             if sent.bytes < reply.bytes().len() {
@@ -599,8 +603,10 @@ impl<T> Connection<T> {
         debug_assert!(self.departing && self.output.is_empty(), "nothing overtakes a reply");
         self.departing = false;
         let mut has_output = false;
+        let begun = event_loop.stages.now();
         match self.stream.send(reply) {
             Ok(sent) => {
+                event_loop.note_written(begun);
                 self.count_sent(event_loop, sent.bytes);
                 if sent.is_full || sent.bytes < reply.len() {
                     self.writable = !sent.is_full;
@@ -623,7 +629,9 @@ impl<T> Connection<T> {
     }
 
     fn flush_output<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
+        let begun = event_loop.stages.now();
         let sent = self.output.flush(&self.stream)?;
+        event_loop.note_written(begun);
         self.writable = !sent.is_full;
         self.count_sent(event_loop, sent.bytes);
         Ok(())

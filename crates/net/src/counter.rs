@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::StageTimes;
+
 /// A number that one thread writes and all may read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -65,4 +67,6 @@ pub struct Traffic {
     pub handshakes_given_up: Counter,
     /// Ticks.
     pub ticks: Counter,
+    /// Stages of requests, of the ticks that are measured.
+    pub stages: StageTimes,
 }

@@ -25,6 +25,7 @@ use super::handshakes::Handshakes;
 use super::listener::{self, Listener, Refusal};
 use super::nested_poll::NestedPoll;
 use super::pending_writes::PendingWrites;
+use super::stages::{StageClock, record};
 use super::withheld::Commitment;
 use super::worker::{Shared, WAKEUP};
 use super::worker_queue::{Accepted, Message};
@@ -102,6 +103,7 @@ pub struct EventLoop<S: Service> {
     busy_poll: BusyPoll,
     pub(crate) nested_poll: NestedPoll<S::Message>,
     pub(crate) handshakes: Handshakes,
+    pub(crate) stages: StageClock,
 }
 
 impl<S: Service> EventLoop<S> {
@@ -138,6 +140,7 @@ impl<S: Service> EventLoop<S> {
             busy_poll: BusyPoll::new(),
             nested_poll: NestedPoll::default(),
             handshakes: Handshakes::default(),
+            stages: StageClock::default(),
         })
     }
 
@@ -145,6 +148,24 @@ impl<S: Service> EventLoop<S> {
     #[inline]
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.shared.traffic[self.worker]
+    }
+
+    /// Notes that requests of a turn that began then have been served, in a tick that is measured.
+    #[inline]
+    pub(crate) fn note_served(&self, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            let times = &self.traffic().stages;
+            record(&times.queue, self.now.instant, begun);
+            record(&times.run, begun, Instant::now());
+        }
+    }
+
+    /// The same of a write to a socket.
+    #[inline]
+    pub(crate) fn note_written(&self, begun: Option<Instant>) {
+        if let Some(begun) = begun {
+            record(&self.traffic().stages.write, begun, Instant::now());
+        }
     }
 
     /// Whether the worker has been told to stop: nothing more is accepted or served.
@@ -202,6 +223,7 @@ impl<S: Service> EventLoop<S> {
     pub(crate) fn begin_tick(&mut self) {
         self.now = Now::read();
         self.busy_poll.learn(self.now.instant);
+        self.stages.begin_tick();
         self.traffic().ticks.add(1);
         self.handshakes.begin_tick();
         let limits = self.shared.limits.load();

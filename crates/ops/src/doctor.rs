@@ -68,10 +68,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     );
     println!("\n# The last minute");
     match ask(&mut client, &["RECORDER", "WHY"]) {
-        // Slow commands have keys in them.
+        // Slow commands have keys in them, and so have the sentences about hot keys.
         Ok(lines) => strings(&lines)
             .iter()
-            .filter(|line| !line.contains("(client "))
+            .filter(|line| !line.contains("(client ") && !line.to_lowercase().contains("one key, "))
             .for_each(|line| println!("{line}")),
         Err(reason) => println!("{reason}"),
     }

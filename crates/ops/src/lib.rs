@@ -1,15 +1,23 @@
-//! Commands for operators of a running server, which they ask as clients: `dunlin why`, `dunlin doctor`, `dunlin health`,
-//! `dunlin adopt`.
+//! Commands for operators of a running server, which they ask as clients: `dunlin top`, `dunlin why`, `dunlin doctor`,
+//! `dunlin health`, `dunlin adopt`.
 
 mod adopt;
 mod doctor;
 mod health;
 mod server;
+// `--once` alone needs less.
+#[cfg_attr(not(feature = "screen"), allow(dead_code))]
+mod top;
 mod why;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
+
+/// `dunlin top …`: the server in the terminal, live. `words` are those behind `top`.
+pub fn top(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<top::Arguments>("top", words, top::run)
+}
 
 /// `dunlin why …`: what was slow. `words` are those behind `why`.
 pub fn why(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -34,6 +42,7 @@ pub fn adopt(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// The commands as clap describes them, for manual pages and completions.
 pub fn commands() -> Vec<clap::Command> {
     vec![
+        top::Arguments::command(),
         why::Arguments::command(),
         doctor::Arguments::command(),
         health::Arguments::command(),

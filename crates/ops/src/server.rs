@@ -1,6 +1,9 @@
 //! Questions to a server.
 
-use dunlin_bench::{server_flags::ServerFlags, target::Client};
+use dunlin_bench::{
+    server_flags::ServerFlags,
+    target::{Client, TargetError},
+};
 use dunlin_resp::Value;
 
 /// A connection to the server that the flags name.
@@ -9,13 +12,17 @@ pub(crate) fn connect(flags: &ServerFlags) -> Result<Client, String> {
     target.client().map_err(|error| format!("{}: {error}", target.address))
 }
 
-/// Runs a command; an error of the server is one of ours.
+/// Runs a command. The outer error is the connection's, the inner one the server's.
+pub(crate) fn put(client: &mut Client, words: &[&str]) -> Result<Result<Value, String>, TargetError> {
+    Ok(match client.call(words)? {
+        Value::Error(line) => Err(text(&line)),
+        value => Ok(value),
+    })
+}
+
+/// Runs a command; either error is a line for the operator.
 pub(crate) fn ask(client: &mut Client, words: &[&str]) -> Result<Value, String> {
-    match client.call(words) {
-        Ok(Value::Error(line)) => Err(text(&line)),
-        Ok(value) => Ok(value),
-        Err(error) => Err(error.to_string()),
-    }
+    put(client, words).map_err(|error| error.to_string())?
 }
 
 /// The text of an answer, or nothing.

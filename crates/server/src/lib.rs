@@ -24,4 +24,5 @@ mod tls;
 pub mod tools;
 mod workers;
 
+pub use observe::quantities;
 pub use system::machine;

@@ -20,6 +20,7 @@ use crate::{
     lua::{LibraryCache, RunningScripts, ScriptCache},
     observe::{
         hot_keys::HotKeys,
+        key_samples::KeySamples,
         recorder::Recorder,
         stats::{Held, Stats},
     },
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) exchange: Exchange,
     pub(crate) monitor: Monitor,
     pub(crate) hot_keys: HotKeys,
+    pub(crate) key_samples: KeySamples,
     pub(crate) recorder: Recorder,
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
@@ -121,6 +123,7 @@ impl Shared {
             exchange,
             monitor,
             hot_keys: HotKeys::default(),
+            key_samples: KeySamples::new(workers),
             recorder: Recorder::default(),
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),

@@ -8,6 +8,7 @@
 //! IntSet      integers in one run of bytes
 //! OrderTree   scores and handles in order, with ranks
 //! LeafMap     an ordered map whose copies share the leaves that neither has changed
+//! Log2Histogram  counts of numbers by powers of two
 //! Rope        a long string in chunks that copies share until they change them
 //! ```
 //!
@@ -31,6 +32,7 @@ pub mod hyperloglog;
 mod intset;
 mod leaf_map;
 mod listpack;
+mod log2_histogram;
 mod memory_map;
 mod order_tree;
 mod page_pool;
@@ -53,6 +55,7 @@ pub use listpack::{
     Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
     validate as validate_listpack,
 };
+pub use log2_histogram::{Log2Counts, Log2Histogram};
 pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::{prefetch, prefetch_span, prefetch_span_for_write};

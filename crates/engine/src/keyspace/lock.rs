@@ -16,6 +16,11 @@ use loom::sync::atomic::AtomicU32;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+#[cfg(not(loom))]
+use std::time::Instant;
+
+#[cfg(not(loom))]
+use dunlin_structures::{Log2Counts, Log2Histogram};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -95,10 +100,23 @@ impl StripeLock {
     }
 }
 
+/// How long threads slept for locks and for the gate, in nanoseconds. One for the process: a lock has no room for a
+/// pointer to it. Threads that get a lock while they spin are not in it.
+#[cfg(not(loom))]
+static SLEEPS: Log2Histogram = Log2Histogram::new();
+
+/// How long threads slept for locks of stripes and for the gate since the process started, in nanoseconds.
+#[cfg(not(loom))]
+pub fn lock_sleeps() -> Log2Counts {
+    SLEEPS.counts()
+}
+
 /// Sleeps until woken, if the word still is `expected`; may return early.
 #[cfg(not(loom))]
 pub(super) fn wait(word: &AtomicU32, expected: u32) {
+    let begun = Instant::now();
     atomic_wait::wait(word, expected);
+    SLEEPS.record(begun.elapsed().as_nanos() as u64);
 }
 
 #[cfg(not(loom))]

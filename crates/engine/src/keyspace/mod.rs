@@ -58,6 +58,8 @@ pub use gate::Inside;
 pub(crate) use gate::KeptOpen;
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
+#[cfg(not(loom))]
+pub use lock::lock_sleeps;
 pub use locked::Locked;
 pub(crate) use locked::LockedStripes;
 use stripe::Stripe;

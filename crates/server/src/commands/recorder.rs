@@ -9,7 +9,8 @@ use crate::{
     config::AppendFsync,
     executor::{Handler, ServerContext},
     observe::recorder::{
-        Event, FIELDS, Facts, Field, Merge, Merged, NO_COMMAND, Question, Sample, When, WhenError, explain,
+        Event, FIELDS, Facts, Field, HotSecond, Merge, Merged, NO_COMMAND, Question, Sample, When, WhenError,
+        explain,
     },
     shared::Shared,
     system::host::unix_us,
@@ -63,6 +64,15 @@ const RECORDER: Command = Command {
             arity: Arity::Exactly(2),
             run: Run::Host(&Handler(super::help)),
             tips: &[],
+            ..SUBCOMMAND
+        },
+        Command {
+            name: "keys",
+            summary: "Returns the hot keys of the last hour between two times in seconds since 1970, a second each: its time, the key that most commands on keys named, cut to 64 bytes, and their share in thousandths. A second without a key of a quarter or more is left out.",
+            complexity: "O(n) in the number of seconds",
+            arity: Arity::Exactly(4),
+            run: Run::Host(&Handler(keys)),
+            args: &[Argument::integer("from"), Argument::integer("to")],
             ..SUBCOMMAND
         },
         Command {
@@ -205,6 +215,21 @@ fn events_between(shared: &Shared, from_s: u32, to_s: u32, count: usize) -> Vec<
     rings.events_between(from_ms, to_ms).rev().take(count).cloned().collect()
 }
 
+fn keys(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (from_s, to_s) = span(args)?;
+    args.finish()?;
+    let hot: Vec<HotSecond> =
+        context.shared.recorder.rings().hot_keys_between(from_s, to_s).cloned().collect();
+    reply.array(hot.len());
+    for HotSecond { time_s, key, share } in hot {
+        reply.array(3);
+        reply.integer(time_s.into());
+        reply.bulk(key.as_bytes());
+        reply.integer(share.into());
+    }
+    Ok(())
+}
+
 fn fields(_: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     reply.array(FIELDS.len());
     for (_, name, merge, meaning) in FIELDS {
@@ -256,6 +281,7 @@ fn answer(shared: &Shared, (from_s, to_s): (u32, u32)) -> Vec<String> {
     };
     let mut events = events_between(shared, from_s, to_s, usize::MAX);
     events.reverse();
+    let hot_keys: Vec<HotSecond> = shared.recorder.rings().hot_keys_between(from_s, to_s).cloned().collect();
     let config = shared.config.current();
     let command = |number| command_name(shared, number);
     explain(&Question {
@@ -265,6 +291,7 @@ fn answer(shared: &Shared, (from_s, to_s): (u32, u32)) -> Vec<String> {
         samples: &samples,
         usual: &usual,
         events: &events,
+        hot_keys: &hot_keys,
         command: &command,
         facts: Facts {
             maxmemory: config.maxmemory,

@@ -42,8 +42,8 @@ pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, Config, LogLevel, MaxmemoryPolicy,
     OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress, PubsubDefault, RenameLine,
-    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing, UserLine,
-    VersionCheck,
+    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing,
+    SyslogFacility, UserLine, VersionCheck,
 };
 
 /// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.

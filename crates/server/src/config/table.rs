@@ -5,7 +5,7 @@ use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, fi
 use super::values::{
     AppendFsync, AuditFull, AuthClients, CertificateUser, Config, LogLevel, MaxmemoryPolicy, Permission,
     PubsubDefault, SYNC_REPLICAS_MAX, Sanitize, Supervised, SyncReplicasAck, SyncReplicasMissing,
-    VersionCheck, Words,
+    SyslogFacility, VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -1168,6 +1168,36 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "syslog-enabled",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Flag(field!(syslog_enabled)),
+        default: "no",
+        change: Change::AtStart,
+        doc: "Send the lines of the log to syslog, too, at `/dev/log`. Lines that it does not take at once are lost to it, as with every program.",
+        settle: as_is,
+    },
+    Directive {
+        name: "syslog-facility",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: choice!(syslog_facility: SyslogFacility),
+        default: "local0",
+        change: Change::AtStart,
+        doc: "The facility of these lines.",
+        settle: as_is,
+    },
+    Directive {
+        name: "syslog-ident",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Text(field!(syslog_ident)),
+        default: "dunlin",
+        change: Change::AtStart,
+        doc: "The name of the program in these lines.",
+        settle: as_is,
+    },
+    Directive {
         name: "tcp-backlog",
         aliases: &[],
         group: Group::Network,
@@ -1550,6 +1580,7 @@ mod tests {
                 "disk",
                 "wait",
                 "3:2gb",
+                "local7",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

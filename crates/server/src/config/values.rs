@@ -256,6 +256,12 @@ config! {
     sync_replicas_ack: SyncReplicasAck,
     /// The treatment of writes while there are too few of them.
     sync_replicas_missing: SyncReplicasMissing,
+    /// Whether the log goes to syslog, too.
+    syslog_enabled: bool,
+    /// As what.
+    syslog_facility: SyslogFacility,
+    /// Under which name.
+    syslog_ident: String,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
     /// Seconds between probes; 0 for off.
@@ -607,6 +613,42 @@ impl Supervised {
     /// Where the supervisor listens for what becomes of the server, if there is one.
     pub(crate) fn socket(self) -> Option<std::ffi::OsString> {
         [Self::Systemd, Self::Auto].contains(&self).then(|| std::env::var_os("NOTIFY_SOCKET")).flatten()
+    }
+}
+
+words! {
+    /// `syslog-facility`.
+    SyslogFacility {
+        /// Processes of users.
+        "user" => User,
+        /// Whatever the administrator has decided upon; the same of the others.
+        #[default]
+        "local0" => Local0,
+        /// Likewise.
+        "local1" => Local1,
+        /// Likewise.
+        "local2" => Local2,
+        /// Likewise.
+        "local3" => Local3,
+        /// Likewise.
+        "local4" => Local4,
+        /// Likewise.
+        "local5" => Local5,
+        /// Likewise.
+        "local6" => Local6,
+        /// Likewise.
+        "local7" => Local7,
+    }
+}
+
+impl SyslogFacility {
+    /// Its number in RFC 3164.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::User => 1,
+            // From Local0, 16, on.
+            local => 15 + local as u8,
+        }
     }
 }
 

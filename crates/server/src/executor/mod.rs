@@ -67,6 +67,7 @@ use crate::{
         command_stats::{Measured, Meter},
         error_counts::ErrorSource,
         hot_keys::HotKeySession,
+        key_samples,
     },
     push::{
         monitor::{self, Origin},
@@ -103,6 +104,8 @@ pub struct Executor {
     meter: Meter,
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
     hot_keys: (Option<Arc<HotKeySession>>, u64),
+    /// Ticks until the keys of commands are noted for the recorder; 0 in such a tick.
+    ticks_to_sample: u32,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
@@ -193,6 +196,7 @@ impl Executor {
             expiry,
             meter,
             hot_keys: (None, 0),
+            ticks_to_sample: key_samples::TICKS_PER_SAMPLE,
             memory: MemoryCheck::default(),
             defragmentation,
             evictor,
@@ -306,6 +310,9 @@ impl Executor {
     ) -> (usize, Flow) {
         let (mut words_start, mut keys_start, mut input_start) = (0, 0, 0);
         self.refresh_conditions(shared, session);
+        if self.ticks_to_sample == 0 {
+            self.note_keys(shared, window);
+        }
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
         let mut outcome = (window.commands.len(), Flow::Continue);
@@ -486,6 +493,12 @@ impl Executor {
             // Its request did not come over the network.
             self.log_remarkable(shared, session, entry, words, (nanoseconds, (0, reply_bytes as u64)), None);
         }
+    }
+
+    /// Notes the keys of a window for the recorder.
+    #[cold]
+    fn note_keys(&self, shared: &Shared, window: &Window<'_>) {
+        shared.key_samples.note(self.worker.id(), window.keys.iter().map(|key| key.bytes));
     }
 
     #[cold]

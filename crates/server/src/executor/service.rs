@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     audit::Outcome,
+    observe::key_samples,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
     workers::blocked,
@@ -100,6 +101,8 @@ impl Service for Executor {
         self.now = now;
         self.refresh_config();
         self.caller = self.server();
+        self.ticks_to_sample =
+            self.ticks_to_sample.checked_sub(1).unwrap_or(key_samples::TICKS_PER_SAMPLE - 1);
         let (session, changes) = &self.hot_keys;
         if *changes != self.shared.hot_keys.changes()
             || session.as_ref().is_some_and(|session| !session.is_active(now.instant))

@@ -53,14 +53,14 @@ pub(crate) struct HotKeyOptions {
 /// Streams". A counter is never too high, and too low by less than `2 × total / COUNTERS_MAX`; it is exact as long as there
 /// are no more keys than counters. O(1) amortized.
 #[derive(Debug, Default)]
-struct HeavyKeys {
-    counters: HashMap<Box<[u8]>, u64>,
+pub(super) struct HeavyKeys {
+    pub(super) counters: HashMap<Box<[u8]>, u64>,
     /// All that was added, whatever became of it.
-    total: u64,
+    pub(super) total: u64,
 }
 
 impl HeavyKeys {
-    fn add(&mut self, key: &[u8], amount: u64) {
+    pub(super) fn add(&mut self, key: &[u8], amount: u64) {
         self.total += amount;
         if key.len() > KEY_BYTES_MAX || amount == 0 {
             return;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_engine::{Engine, Statistics, command::CommandTable};
-use dunlin_net::{Clients, SHARED_BYTES, Traffic, connection_bytes};
+use dunlin_engine::{Engine, Statistics, command::CommandTable, keyspace::lock_sleeps};
+use dunlin_net::{Clients, Log2Counts, Log2Histogram, SHARED_BYTES, StageTimes, Traffic, connection_bytes};
 
 use crate::{
     observe::{
@@ -298,6 +298,24 @@ impl Stats {
             totals.add(traffic);
         }
         totals
+    }
+
+    /// How long requests took in each stage, in nanoseconds: those of the ticks that workers measure, and every sleep for
+    /// a lock. Since the start.
+    pub(crate) fn stages(&self) -> [(&'static str, Log2Counts); 4] {
+        let sum = |of: fn(&StageTimes) -> &Log2Histogram| {
+            let mut sum = Log2Counts::default();
+            for traffic in self.network.get().iter().flat_map(|network| network.traffic.iter()) {
+                sum.add(&of(&traffic.stages).counts());
+            }
+            sum
+        };
+        [
+            ("queue", sum(|times| &times.queue)),
+            ("lock", lock_sleeps()),
+            ("run", sum(|times| &times.run)),
+            ("write", sum(|times| &times.write)),
+        ]
     }
 
     /// Commands executed. O(commands × workers).

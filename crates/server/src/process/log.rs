@@ -1,4 +1,4 @@
-//! The log: one line an event, to standard output or to `logfile`.
+//! The log: one line an event, to standard output or to `logfile`, and to syslog where that is wanted.
 //!
 //! ```text
 //! 4711:M 2026-11-21T09:37:34.314Z * Ready to accept connections
@@ -29,6 +29,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogLevel, escape_control};
+use crate::process::syslog::Syslog;
 use crate::system::utc::Utc;
 
 /// Changes the level of the installed log.
@@ -48,22 +49,26 @@ impl LogHandle {
 
 /// Installs the log for the whole process; call it once. `file` is empty for standard output, and
 /// is created if need be: the error says why it cannot be.
-pub fn install(level: LogLevel, file: &Path) -> io::Result<LogHandle> {
+pub(crate) fn install(level: LogLevel, file: &Path, mut syslog: Option<Syslog>) -> io::Result<LogHandle> {
     let sink = match file.as_os_str().is_empty() {
         true if is_journal() => Sink::Journal,
         true => Sink::StandardOutput,
         false => Sink::File(LogFile::open(file)?),
     };
-    let lines = Lines { level: Arc::new(AtomicU8::new(level as u8)), sink: Mutex::new(sink) };
+    let silence =
+        syslog.as_mut().and_then(|syslog| Some((syslog.connect().err()?, syslog.path().to_string())));
+    let lines = Lines::new(level, sink, syslog);
     let handle = LogHandle { level: lines.level.clone() };
     tracing_subscriber::registry().with(lines).try_init().map_err(io::Error::other)?;
+    if let Some((error, path)) = silence {
+        tracing::warn!("syslog does not listen at {path} ({error}): lines go there from when it does");
+    }
     Ok(handle)
 }
 
 /// Installs a log for a command that is no server: warnings and errors alone, as plain lines on standard error.
 pub fn install_warnings() {
-    let lines =
-        Lines { level: Arc::new(AtomicU8::new(LogLevel::Warning as u8)), sink: Mutex::new(Sink::Plain) };
+    let lines = Lines::new(LogLevel::Warning, Sink::Plain, None);
     // Where there is a log already, it serves as well.
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }
@@ -85,14 +90,14 @@ fn is_journal() -> bool {
     own.is_ok_and(|own| named == format!("{}:{}", own.dev(), own.ino()))
 }
 
-/// The priority of a level in the journal, as syslog(3) numbers them.
-fn priority(level: Level) -> char {
+/// The severity of a level, as syslog(3) and the journal number them.
+fn severity(level: Level) -> u8 {
     match level {
-        Level::ERROR => '3',
-        Level::WARN => '4',
-        Level::INFO => '5',
-        Level::DEBUG => '6',
-        Level::TRACE => '7',
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 5,
+        Level::DEBUG => 6,
+        Level::TRACE => 7,
     }
 }
 
@@ -139,7 +144,13 @@ impl Sink {
 
 struct Lines {
     level: Arc<AtomicU8>,
-    sink: Mutex<Sink>,
+    outputs: Mutex<(Sink, Option<Syslog>)>,
+}
+
+impl Lines {
+    fn new(level: LogLevel, sink: Sink, syslog: Option<Syslog>) -> Self {
+        Self { level: Arc::new(AtomicU8::new(level as u8)), outputs: Mutex::new((sink, syslog)) }
+    }
 }
 
 /// The level of the configuration at which an event is written, and its mark.
@@ -167,18 +178,19 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = Text::default();
         event.record(&mut text);
-        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sink, syslog) = &mut *outputs;
         let level = *event.metadata().level();
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let head = match *sink {
             Sink::Plain => "dunlin: ".to_owned(),
-            Sink::Journal => format!("<{}>", priority(level)),
-            Sink::StandardOutput | Sink::File(_) => {
-                let now_ms =
-                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-                head(std::process::id(), now_ms, rank(level).1)
-            }
+            Sink::Journal => format!("<{}>", severity(level)),
+            Sink::StandardOutput | Sink::File(_) => head(std::process::id(), now_ms, rank(level).1),
         };
         sink.write(line(head, &text).as_bytes());
+        if let Some(syslog) = syslog {
+            syslog.send(severity(level), now_ms, line(String::new(), &text).trim_end());
+        }
     }
 }
 
@@ -215,8 +227,7 @@ mod tests {
     use crate::config::tests::ScratchDir;
 
     fn logging_to(path: &Path, level: LogLevel) -> (impl Subscriber, LogHandle) {
-        let sink = Mutex::new(Sink::File(LogFile::open(path).unwrap()));
-        let lines = Lines { level: Arc::new(AtomicU8::new(level as u8)), sink };
+        let lines = Lines::new(level, Sink::File(LogFile::open(path).unwrap()), None);
         let handle = LogHandle { level: lines.level.clone() };
         (tracing_subscriber::registry().with(lines), handle)
     }

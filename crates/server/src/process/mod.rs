@@ -6,3 +6,4 @@ pub(crate) mod maintenance;
 pub mod server;
 pub mod startup;
 pub(crate) mod supervisor;
+pub(crate) mod syslog;

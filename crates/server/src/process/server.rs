@@ -43,6 +43,7 @@ use crate::{
         maintenance,
         startup::{self, PidFile},
         supervisor::Supervisor,
+        syslog::Syslog,
     },
     replication,
     shared::{Shared, Stop},
@@ -358,7 +359,7 @@ fn run(mut launch: Launch) -> Result<(), String> {
         true => Some(Daemon::detach().map_err(|error| format!("cannot go on in the background: {error}"))?),
         false => None,
     };
-    let log = log::install(config.loglevel, &config.logfile)
+    let log = log::install(config.loglevel, &config.logfile, Syslog::new(config))
         .map_err(|error| format!("cannot open logfile {}: {error}", config.logfile.display()))?;
     let has_logfile = !config.logfile.as_os_str().is_empty();
     let ended = run_logged(launch, log, daemon);

@@ -55,7 +55,32 @@ pub(super) const ERRORS_ROWS: &[Row] = &[Row::Each(Family {
     },
 })];
 
-pub(super) const LATENCIES_ROWS: &[Row] = &[Row::Each(Family {
+pub(super) const LATENCIES_ROWS: &[Row] = &[Row::Each(COMMAND_LATENCIES), Row::Each(STAGE_LATENCIES)];
+
+/// Where the time of requests goes.
+const STAGE_LATENCIES: Family = Family {
+    prefix: "latency_stage_usec_",
+    label: "stage",
+    summary: "How long requests waited for other connections of their worker (queue), slept for locks (lock), were executed (run), and how long writes to sockets took (write), of one tick in 61, but of all sleeps; since the start.",
+    fields: &[
+        ("count", Unit::Count, "How many were measured."),
+        ("p50", Unit::Microseconds, "Power of two (in nanoseconds) below which half of them lie."),
+        ("p99", Unit::Microseconds, "The same of 99%."),
+        ("p99.9", Unit::Microseconds, "The same of 99.9%."),
+    ],
+    read: |reading, line| {
+        for (stage, counts) in reading.shared.stats.stages() {
+            let bound = |percent| Number::Decimal(counts.percentile(percent) as f64 / 1000.0, 3);
+            let count = counts.count().into();
+            line(
+                &stage,
+                &[("count", count), ("p50", bound(50.0)), ("p99", bound(99.0)), ("p99.9", bound(99.9))],
+            );
+        }
+    },
+};
+
+const COMMAND_LATENCIES: Family = Family {
     prefix: "latency_percentiles_usec_",
     label: "command",
     summary: "How long each command took, since the last reset.",
@@ -79,7 +104,7 @@ pub(super) const LATENCIES_ROWS: &[Row] = &[Row::Each(Family {
             line(&name, &fields);
         }
     },
-})];
+};
 
 /// The names have hyphens in Redis 8.6, too.
 pub(super) const HOT_KEYS_ROWS: &[Row] = &[

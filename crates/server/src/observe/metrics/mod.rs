@@ -47,6 +47,7 @@ pub(crate) fn render(reading: &Reading<'_>, format: Format) -> String {
         }
     }
     commands::write(reading, &mut out);
+    write_stages(reading, &mut out);
     write_log_syncs(reading, &mut out);
     write_replicas(reading, &mut out);
     write_users(reading, &mut out);
@@ -144,6 +145,18 @@ fn write_family(family: &Family, reading: &Reading<'_>, out: &mut Exposition) {
             let export = names::Export { name: field.name.into(), scale: field.scale };
             out.sample(field.name, &[(label, of)], export.value(number));
         }
+    }
+}
+
+/// Where the time of requests goes.
+fn write_stages(reading: &Reading<'_>, out: &mut Exposition) {
+    const NAME: &str = "dunlin_stage_duration_seconds";
+    const HELP: &str = "How long requests waited for other connections of their worker (queue), slept for locks (lock), \
+                        were executed (run), and how long a write to a socket took (write). Of one tick in 61, but of all sleeps.";
+    out.begin(NAME, Kind::Histogram, HELP);
+    for (stage, counts) in reading.shared.stats.stages() {
+        let below = commands::BOUNDS.map(|power| counts.below(power));
+        commands::write_histogram(out, NAME, &[("stage", stage)], &below, (counts.count(), counts.sum));
     }
 }
 

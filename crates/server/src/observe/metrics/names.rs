@@ -270,6 +270,8 @@ const fn field(field: &'static str, name: &'static str, scale: f64) -> FieldExpo
 pub(super) const FAMILIES: &[FamilyExport] = &[
     FamilyExport { prefix: "cmdstat_", label: "cmd", label_prefix: "", fields: &[] },
     FamilyExport { prefix: "latency_percentiles_usec_", label: "cmd", label_prefix: "", fields: &[] },
+    // As a histogram: `write_stages`.
+    FamilyExport { prefix: "latency_stage_usec_", label: "stage", label_prefix: "", fields: &[] },
     FamilyExport {
         prefix: "errorstat_",
         label: "err",

@@ -72,6 +72,7 @@ fields! {
     Replicas, "replicas", Merge::Last, "Replicas that have a link.";
     ReplicaLagKb, "replica_lag_kb", Merge::Max, "KiB that the slowest replica is behind.";
     LinkDown, "link_down", Merge::Max, "1 on a replica while its primary's stream does not come.";
+    HotKeyShare, "hot_key_share", Merge::Max, "Share of the commands on keys that named the same key, in thousandths; 0 where there were few.";
     Unwritable, "unwritable", Merge::Max, "1 while the log cannot be written.";
 }
 

@@ -29,7 +29,7 @@ use std::{
 use self::rings::{EventKind, Rings};
 pub(crate) use self::{
     fields::{FIELDS, Field, Merge, Merged, NO_COMMAND, Sample},
-    rings::Event,
+    rings::{Event, HotSecond},
     when::{When, WhenError},
     why::{Facts, Question, explain},
 };
@@ -201,6 +201,9 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
             let time_s = (unix_us() / 1_000_000) as u32 - 1;
             if let Some(seen) = sampler.look(&shared, time_s) {
                 shared.recorder.add(seen.sample);
+                if let Some(hot) = seen.hot_key {
+                    shared.recorder.rings().note_hot_key(hot);
+                }
                 // They happened before the second was over.
                 let time_ms = u64::from(time_s) * 1000 + 999;
                 for (kind, text) in seen.events {

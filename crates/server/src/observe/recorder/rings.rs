@@ -16,6 +16,8 @@ use super::fields::{Merged, Sample};
 pub(super) const RESOLUTIONS: [(u32, usize); 3] = [(1, 3600), (10, 8640), (300, 8640)];
 /// Events that are kept.
 pub(super) const EVENTS_MAX: usize = 2048;
+/// Bytes of the text of a hot key: an hour of them takes some 400 KB.
+pub(super) const HOT_KEY_BYTES_MAX: usize = 64;
 /// Bytes of an event's text.
 pub(super) const EVENT_BYTES_MAX: usize = 230;
 
@@ -60,6 +62,7 @@ kinds! {
     Memory 10 "memory"
     Keys 11 "keys"
     Access 12 "access"
+    HotKey 13 "hot-key"
 }
 
 /// Something that happened.
@@ -72,6 +75,16 @@ pub(crate) struct Event {
     pub(crate) kind: EventKind,
     /// One line.
     pub(crate) text: String,
+}
+
+/// The key that most commands of a second named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HotSecond {
+    pub(crate) time_s: u32,
+    /// As text, cut to [`HOT_KEY_BYTES_MAX`].
+    pub(crate) key: Box<str>,
+    /// In thousandths of the commands on keys.
+    pub(crate) share: u32,
 }
 
 /// The samples of one resolution.
@@ -121,6 +134,8 @@ pub(crate) struct Rings {
     pub(super) rings: [Ring; 3],
     pub(super) events: VecDeque<Event>,
     pub(super) next_event: u64,
+    /// The hottest key of each second of the last hour that had one; not in the file.
+    hot_keys: VecDeque<HotSecond>,
     /// The newest second.
     last_s: u32,
     /// The oldest second that there was ever a sample of.
@@ -133,6 +148,7 @@ impl Rings {
             rings: RESOLUTIONS.map(Ring::new),
             events: VecDeque::new(),
             next_event: 0,
+            hot_keys: VecDeque::new(),
             last_s: 0,
             first_s: u32::MAX,
         }
@@ -198,6 +214,19 @@ impl Rings {
         self.events.iter().filter(move |event| (from_ms..=to_ms).contains(&event.time_ms))
     }
 
+    /// Notes the hottest key of a second.
+    pub(super) fn note_hot_key(&mut self, hot: HotSecond) {
+        if self.hot_keys.len() == RESOLUTIONS[0].1 {
+            self.hot_keys.pop_front();
+        }
+        self.hot_keys.push_back(hot);
+    }
+
+    /// The hottest keys of the seconds from `from_s` to `to_s`, oldest first.
+    pub(crate) fn hot_keys_between(&self, from_s: u32, to_s: u32) -> impl Iterator<Item = &HotSecond> {
+        self.hot_keys.iter().filter(move |hot| (from_s..=to_s).contains(&hot.time_s))
+    }
+
     /// The newest second that there is a sample of; 0 for none.
     pub(crate) fn last_s(&self) -> u32 {
         self.last_s
@@ -258,6 +287,17 @@ mod tests {
         for (from_s, to_s) in [(u32::MAX, u32::MAX), (5, 3), (0, 0)] {
             assert!(rings.range(from_s, to_s).1.is_empty());
         }
+    }
+
+    #[test]
+    fn hot_keys_are_kept_for_an_hour_at_most() {
+        let mut rings = Rings::new();
+        for second in 0..5_000 {
+            rings.note_hot_key(HotSecond { time_s: START + second, key: "k".into(), share: second });
+        }
+        assert_eq!(rings.hot_keys_between(0, u32::MAX).count(), 3600);
+        let shares: Vec<u32> = rings.hot_keys_between(START + 4_998, u32::MAX).map(|hot| hot.share).collect();
+        assert_eq!(shares, [4_998, 4_999]);
     }
 
     #[test]

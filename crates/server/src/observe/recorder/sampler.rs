@@ -9,7 +9,7 @@ use dunlin_replication::{LinkState, Phase};
 
 use super::{
     fields::{Field, NO_COMMAND, Sample},
-    rings::EventKind,
+    rings::{EventKind, HOT_KEY_BYTES_MAX, HotSecond},
 };
 use crate::{
     config::{Config, DIRECTIVES, escape_control},
@@ -26,6 +26,10 @@ use crate::{
 const SLOW_EVENTS_MAX: usize = 5;
 /// A sync of the log that takes so long is an event, in nanoseconds.
 const SLOW_SYNC_NS: u64 = 1_000_000_000;
+/// From this share of the commands on keys on, in thousandths, a key is hot.
+pub(super) const HOT_SHARE_MIN: u32 = 250;
+/// Seconds between two events about hot keys, at least: two keys that take turns are no news.
+const HOT_EVENT_INTERVAL_S: u32 = 60;
 /// Nanoseconds of the unit in which samples have latencies.
 const UNIT_NS: u64 = 100;
 
@@ -60,6 +64,7 @@ struct States {
     is_over: bool,
     evicting: bool,
     is_replica: bool,
+    failover: &'static str,
     link_up: bool,
     replicas: BTreeMap<String, String>,
     history: String,
@@ -75,12 +80,15 @@ pub(super) struct Sampler {
     config: Option<std::sync::Arc<Config>>,
     /// The last survey of the keyspace that was possible.
     keys: u64,
+    /// When there was an event about a hot key last.
+    hot_event_s: u32,
 }
 
 /// The result of a look.
 pub(super) struct Seen {
     pub(super) sample: Sample,
     pub(super) events: Vec<(EventKind, String)>,
+    pub(super) hot_key: Option<HotSecond>,
 }
 
 impl Sampler {
@@ -104,7 +112,8 @@ impl Sampler {
             compare_states(&before, after, &sample, &mut events);
         }
         self.look_at_config(shared, &mut events);
-        (!is_first).then_some(Seen { sample, events })
+        let hot_key = self.look_at_keys(shared, &mut sample, &mut events);
+        (!is_first).then_some(Seen { sample, events, hot_key })
     }
 
     fn look_at_commands(&mut self, shared: &Shared, sample: &mut Sample) {
@@ -256,6 +265,32 @@ impl Sampler {
         }
     }
 
+    /// The key that most commands of the second named.
+    fn look_at_keys(
+        &mut self,
+        shared: &Shared,
+        sample: &mut Sample,
+        events: &mut Vec<(EventKind, String)>,
+    ) -> Option<HotSecond> {
+        let hot = shared.key_samples.take()?;
+        sample.set(Field::HotKeyShare, hot.share.into());
+        if hot.share < HOT_SHARE_MIN {
+            return None;
+        }
+        let mut key = printable(&hot.key);
+        if key.len() > HOT_KEY_BYTES_MAX {
+            key.truncate(key.floor_char_boundary(HOT_KEY_BYTES_MAX - 3));
+            key.push_str("...");
+        }
+        if sample.time_s.saturating_sub(self.hot_event_s) >= HOT_EVENT_INTERVAL_S {
+            let text = format!("one key, {key}, got {}% of the commands on keys", hot.share / 10);
+            events.push((EventKind::HotKey, text));
+        }
+        // As long as there is one it stays known.
+        self.hot_event_s = sample.time_s;
+        Some(HotSecond { time_s: sample.time_s, key: key.into(), share: hot.share })
+    }
+
     /// Names of directives that have changed; the values of those that are no secret.
     fn look_at_config(&mut self, shared: &Shared, events: &mut Vec<(EventKind, String)>) {
         let current = shared.config.current();
@@ -361,6 +396,7 @@ fn look_at_states(shared: &Shared, sample: &mut Sample) -> States {
         is_over: over,
         evicting: sample.get(Field::Evicted) > 0,
         is_replica,
+        failover: replication.failover_state(),
         link_up,
         replicas,
         history: replication.history().id.to_string(),
@@ -460,6 +496,17 @@ fn compare_states(before: &States, after: &States, sample: &Sample, events: &mut
         }
         _ => {}
     }
+    if before.failover != after.failover {
+        let text = match after.failover {
+            // A failover that was given up leaves a primary behind, one that has succeeded a replica.
+            "no-failover" if after.is_replica => {
+                "the failover ended: another server is the primary now".to_owned()
+            }
+            "no-failover" => "the failover was given up".to_owned(),
+            state => format!("a failover is under way: {state}"),
+        };
+        note(EventKind::Replication, text);
+    }
     if before.is_replica == after.is_replica && before.history != after.history && !after.is_replica {
         note(EventKind::Replication, format!("the history of the data set is {} now", after.history));
     }
@@ -503,13 +550,14 @@ mod tests {
 
     #[test]
     fn changes_of_state_are_events_and_states_are_none() {
-        let calm = States::default();
+        let calm = States { failover: "no-failover", ..States::default() };
         let busy = States {
             snapshot: true,
             rewrite: true,
             unwritable: Some("No space left on device".to_owned()),
             disconnections: (2, 1, 0),
             is_replica: true,
+            failover: "failover-in-progress",
             replicas: [("10.0.0.1:7000".to_owned(), "online".to_owned())].into(),
             flushes: 1,
             ..States::default()
@@ -530,6 +578,7 @@ mod tests {
                 "2 clients were closed: client-output-buffer-limit",
                 "1 client was closed: client-query-buffer-limit",
                 "the server became a replica",
+                "a failover is under way: failover-in-progress",
                 "replica 10.0.0.1:7000 is online",
                 "FLUSHALL or FLUSHDB removed all keys of a database",
             ]
@@ -541,6 +590,7 @@ mod tests {
                 "the rewrite of the log ended",
                 "the append-only file can be written again",
                 "the replica became a primary",
+                "the failover was given up",
                 "replica 10.0.0.1:7000 has gone",
             ]
         );

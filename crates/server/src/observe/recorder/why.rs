@@ -7,11 +7,15 @@
 //! A figure is worth a sentence where it stands out against its usual, the median of the time before; the causes follow in
 //! the order in which they explain most. All times are UTC, as in the server log.
 
+use super::sampler::HOT_SHARE_MIN;
 use super::{
     fields::{Field, Merged, NO_COMMAND, Sample},
-    rings::{Event, EventKind},
+    rings::{Event, EventKind, HotSecond},
 };
-use crate::system::utc::Utc;
+use crate::{
+    observe::quantities::{bytes, count, latency},
+    system::utc::Utc,
+};
 
 /// Events that are listed at most.
 const EVENTS_SHOWN_MAX: usize = 12;
@@ -29,6 +33,8 @@ pub(crate) struct Question<'a> {
     /// Those of the time before.
     pub(crate) usual: &'a [Sample],
     pub(crate) events: &'a [Event],
+    /// Of the last hour only.
+    pub(crate) hot_keys: &'a [HotSecond],
     /// Names of commands by their numbers.
     pub(crate) command: &'a dyn Fn(u32) -> Option<String>,
     pub(crate) facts: Facts,
@@ -57,6 +63,7 @@ pub(crate) fn explain(question: &Question<'_>) -> Vec<String> {
     let mut lines = vec![headline(question, &all, &span)];
     lines.extend(slow_commands(question, &all));
     lines.extend(load(question, &all));
+    lines.extend(hot_key(question, &all));
     lines.extend(script(question, &all));
     lines.extend(disk(question, &all));
     lines.extend(memory(question, &all));
@@ -178,6 +185,16 @@ fn load(question: &Question<'_>, all: &Sample) -> Option<String> {
         ));
     }
     None
+}
+
+fn hot_key(question: &Question<'_>, all: &Sample) -> Option<String> {
+    let share = all.get(Field::HotKeyShare);
+    if let Some(hot) = question.hot_keys.iter().max_by_key(|hot| hot.share) {
+        let (key, at) = (&hot.key, clock(hot.time_s));
+        return Some(format!("One key, {key}, got {}% of the commands on keys at {at}.", hot.share / 10));
+    }
+    (share >= HOT_SHARE_MIN)
+        .then(|| format!("One key, not known any more, got up to {}% of the commands on keys.", share / 10))
 }
 
 fn script(question: &Question<'_>, all: &Sample) -> Option<String> {
@@ -333,40 +350,6 @@ fn clock_ms(time_ms: u64) -> String {
     Utc(time_ms).to_string()[11..19].to_owned()
 }
 
-/// Tenths of a microsecond in the unit in which they are read best.
-fn latency(tenths: u32) -> String {
-    match tenths {
-        0..10_000 => format!("{} µs", tenths / 10),
-        10_000..100_000 => format!("{:.2} ms", f64::from(tenths) / 10_000.0),
-        100_000..10_000_000 => format!("{:.0} ms", f64::from(tenths) / 10_000.0),
-        _ => format!("{:.1} s", f64::from(tenths) / 10_000_000.0),
-    }
-}
-
-/// A number with its thousands apart.
-fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["bytes", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} TiB")
-}
-
 fn calls_of(calls: u32) -> String {
     if calls == 1 { "1 call".to_owned() } else { format!("{} calls", count(calls.into())) }
 }
@@ -403,9 +386,34 @@ mod tests {
             samples,
             usual: &usual,
             events,
+            hot_keys: &[],
             command: &command,
             facts,
         })
+    }
+
+    #[test]
+    fn why_names_the_hot_key() {
+        let samples = [second(3, &[(Field::HotKeyShare, 620)])];
+        let lines = answer(&samples, &[], Facts::default());
+        assert_eq!(lines[1], "One key, not known any more, got up to 62% of the commands on keys.");
+        let hot = |at, key: &str, share| HotSecond { time_s: START + at, key: key.into(), share };
+        let question = Question {
+            from_s: START,
+            to_s: START + 59,
+            step_s: 1,
+            samples: &samples,
+            usual: &[],
+            events: &[],
+            hot_keys: &[hot(2, "user:2", 300), hot(3, "user:1", 620)],
+            command: &|_| None,
+            facts: Facts::default(),
+        };
+        let lines = explain(&question);
+        assert!(
+            lines.contains(&"One key, user:1, got 62% of the commands on keys at 14:03:03.".to_owned()),
+            "{lines:?}"
+        );
     }
 
     #[test]
