@@ -6,7 +6,10 @@
 
 mod id;
 pub mod meta;
+pub mod moves;
+pub mod planner;
 pub mod records;
+pub mod shard;
 mod slots;
 
 pub use id::{BootId, ClusterId, HistoryId, IdError, MoveId, NodeId, ShardId};

@@ -31,7 +31,7 @@ pub struct History {
 pub enum Wish {
     /// Hand the role of primary over to this member.
     HandOver(NodeId),
-    /// Take this member out of the in-sync set; it remains as a learner, which the planner then dismisses.
+    /// Take this member out of the shard.
     Release(NodeId),
 }
 
