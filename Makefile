@@ -3,6 +3,8 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
+SEEDS ?= 10000
+SEED ?=
 ARGS ?=
 PREFIX ?= /usr/local
 # FULL=1 builds in all of `dunlin bench` (the lab, `compare`, TLS) and the screen of `dunlin top`: they take longer to compile than the server.
@@ -12,7 +14,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run install deb tarball image test lint audit bench lab fuzz miri console docs setup
+.PHONY: help run install deb tarball image test lint audit bench lab fuzz miri simulate console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +72,9 @@ miri: ## Run the tests of what has unsafe code under Miri (needs: rustup toolcha
 	$(CARGO) +nightly miri test -p dunlin-structures --lib -- bits:: block:: slab:: page_pool:: tiers:: bit_set:: bucket_table:: rope::part:: rope::tests::a_rope --skip behaves_as_a_map_with --skip scan_returns_what_stays
 	PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 	$(CARGO) +nightly miri test -p dunlin-persist --lib -- ring:: --skip writers_do_not_mix_their_records
+
+simulate: ## Run the cluster's simulator for SEEDS seeds (SEED=n plays one again, TRACE=1 shows its transitions)
+	SEEDS=$(SEEDS) SEED=$(or $(SEED),0) $(CARGO) test --profile fast -q -p dunlin-cluster --test simulator -- --nocapture a_storm moves_lose
 
 console: ## Build the console's files anew from console/ (needs Node.js)
 	@npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -5,6 +5,7 @@
 #                    the tests that need it are skipped
 #   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
+#   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
@@ -93,6 +94,13 @@ need go "install Go 1.22 or newer"
 if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
+fi
+if ! command -v etcd >/dev/null; then
+    apt_install etcd-server
+    stop_service etcd
+fi
+if ! command -v etcdctl >/dev/null; then
+    apt_install etcd-client
 fi
 # The lab starts its own; nutcracker lies in /usr/sbin, which is not on every PATH.
 for peer in memcached nutcracker; do

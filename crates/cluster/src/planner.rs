@@ -1,0 +1,239 @@
+//! The planner: a pure function from what is there to what comes next.
+//!
+//! [`plan`] looks at nodes, shards, slots and loads, and returns the steps that may be taken now, each of which is one
+//! transaction. It keeps no state: whoever is controller calls it again after anything has changed. Two controllers are
+//! harmless, since every step compares what it was planned for.
+//!
+//! ```text
+//! unassigned nodes ──▶ form shards, or learn        (hosts and zones apart, shortest shard first)
+//! too few shards   ──▶ release surplus replicas     (they form the next shard)
+//! draining nodes   ──▶ hand over, release, dismiss  (never below what was wanted, while anybody can take the place)
+//! too many shards  ──▶ move all slots away, dissolve
+//! slots            ──▶ assign, and move from the fullest to the emptiest
+//! ```
+//!
+//! Rules:
+//! - The number of shards follows the nodes that are *recorded* as active, never those that are up at the moment: a node that
+//!   flaps moves nothing.
+//! - A shard changes by one step a round, and is part of one move at a time.
+//! - Slots move only where a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is left
+//!   alone.
+//!
+//! Complexity: O(nodes × shards) for placement, O(shards × log shards + runs) for slots.
+
+mod placement;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    HistoryId, MoveId, NodeId, ShardId,
+    meta::{Revision, Transaction},
+    records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord, Wish},
+    shard::{Facts, Transition, table},
+};
+
+/// A node, as the planner sees it.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its record.
+    pub record: NodeRecord,
+    /// Whether it is up. The caller waits some seconds before it believes that a node is down, or up again.
+    pub is_up: bool,
+}
+
+/// Everything that a plan rests on.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// What was wished for.
+    pub cluster: ClusterRecord,
+    /// The nodes.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// The shards, with the revisions of their records.
+    pub shards: BTreeMap<ShardId, (Revision, ShardRecord)>,
+    /// Who owns which slot, with the record's revision; 0 while there is no record.
+    pub slots: (Revision, SlotsRecord),
+    /// Bytes of data of each shard. One that is missing has none.
+    pub bytes: BTreeMap<ShardId, u64>,
+}
+
+/// Limits of a plan.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// Moves at once, in the whole cluster.
+    pub moves_max: usize,
+    /// Bytes of one move, as far as it is more than one slot.
+    pub move_bytes_max: u64,
+    /// How far from its share a shard may be, in hundredths of the share.
+    pub tolerance: u64,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { moves_max: 4, move_bytes_max: 1 << 30, tolerance: 5 }
+    }
+}
+
+/// A step: one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A new shard with one node.
+    Form {
+        /// Its id.
+        shard: ShardId,
+        /// Its record.
+        record: ShardRecord,
+    },
+    /// A change of a shard by a row of the table.
+    Change {
+        /// The shard.
+        shard: ShardId,
+        /// The row.
+        transition: Transition,
+        /// The node that it is about.
+        subject: NodeId,
+        /// The revision of the record that is compared.
+        compare: Revision,
+        /// The new record.
+        record: ShardRecord,
+    },
+    /// A shard that owns no slot ends; its nodes are free.
+    Dissolve {
+        /// The shard.
+        shard: ShardId,
+        /// The revision of its record.
+        compare: Revision,
+        /// The revision of the record of slots, which says that it owns none.
+        slots: Revision,
+    },
+    /// Slots are assigned that nobody owned, moves begin, and void moves end.
+    Slots {
+        /// The revision of the record that is compared.
+        compare: Revision,
+        /// The new record.
+        record: SlotsRecord,
+    },
+}
+
+impl Step {
+    /// Returns the transaction.
+    pub fn transaction(&self, keys: &Keys) -> Transaction {
+        let put =
+            |key: String, revision, json| Transaction::default().compare(&*key, revision).put(key, json);
+        match self {
+            Self::Form { shard, record } => put(keys.text(Key::Shard(*shard)), 0, record.encode()),
+            Self::Change { shard, compare, record, .. } => {
+                put(keys.text(Key::Shard(*shard)), *compare, record.encode())
+            }
+            Self::Dissolve { shard, compare, slots } => {
+                let key = keys.text(Key::Shard(*shard));
+                Transaction::default()
+                    .compare(&*key, *compare)
+                    .compare(keys.text(Key::Slots), *slots)
+                    .delete(key)
+            }
+            Self::Slots { compare, record } => put(keys.text(Key::Slots), *compare, record.encode()),
+        }
+    }
+}
+
+/// The planner's work sheet.
+struct Plan<'a> {
+    view: &'a View,
+    wishes: &'a Wishes,
+    /// Draws 20 random bytes, for ids.
+    draw: &'a mut dyn FnMut() -> [u8; 20],
+    /// Shards that are to be emptied and dissolved.
+    leaving: BTreeSet<ShardId>,
+    /// Shards that have a step in this round.
+    touched: BTreeSet<ShardId>,
+    /// Nodes that got a place in this round.
+    placed: BTreeSet<NodeId>,
+    steps: Vec<Step>,
+}
+
+/// Returns the steps that may be taken now, in any order. None: everything is as it was wished.
+pub fn plan(view: &View, wishes: &Wishes, draw: &mut dyn FnMut() -> [u8; 20]) -> Vec<Step> {
+    let mut plan = Plan {
+        view,
+        wishes,
+        draw,
+        leaving: BTreeSet::new(),
+        touched: BTreeSet::new(),
+        placed: BTreeSet::new(),
+        steps: Vec::new(),
+    };
+    plan.choose_leaving();
+    plan.empty_nodes();
+    plan.place_nodes();
+    plan.move_slots();
+    plan.dissolve();
+    plan.steps
+}
+
+impl Plan<'_> {
+    fn is_draining(&self, node: NodeId) -> bool {
+        self.view.nodes.get(&node).is_none_or(|node| node.record.state == NodeState::Draining)
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.view.nodes.get(&node).is_some_and(|node| node.is_up)
+    }
+
+    /// Nodes that may hold data.
+    fn active(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let nodes = self.view.nodes.iter();
+        nodes.filter(|(_, node)| node.record.state == NodeState::Active).map(|(id, _)| *id)
+    }
+
+    /// Nodes of a full shard.
+    fn nodes_wanted(&self) -> usize {
+        usize::from(self.view.cluster.replicas) + 1
+    }
+
+    /// As many as there are nodes for, and one.
+    fn shards_wanted(&self) -> usize {
+        (self.active().count() / self.nodes_wanted()).max(1)
+    }
+
+    /// Adds a step, if the table allows it and the shard has none in this round.
+    fn change(
+        &mut self,
+        shard: ShardId,
+        transition: Transition,
+        subject: NodeId,
+        wish: Option<Wish>,
+    ) -> bool {
+        let Some((revision, record)) = self.view.shards.get(&shard) else { return false };
+        if self.touched.contains(&shard) {
+            return false;
+        }
+        let active = self.view.nodes.get(&subject).is_some_and(|node| node.record.state == NodeState::Active);
+        let facts = Facts { active, wish, ..Facts::default() };
+        let Ok(record) = table::change(transition, record, subject, &facts) else { return false };
+        self.touched.insert(shard);
+        self.steps.push(Step::Change { shard, transition, subject, compare: *revision, record });
+        true
+    }
+
+    fn form(&mut self, node: NodeId) {
+        let shard = ShardId::from_bytes((self.draw)());
+        // A node that has data of its own brings it along, as the first of its shard.
+        let facts = Facts {
+            active: true,
+            new_history: Some(HistoryId::from_bytes((self.draw)())),
+            ..Facts::default()
+        };
+        if let Ok(record) = table::form(node, &facts) {
+            self.placed.insert(node);
+            self.steps.push(Step::Form { shard, record });
+        }
+    }
+
+    fn new_move(&mut self) -> MoveId {
+        MoveId::from_bytes((self.draw)())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! Which shard has which slots: shares by memory, and the moves that come closest to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Plan, Step};
+use crate::{
+    SLOTS, ShardId, SlotSet,
+    records::{Move, SlotsRecord},
+};
+
+/// What an empty slot counts for, in bytes: without data, slots are spread by their number.
+const SLOT_BYTES: u64 = 64;
+
+/// A shard's part of the balance. All amounts are bytes.
+struct Part {
+    shard: ShardId,
+    slots: SlotSet,
+    /// What one of its slots counts for, in the mean.
+    slot_bytes: u64,
+    load: u64,
+    share: u64,
+}
+
+impl Plan<'_> {
+    pub(super) fn move_slots(&mut self) {
+        let (revision, before) = &self.view.slots;
+        let mut record = before.clone();
+        self.end_void_moves(&mut record);
+        let parts = self.parts(&record);
+        self.assign_unowned(&mut record, &parts);
+        if record.slots == before.slots {
+            self.begin_moves(&mut record, &parts);
+        }
+        if record != *before {
+            self.steps.push(Step::Slots { compare: *revision, record });
+        }
+    }
+
+    /// A move whose shards have had a failover since is void: its target drops what it has, and the source keeps the slots.
+    fn end_void_moves(&self, record: &mut SlotsRecord) {
+        let epoch = |shard: &ShardId| self.view.shards.get(shard).map(|(_, record)| record.epoch);
+        record
+            .moving
+            .retain(|one| epoch(&one.from) == Some(one.from_epoch) && epoch(&one.to) == Some(one.to_epoch));
+    }
+
+    /// The memory of a shard is that of its smallest node.
+    fn weight(&self, shard: ShardId) -> u64 {
+        let Some((_, record)) = self.view.shards.get(&shard) else { return 0 };
+        let weights =
+            record.in_sync.iter().filter_map(|node| self.view.nodes.get(node)).map(|node| node.record.weight);
+        weights.min().unwrap_or(0).max(1)
+    }
+
+    fn parts(&self, record: &SlotsRecord) -> Vec<Part> {
+        let mut slots: BTreeMap<ShardId, SlotSet> =
+            self.view.shards.keys().map(|shard| (*shard, SlotSet::default())).collect();
+        for run in record.slots.runs() {
+            slots.entry(run.shard).or_default().insert(run.slots);
+        }
+        let load = |shard: &ShardId, slots: &SlotSet| {
+            let bytes = self.view.bytes.get(shard).copied().unwrap_or(0);
+            bytes + u64::from(slots.len()) * SLOT_BYTES
+        };
+        let total: u64 = slots.iter().map(|(shard, slots)| load(shard, slots)).sum();
+        let weights: BTreeMap<ShardId, u64> = slots
+            .keys()
+            .map(|shard| (*shard, if self.leaving.contains(shard) { 0 } else { self.weight(*shard) }))
+            .collect();
+        let weight_sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
+        let parts = slots.into_iter().map(|(shard, slots)| {
+            let load = load(&shard, &slots);
+            Part {
+                shard,
+                slot_bytes: (load / u64::from(slots.len().max(1))).max(1),
+                slots,
+                load,
+                share: (u128::from(total) * u128::from(weights[&shard]) / weight_sum) as u64,
+            }
+        });
+        parts.collect()
+    }
+
+    /// Slots that nobody owns have no data, so that they need no move. They are spread by weight.
+    fn assign_unowned(&mut self, record: &mut SlotsRecord, parts: &[Part]) {
+        let free = record.slots.unowned();
+        let takers: Vec<ShardId> =
+            parts.iter().map(|part| part.shard).filter(|shard| !self.leaving.contains(shard)).collect();
+        if free.is_empty() || takers.is_empty() {
+            return;
+        }
+        // At the beginning, all shards that there will be should be there, lest what has just been assigned is moved.
+        let weights: Vec<u128> = takers.iter().map(|shard| u128::from(self.weight(*shard))).collect();
+        let sum: u128 = weights.iter().sum();
+        let count = u128::from(free.len());
+        let mut slots = free.iter();
+        let (mut until, mut given) = (0u128, 0u128);
+        for (shard, weight) in takers.iter().zip(weights) {
+            until += weight;
+            let upto = count * until / sum;
+            let part: SlotSet = slots.by_ref().take((upto - given) as usize).collect();
+            given = upto;
+            record.slots.assign(&part, Some(*shard));
+        }
+    }
+
+    /// Lets the shards furthest above their shares give to those furthest below.
+    fn begin_moves(&mut self, record: &mut SlotsRecord, parts: &[Part]) {
+        let mut busy: BTreeSet<ShardId> = record.moving.iter().flat_map(|one| [one.from, one.to]).collect();
+        while record.moving.len() < self.wishes.moves_max {
+            let Some(one) = self.next_move(&busy, parts) else { return };
+            busy.extend([one.from, one.to]);
+            record.moving.push(one);
+        }
+    }
+
+    fn next_move(&mut self, busy: &BTreeSet<ShardId>, parts: &[Part]) -> Option<Move> {
+        let is_ready = |part: &&Part| {
+            let record = self.view.shards.get(&part.shard).map(|(_, record)| record);
+            !busy.contains(&part.shard)
+                && !self.touched.contains(&part.shard)
+                && record.is_some_and(|record| self.is_up(record.primary))
+        };
+        let tolerance = self.wishes.tolerance;
+        let gives = |part: &&Part| {
+            // Less than a slot cannot be given; and giving one that is all of the excess would only change who has it.
+            let excess = part.load.saturating_sub(part.share);
+            let is_far = excess > part.share / 100 * tolerance && excess > part.slot_bytes;
+            !part.slots.is_empty() && (is_far || part.share == 0)
+        };
+        let from = parts
+            .iter()
+            .filter(is_ready)
+            .filter(gives)
+            .max_by_key(|part| (part.load - part.share, part.shard))?;
+        let to = parts
+            .iter()
+            .filter(is_ready)
+            .filter(|part| part.shard != from.shard && part.share > 0)
+            .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
+        let (excess, room) = (from.load - from.share, to.share.saturating_sub(to.load));
+        let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
+        let count = match from.share {
+            // A shard that leaves gives what it has, whether there is room or not.
+            0 if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),
+            _ => (excess.min(room) / from.slot_bytes).max(1),
+        };
+        let count = count.min(most).min(u64::from(from.slots.len()));
+        if count == 0 {
+            return None;
+        }
+        let slots = last_slots(&from.slots, count as u16);
+        let epoch = |shard: ShardId| self.view.shards.get(&shard).map_or(0, |(_, record)| record.epoch);
+        let (from, to) = (from.shard, to.shard);
+        let (from_epoch, to_epoch) = (epoch(from), epoch(to));
+        let id = self.new_move();
+        Some(Move { id, slots, from, to, from_epoch, to_epoch })
+    }
+}
+
+/// Returns the last slots of a set: whole runs as far as possible, which keeps the map short.
+fn last_slots(slots: &SlotSet, count: u16) -> SlotSet {
+    let skipped = slots.len() - count;
+    let mut last = slots.clone();
+    let first: SlotSet = slots.iter().take(skipped.into()).collect();
+    last.remove_all(&first);
+    last
+}

@@ -1,0 +1,210 @@
+//! Members and learners: promises, takeovers, and how the stream is joined.
+
+use std::collections::BTreeSet;
+
+use super::{Action, Attach, Event, Facts, Fault, Message, Shard, Transition};
+use crate::{NodeId, records::ShardRecord};
+
+impl Shard {
+    /// Decides how this node joins the stream of the record's primary, from what it has.
+    pub(super) fn join(&mut self, actions: &mut Vec<Action>) {
+        let Some((_, record)) = &self.known else { return };
+        if !record.has(self.me) {
+            self.attach = Attach::Not;
+            actions.push(Action::Leave);
+            return;
+        }
+        let (history, primary, epoch) = (record.history, record.primary, record.epoch);
+        let is_learner = record.learners.contains(&self.me);
+        let otherwise = if is_learner { Attach::Copy } else { Attach::Not };
+        self.attach = match self.local.history {
+            Some(own) if own == history.id => Attach::Stream,
+            Some(own) if Some(own) == history.previous => {
+                if self.local.end > history.from && !self.is_broken(Fault::KeepTail) {
+                    Attach::Rewind(history.from)
+                } else {
+                    self.local.history = Some(history.id);
+                    Attach::Stream
+                }
+            }
+            None if self.local.end == 0 && history.from == 0 => {
+                self.local.history = Some(history.id);
+                Attach::Stream
+            }
+            _ => otherwise,
+        };
+        // A member that has lost something stays as it is, until it is a learner: what it has may be all that is left.
+        if !is_learner && !self.local.clean {
+            self.attach = Attach::Not;
+        }
+        if primary != self.me {
+            actions.push(Action::Follow { primary, epoch, attach: self.attach });
+        }
+    }
+
+    pub(super) fn take_rewound(&mut self, end: u64) {
+        let Some((_, record)) = &self.known else { return };
+        if let Attach::Rewind(to) = self.attach
+            && end == to
+        {
+            self.local.history = Some(record.history.id);
+            self.local.end = end;
+            self.local.held = self.local.held.min(end);
+            self.attach = Attach::Stream;
+            // Only a recovery can be shorter.
+            self.commit = self.commit.min(end);
+        }
+    }
+
+    pub(super) fn take_heartbeat(
+        &mut self,
+        now_ms: u64,
+        from: NodeId,
+        message: Message,
+        actions: &mut Vec<Action>,
+    ) {
+        let Message::Heartbeat { epoch, sent_ms, history, commit, rank, record } = message else { return };
+        if epoch < self.epoch() {
+            if let Some(known) = &self.known
+                && known.1.epoch > epoch
+            {
+                actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
+            }
+            return;
+        }
+        if let Some(known) = record {
+            // The first record has to be read, because only a read shows in what state the restart has left this node.
+            if self.known.is_some() {
+                self.step(now_ms, Event::Watched(*known), actions);
+            }
+        }
+        self.epoch_seen = self.epoch_seen.max(epoch);
+        let Some((_, own)) = &self.known else { return };
+        let (own_epoch, own_history) = (own.epoch, own.history.id);
+        match epoch.cmp(&own_epoch) {
+            std::cmp::Ordering::Less => return,
+            std::cmp::Ordering::Equal if from != own.primary || from == self.me => return,
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Greater => self.want_read(),
+        }
+        if self.lead.is_some() || self.takes_over() && !self.is_broken(Fault::PromiseWhileTakingOver) {
+            return;
+        }
+        self.promised_until_ms = self.promised_until_ms.max(now_ms + self.options.grace_ms);
+        self.rank = rank;
+        if epoch == own_epoch && history == own_history && self.local.history == Some(history) {
+            self.raise_commit(commit.min(self.local.end), actions);
+        }
+        self.answered = Some((from, epoch, sent_ms));
+        self.echo(actions);
+    }
+
+    /// Answers the last heartbeat, or says once more how much this node has: the promise is as old as the heartbeat.
+    fn echo(&self, actions: &mut Vec<Action>) {
+        let Some((to, epoch, sent_ms)) = self.answered else { return };
+        let echo = Message::Echo {
+            epoch,
+            sent_ms,
+            boot: self.boot,
+            revision: self.revision(),
+            history: self.local.history.filter(|_| self.attach == Attach::Stream),
+            held: self.local.held,
+            lost: self.is_lost(),
+        };
+        actions.push(Action::Send(to, echo));
+    }
+
+    pub(super) fn echo_again(&mut self, actions: &mut Vec<Action>) {
+        let is_current = self.answered.is_some_and(|(_, epoch, _)| epoch == self.epoch());
+        if is_current && self.lead.is_none() && !self.takes_over() {
+            self.echo(actions);
+        }
+    }
+
+    pub(super) fn work_as_follower(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.pending.is_some() || now_ms < self.propose_at_ms {
+            return;
+        }
+        let Some((_, record)) = &self.known else { return };
+        if record.learners.contains(&self.me) {
+            self.clear_report(now_ms, actions);
+            return;
+        }
+        if !record.in_sync.contains(&self.me) {
+            return;
+        }
+        let is_own = record.primary == self.me;
+        let wait_ms = u64::from(self.rank) * self.options.rank_ms;
+        let is_over = now_ms >= self.promised_until_ms + wait_ms;
+        if (is_own && self.restarted || is_over) && self.attach == Attach::Stream && self.local.clean {
+            let facts = Facts {
+                grace_over: is_over,
+                clean: true,
+                history: self.local.history,
+                end: self.local.end,
+                new_history: Some(self.new_history()),
+                ..Facts::default()
+            };
+            self.propose(now_ms, Transition::TakeOver, self.me, &facts, Vec::new(), actions);
+        } else if !self.local.clean {
+            self.recover(now_ms, actions);
+        }
+    }
+
+    /// A learner whose record still says that its process has lost data has it written anew: the word would be taken for a
+    /// member's once it is one.
+    fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
+        let is_reported = own.is_some_and(|own| own.restart.as_ref().is_some_and(|restart| !restart.clean));
+        if is_reported {
+            self.propose_at_ms = now_ms + self.options.retry_ms;
+            actions.push(Action::ClearReport);
+        }
+    }
+
+    /// Nobody of the in-sync set has all that was acknowledged: the member with most goes on, and every node sees which one
+    /// that is.
+    fn recover(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let Some((_, record)) = &self.known else { return };
+        let members: Vec<NodeId> = record.in_sync.iter().copied().collect();
+        let (facts, nodes) = self.reports(record, &members);
+        if facts.best != Some(self.me) {
+            return;
+        }
+        let facts = Facts {
+            history: self.local.history,
+            end: self.local.end,
+            new_history: Some(self.new_history()),
+            ..facts
+        };
+        if self.propose(now_ms, Transition::Recover, self.me, &facts, nodes, actions) {
+            let line = "no member has all that was acknowledged: this node has most, and goes on with it";
+            actions.push(Action::Warn(line.to_owned()));
+        }
+    }
+
+    /// Returns what the members' records say of their restarts, and the revisions that this rests on.
+    fn reports(&self, record: &ShardRecord, members: &[NodeId]) -> (Facts, Vec<(NodeId, u64)>) {
+        let mut facts = Facts::default();
+        let mut revisions = Vec::new();
+        let mut most = None;
+        for member in members {
+            let Some(process) = self.nodes.get(member) else { continue };
+            let Some(restart) = process.restart.as_ref().filter(|restart| restart.shard == self.shard) else {
+                continue;
+            };
+            facts.reported.insert(*member);
+            if restart.clean {
+                facts.reported_clean.insert(*member);
+            }
+            revisions.push((*member, process.revision));
+            // What is in the current history is more than anything of the one before.
+            let has = (restart.history == record.history.id, restart.offset, *member);
+            if Some(has) > most {
+                (most, facts.best) = (Some(has), Some(*member));
+            }
+        }
+        debug_assert!(facts.reported.is_subset(&members.iter().copied().collect::<BTreeSet<_>>()));
+        (facts, revisions)
+    }
+}

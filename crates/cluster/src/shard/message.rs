@@ -1,0 +1,85 @@
+//! What the nodes of a shard say to each other, over the replication links and beside the stream.
+
+use crate::{
+    BootId, HistoryId, NodeId, ShardId,
+    meta::{Revision, Transaction},
+    records::{Key, Keys, Record, ShardRecord},
+};
+
+use super::Transition;
+
+/// A record and its revision.
+pub type Known = (Revision, ShardRecord);
+
+/// A message. Any may be lost, delayed, doubled or overtaken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The primary to each node of its record: every tenth of a lease.
+    Heartbeat {
+        /// The sender's epoch.
+        epoch: u64,
+        /// The sender's monotonic clock, in milliseconds. It means nothing to anybody else, who sends it back.
+        sent_ms: u64,
+        /// The history of the stream.
+        history: HistoryId,
+        /// Everything up to here is committed.
+        commit: u64,
+        /// The receiver's place among the members, by what they have. The first takes over first.
+        rank: u32,
+        /// The record, for a receiver that knows an older one.
+        record: Option<Box<Known>>,
+    },
+    /// The answer: the sender promises not to take over for a while.
+    Echo {
+        /// The epoch of the heartbeat.
+        epoch: u64,
+        /// The time of the heartbeat, by its sender's clock.
+        sent_ms: u64,
+        /// The sender's process.
+        boot: BootId,
+        /// The revision of the record that the sender knows.
+        revision: Revision,
+        /// The history that its data is part of.
+        history: Option<HistoryId>,
+        /// How much of it it has, for good.
+        held: u64,
+        /// It has lost what it had acknowledged, and promises nothing.
+        lost: bool,
+    },
+    /// The answer to a heartbeat of an older epoch: the record that the sender knows.
+    Stale {
+        /// The record.
+        record: Box<Known>,
+    },
+}
+
+/// A transaction that the machine wants: the record's new state, if nothing that it rests on has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its number, for [`super::Event::Outcome`].
+    pub number: u64,
+    /// The row of the table.
+    pub transition: Transition,
+    /// The node that changes its role.
+    pub subject: NodeId,
+    /// The revision of the shard's record that is compared. `None` only under a [`super::Fault`].
+    pub compare: Option<Revision>,
+    /// Records of nodes whose revisions are compared, too: their processes are still the ones that this rests on.
+    pub nodes: Vec<(NodeId, Revision)>,
+    /// The new record.
+    pub record: ShardRecord,
+}
+
+impl Proposal {
+    /// Returns the transaction that makes the change.
+    pub fn transaction(&self, keys: &Keys, shard: ShardId) -> Transaction {
+        let key = keys.text(Key::Shard(shard));
+        let mut transaction = Transaction::default().put(&*key, self.record.encode());
+        if let Some(revision) = self.compare {
+            transaction = transaction.compare(key, revision);
+        }
+        self.nodes.iter().fold(transaction, |transaction, (node, revision)| {
+            transaction.compare(keys.text(Key::Node(*node)), *revision)
+        })
+    }
+}

@@ -1,0 +1,664 @@
+//! A node's view of its shard, as a state machine: who serves, what is committed, who takes over.
+//!
+//! ```text
+//!               record: primary is somebody else              record: this node is primary
+//!  ┌─────────┐ ─────────────────────────────────▶ ┌────────┐ ─────────────────────────────▶ ┌─────────┐
+//!  │ outside │                                    │ follow │                                │  lead   │
+//!  └─────────┘ ◀───────────────────────────────── └────────┘ ◀───────────────────────────── └─────────┘
+//!               record: no part of the shard        echoes heartbeats      record: somebody else is
+//! ```
+//!
+//! The machine reads no clock and sends nothing: [`Shard::step`] takes an event and appends actions, which the caller carries
+//! out. Times are the node's own monotonic milliseconds. The record changes by [`table`] only.
+//!
+//! Invariants, which `tests/simulator` checks under every fault it can think of:
+//! - **Lease.** A primary answers only while it holds unexpired leases of all other members of the in-sync set. A lease counts
+//!   from when its heartbeat was sent; the promise behind it counts from when the heartbeat was received, and is longer.
+//! - **Commit.** A write is committed when all members have it. While the outcome of a proposal is not known, commits and leases
+//!   need the members of the record before and after it.
+//! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the compared
+//!   revision: no copy of the proposal can succeed any more, and the record says who won. Until then it is proposed again.
+//! - **Promise.** A node whose takeover is not settled answers no heartbeat.
+//! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
+//!   words of earlier processes count for nothing.
+//! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
+//!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
+
+mod follow;
+mod lead;
+mod message;
+pub mod table;
+
+use std::collections::BTreeMap;
+
+pub use message::{Known, Message, Proposal};
+pub use table::{Facts, Transition};
+
+use crate::{
+    BootId, HistoryId, NodeId, ShardId,
+    meta::{Outcome, Revision},
+    records::{Restart, ShardRecord},
+};
+
+use lead::Lead;
+
+/// Times and wishes. All times are milliseconds.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a lease lasts, from the heartbeat's sending: L.
+    pub lease_ms: u64,
+    /// How long the promise behind it lasts, from the heartbeat's receipt: G. Safe while rates of clocks differ by less than
+    /// G/L.
+    pub grace_ms: u64,
+    /// Between two heartbeats.
+    pub heartbeat_ms: u64,
+    /// A member with less data waits so much longer for each one with more.
+    pub rank_ms: u64,
+    /// A member that lacks for so long what the primary had is expelled.
+    pub lag_ms: u64,
+    /// The longest that commands are parked for a handover that does not come about.
+    pub handover_ms: u64,
+    /// Between two attempts to read or to propose.
+    pub retry_ms: u64,
+    /// Members that a write needs.
+    pub min_sync: usize,
+    /// A rule that is broken on purpose.
+    #[doc(hidden)]
+    pub fault: Option<Fault>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            lease_ms: 1_000,
+            grace_ms: 1_500,
+            heartbeat_ms: 100,
+            rank_ms: 100,
+            lag_ms: 10_000,
+            handover_ms: 1_000,
+            retry_ms: 200,
+            min_sync: 1,
+            fault: None,
+        }
+    }
+}
+
+/// Rules that the simulator breaks, one at a time, to prove that its checks would see it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A write is committed when most members have it.
+    CommitByMajority,
+    /// A lease counts from when its echo came.
+    LeaseFromReceipt,
+    /// A takeover compares nothing.
+    TakeOverWithoutCompare,
+    /// A demoted primary keeps what was not committed.
+    KeepTail,
+    /// An unknown outcome counts as a failure.
+    UnknownIsFailure,
+    /// A process that has lost its tail remains a member.
+    LostIsClean,
+    /// A heartbeat is answered although a takeover is under way.
+    PromiseWhileTakingOver,
+    /// A learner is admitted on the word of a process that may be gone.
+    AdmitOnHearsay,
+    /// A proposal is good although its process has ended.
+    ProposeAfterDeath,
+    /// The lease is not looked at.
+    ServeWithoutLease,
+    /// Replies leave before their writes are committed.
+    AnswerUncommitted,
+    /// A stream of an older epoch is applied.
+    AcceptStaleEpoch,
+    /// Slots: the target serves before the record says so.
+    ServeImporting,
+    /// Slots: a new primary serves by the record as it was before its takeover.
+    ServeUnread,
+    /// Slots: the source gives away what the target has not committed.
+    GiveEarly,
+}
+
+/// What a node has of its shard's data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Local {
+    /// The history that it is part of; `None`: it has nothing.
+    pub history: Option<HistoryId>,
+    /// Where it ends.
+    pub end: u64,
+    /// How much of it counts: what is synced under `appendfsync always`, everything otherwise. `held <= end`.
+    pub held: u64,
+    /// Whether it is all that was ever acknowledged, of this node's own word. Only a start decides it.
+    pub clean: bool,
+}
+
+/// How a follower gets the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// From where its data ends.
+    Stream,
+    /// After its data has been cut to this offset: [`Event::Rewound`] is to follow. Until then nothing is applied.
+    Rewind(u64),
+    /// After a copy of the primary's data has replaced its own: [`Event::Copied`] is to follow.
+    Copy,
+    /// Not at all: it is a member by the record and has lost what it had. It is going to be a learner.
+    Not,
+}
+
+/// An input.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Time has passed. To be fed at least every `heartbeat_ms / 2`.
+    Tick,
+    /// The record, as a watch reports it, or a message. The first one has to come by [`Event::Read`].
+    Watched(Known),
+    /// The record, as the read with this number shows it, which began after its [`Action::Read`]; `None`: there is none.
+    Read(u64, Option<Known>),
+    /// The record is one that this server does not understand. It stops, visibly.
+    Unreadable(String),
+    /// A record of a node: its revision, its process, and what it had of this shard when that started. All nodes of the shard
+    /// have to be reported, this one, too.
+    Node(NodeId, Revision, BootId, Option<Restart>),
+    /// What has become of a proposal.
+    Outcome(u64, Outcome),
+    /// A message of a node.
+    Message(NodeId, Message),
+    /// The data has grown: its end, and how much of it counts.
+    Grown(u64, u64),
+    /// The data has been cut, as [`Attach::Rewind`] asked.
+    Rewound(u64),
+    /// The data is a copy of this history, up to this offset.
+    Copied(HistoryId, u64),
+    /// The operator, or the end of the process, wants another primary: this one, or the best.
+    HandOver(Option<NodeId>),
+}
+
+/// An output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Send a message.
+    Send(NodeId, Message),
+    /// Run a transaction; [`Event::Outcome`] is to follow.
+    Propose(Proposal),
+    /// Read the record, linearizably; [`Event::Read`] with the number is to follow unless the store does not answer.
+    Read(u64),
+    /// This node is the primary: write under this history, from this offset.
+    Lead {
+        /// The epoch.
+        epoch: u64,
+        /// The history.
+        history: HistoryId,
+        /// Its first offset.
+        from: u64,
+    },
+    /// Another node is. Replies that are withheld have an unknown outcome.
+    Follow {
+        /// The primary.
+        primary: NodeId,
+        /// The epoch.
+        epoch: u64,
+        /// How its stream is joined.
+        attach: Attach,
+    },
+    /// The node is no part of the shard.
+    Leave,
+    /// Everything up to here is committed.
+    Commit(u64),
+    /// Hold commands back: a handover begins.
+    Park,
+    /// Let them go on: it did not come about.
+    Unpark,
+    /// Write this node's record without the report of a restart that lost data: the node is a learner now.
+    ClearReport,
+    /// A line for the operator.
+    Warn(String),
+}
+
+/// A proposal whose outcome is not known yet.
+#[derive(Debug, Clone)]
+struct Pending {
+    proposal: Proposal,
+    /// The revision that it compares.
+    compare: Revision,
+    /// The number of the first copy that was sent.
+    first: u64,
+    /// The answer was lost: the record has to be read.
+    is_unknown: bool,
+    /// Another key that it compares has moved on: seen after this read had begun.
+    void_since: Option<u64>,
+}
+
+/// What is known about a node's process.
+#[derive(Debug, Clone)]
+struct Process {
+    revision: Revision,
+    boot: BootId,
+    restart: Option<Restart>,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Shard {
+    me: NodeId,
+    shard: ShardId,
+    boot: BootId,
+    options: Options,
+    known: Option<Known>,
+    /// The newest epoch heard of.
+    epoch_seen: u64,
+    local: Local,
+    commit: u64,
+    lead: Option<Lead>,
+    /// The node may be primary by the record without leading: its process has restarted since.
+    restarted: bool,
+    attach: Attach,
+    /// No takeover before this time.
+    promised_until_ms: u64,
+    rank: u32,
+    /// The last heartbeat that was answered: its sender, epoch and time.
+    answered: Option<(NodeId, u64, u64)>,
+    pending: Option<Pending>,
+    next_number: u64,
+    /// The record is to be read.
+    read_wanted: bool,
+    read_at_ms: u64,
+    reads: u64,
+    propose_at_ms: u64,
+    nodes: BTreeMap<NodeId, Process>,
+    halted: Option<String>,
+}
+
+impl Shard {
+    /// A process that has just started. It promises everything that the one before it may have promised.
+    pub fn new(
+        me: NodeId,
+        shard: ShardId,
+        boot: BootId,
+        options: Options,
+        local: Local,
+        now_ms: u64,
+    ) -> Self {
+        assert!(options.lease_ms < options.grace_ms, "a promise outlasts the lease that rests on it");
+        let clean = local.clean || options.fault == Some(Fault::LostIsClean);
+        Self {
+            me,
+            shard,
+            boot,
+            promised_until_ms: now_ms + options.grace_ms,
+            options,
+            known: None,
+            epoch_seen: 0,
+            local: Local { clean, ..local },
+            commit: 0,
+            lead: None,
+            restarted: true,
+            attach: Attach::Not,
+            rank: 0,
+            answered: None,
+            pending: None,
+            next_number: 0,
+            read_wanted: true,
+            read_at_ms: now_ms,
+            reads: 0,
+            propose_at_ms: now_ms,
+            nodes: BTreeMap::new(),
+            halted: None,
+        }
+    }
+
+    /// Returns the record that is known, and its revision.
+    pub fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
+    }
+
+    fn record(&self) -> Option<&ShardRecord> {
+        self.known.as_ref().map(|(_, record)| record)
+    }
+
+    fn revision(&self) -> Revision {
+        self.known.as_ref().map_or(0, |(revision, _)| *revision)
+    }
+
+    /// Returns the newest epoch that is known. Streams and messages of older ones are refused.
+    pub fn epoch(&self) -> u64 {
+        self.epoch_seen.max(self.record().map_or(0, |record| record.epoch))
+    }
+
+    /// Whether this node is the primary. It answers only while [`Shard::lease_until_ms`] is ahead.
+    pub fn leads(&self) -> bool {
+        self.lead.is_some()
+    }
+
+    /// Whether the in-sync set is large enough for writes.
+    pub fn is_writable(&self) -> bool {
+        self.leads() && self.record().is_some_and(|record| record.in_sync.len() >= self.options.min_sync)
+    }
+
+    /// Returns the offset up to which everything is committed, as far as this node knows.
+    pub fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// Returns what the node has.
+    pub fn local(&self) -> Local {
+        self.local
+    }
+
+    /// Returns how this node follows.
+    pub fn attach(&self) -> Attach {
+        self.attach
+    }
+
+    /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile: its new history begins where its
+    /// data ended.
+    fn takes_over(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| {
+            matches!(pending.proposal.transition, Transition::TakeOver | Transition::Recover)
+        })
+    }
+
+    /// Whether the stream of this epoch and history may be applied now.
+    pub fn accepts(&self, epoch: u64, history: HistoryId) -> bool {
+        if self.options.fault == Some(Fault::AcceptStaleEpoch) {
+            return !self.leads();
+        }
+        !self.leads()
+            && self.halted.is_none()
+            && !self.takes_over()
+            && self.attach == Attach::Stream
+            && self.record().is_some_and(|record| record.epoch <= epoch && record.history.id == history)
+            && epoch >= self.epoch()
+            && self.local.history == Some(history)
+    }
+
+    /// Whether a copy that the primary made in this epoch may replace the data of this node.
+    pub fn accepts_copy(&self, epoch: u64) -> bool {
+        self.attach == Attach::Copy && !self.leads() && epoch == self.epoch() && self.is_learner()
+    }
+
+    fn is_learner(&self) -> bool {
+        self.record().is_some_and(|record| record.learners.contains(&self.me))
+    }
+
+    fn is_member(&self) -> bool {
+        self.record().is_some_and(|record| record.in_sync.contains(&self.me))
+    }
+
+    /// Whether this node is a member by the record only.
+    pub fn is_lost(&self) -> bool {
+        self.is_member() && !self.leads() && (!self.local.clean || self.attach == Attach::Not)
+    }
+
+    fn is_broken(&self, fault: Fault) -> bool {
+        self.options.fault == Some(fault)
+    }
+
+    /// Takes an event; appends what is to be done.
+    pub fn step(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
+        if self.halted.is_some() {
+            return;
+        }
+        match event {
+            Event::Tick => {}
+            Event::Watched(known) => self.adopt(now_ms, known, actions),
+            Event::Read(number, known) => self.take_read(now_ms, number, known, actions),
+            Event::Unreadable(why) => {
+                actions.push(Action::Warn(format!(
+                    "the shard's record is not understood, and this node stops: {why}"
+                )));
+                actions.push(Action::Leave);
+                self.lead = None;
+                self.halted = Some(why);
+                return;
+            }
+            Event::Node(node, revision, boot, restart) => {
+                self.take_node(node, Process { revision, boot, restart })
+            }
+            Event::Outcome(number, outcome) => self.take_outcome(now_ms, number, outcome, actions),
+            Event::Message(from, message) => self.take_message(now_ms, from, message, actions),
+            Event::Grown(end, held) => {
+                debug_assert!(held <= end && end >= self.local.end, "the data grows");
+                (self.local.end, self.local.held) = (end, held);
+                self.echo_again(actions);
+            }
+            Event::Rewound(end) => self.take_rewound(end),
+            Event::Copied(history, end) => {
+                self.local = Local { history: Some(history), end, held: end, clean: true };
+                self.join(actions);
+            }
+            Event::HandOver(to) => self.take_handover(to),
+        }
+        self.work(now_ms, actions);
+    }
+
+    /// Does what is due.
+    fn work(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.read_wanted && now_ms >= self.read_at_ms {
+            self.read_at_ms = now_ms + self.options.retry_ms;
+            self.reads += 1;
+            actions.push(Action::Read(self.reads));
+        }
+        match self.lead.is_some() {
+            true => self.work_as_primary(now_ms, actions),
+            false => self.work_as_follower(now_ms, actions),
+        }
+    }
+
+    fn want_read(&mut self) {
+        self.read_wanted = true;
+    }
+
+    fn take_read(&mut self, now_ms: u64, number: u64, known: Option<Known>, actions: &mut Vec<Action>) {
+        let revision = known.as_ref().map_or(0, |(revision, _)| *revision);
+        if let Some(known) = known {
+            self.adopt(now_ms, known, actions);
+        }
+        self.read_wanted = false;
+        let Some(pending) = self.pending.as_mut().filter(|pending| pending.is_unknown) else { return };
+        // An answer that was overtaken settles nothing.
+        self.read_wanted = true;
+        if pending.compare != revision {
+            return;
+        }
+        let has_moved = |(node, revision): &(NodeId, Revision)| {
+            self.nodes.get(node).is_some_and(|process| process.revision > *revision)
+        };
+        if pending.proposal.nodes.iter().any(has_moved) {
+            // No copy of it can succeed any more. One may have succeeded before: a read decides that began after this was seen.
+            match pending.void_since {
+                Some(read) if number > read => self.give_up(actions),
+                Some(_) => {}
+                None => pending.void_since = Some(self.reads),
+            }
+            return;
+        }
+        // The record has not moved: a lost proposal may still come, and so may this copy of it. One of them wins, or neither.
+        pending.is_unknown = false;
+        self.read_wanted = false;
+        self.next_number += 1;
+        pending.proposal.number = self.next_number;
+        actions.push(Action::Propose(pending.proposal.clone()));
+    }
+
+    /// Takes a record. An older one is no news.
+    fn adopt(&mut self, now_ms: u64, (revision, record): Known, actions: &mut Vec<Action>) {
+        if revision <= self.revision() && self.known.is_some() {
+            return;
+        }
+        if let Some((_, own)) = &self.known
+            && record.epoch < own.epoch
+        {
+            let line = format!(
+                "the shard's record went back from epoch {} to {}: it is ignored",
+                own.epoch, record.epoch
+            );
+            actions.push(Action::Warn(line));
+            return;
+        }
+        let is_settled = self.pending.as_ref().is_some_and(|pending| revision > pending.compare);
+        let settled = if is_settled { self.pending.take() } else { None };
+        let before = self.known.replace((revision, record));
+        let (_, record) = self.known.as_ref().expect("just set");
+        let is_first = before.is_none();
+        let is_new_epoch = before.is_none_or(|(_, before)| before.epoch != record.epoch);
+        if record.learners.contains(&self.me) || record.primary == self.me && self.won(settled.as_ref()) {
+            // A learner owes nothing; and a recovery has decided what there is.
+            self.local.clean = true;
+        }
+        if record.primary == self.me {
+            if self.lead.is_some() {
+                self.still_leads(settled.is_some(), actions);
+            } else if !is_first && self.fits() {
+                self.begin_to_lead(now_ms, actions);
+            } else {
+                self.restarted = true;
+                self.join(actions);
+            }
+            return;
+        }
+        let has_led = self.lead.take().is_some();
+        self.restarted = false;
+        if is_new_epoch || has_led {
+            self.promised_until_ms = self.promised_until_ms.max(now_ms + self.options.grace_ms);
+            self.rank = 0;
+        }
+        self.join(actions);
+    }
+
+    /// Whether the record is what this proposal made of it.
+    fn won(&self, settled: Option<&Pending>) -> bool {
+        let record = self.record();
+        settled.is_some_and(|settled| {
+            settled.proposal.transition == Transition::Recover && record == Some(&settled.proposal.record)
+        })
+    }
+
+    /// Whether this node's data is where the record's history begins.
+    fn fits(&self) -> bool {
+        self.record().is_some_and(|record| {
+            let history = record.history;
+            self.local.clean
+                && self.local.end == history.from
+                && match self.local.history {
+                    Some(own) => own == history.id || Some(own) == history.previous,
+                    None => history.from == 0,
+                }
+        })
+    }
+
+    fn take_node(&mut self, node: NodeId, process: Process) {
+        let is_other = self.nodes.get(&node).is_none_or(|known| known.boot != process.boot);
+        if self.nodes.get(&node).is_some_and(|known| known.revision > process.revision) {
+            return;
+        }
+        self.nodes.insert(node, process);
+        if let (true, Some(lead)) = (is_other, &mut self.lead) {
+            lead.forget(node);
+        }
+    }
+
+    fn take_outcome(&mut self, now_ms: u64, number: u64, outcome: Outcome, actions: &mut Vec<Action>) {
+        let Some(pending) = self.pending.as_mut().filter(|pending| pending.proposal.number == number) else {
+            return;
+        };
+        match outcome {
+            Outcome::Done(revision) => {
+                let record = pending.proposal.record.clone();
+                self.adopt(now_ms, (revision, record), actions);
+            }
+            // An earlier copy of it may have succeeded, so the record decides.
+            Outcome::Refused(_) => {
+                pending.is_unknown = true;
+                self.want_read();
+            }
+            Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
+                self.give_up(actions)
+            }
+            Outcome::Unknown(_) => {
+                pending.is_unknown = true;
+                self.want_read();
+            }
+            // This copy was never sent, which says nothing of the ones before it.
+            Outcome::Failed(_) if pending.proposal.number != pending.first => {
+                pending.is_unknown = true;
+                self.want_read();
+            }
+            Outcome::Failed(error) => {
+                actions.push(Action::Warn(format!("{:?} failed: {error}", pending.proposal.transition)));
+                self.give_up(actions);
+            }
+        }
+        self.propose_at_ms = now_ms + self.options.retry_ms;
+    }
+
+    /// The pending proposal is known to be nothing.
+    fn give_up(&mut self, actions: &mut Vec<Action>) {
+        self.pending = None;
+        self.read_wanted = false;
+        if self.lead.is_some() {
+            self.still_leads(true, actions);
+        }
+    }
+
+    fn take_message(&mut self, now_ms: u64, from: NodeId, message: Message, actions: &mut Vec<Action>) {
+        match message {
+            Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
+            Message::Echo { .. } => self.take_echo(now_ms, from, message),
+            Message::Stale { record } => self.adopt(now_ms, *record, actions),
+        }
+    }
+
+    /// Proposes a transition, if the table allows it.
+    fn propose(
+        &mut self,
+        now_ms: u64,
+        transition: Transition,
+        subject: NodeId,
+        facts: &Facts,
+        mut nodes: Vec<(NodeId, Revision)>,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some((revision, record)) = &self.known else { return false };
+        if self.pending.is_some() || now_ms < self.propose_at_ms {
+            return false;
+        }
+        let Ok(record) = table::change(transition, record, subject, facts) else { return false };
+        // A proposal must not outlive its process: the next one may have got further, and would be cut back by it.
+        let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
+        let Some(own) = own.map(|own| own.revision) else { return false };
+        if !self.is_broken(Fault::ProposeAfterDeath) && nodes.iter().all(|(node, _)| *node != self.me) {
+            nodes.push((self.me, own));
+        }
+        self.next_number += 1;
+        let is_blind = transition == Transition::TakeOver && self.is_broken(Fault::TakeOverWithoutCompare);
+        let compare = (!is_blind).then_some(*revision);
+        let proposal = Proposal { number: self.next_number, transition, subject, compare, nodes, record };
+        self.pending = Some(Pending {
+            compare: *revision,
+            first: proposal.number,
+            is_unknown: false,
+            void_since: None,
+            proposal: proposal.clone(),
+        });
+        actions.push(Action::Propose(proposal));
+        true
+    }
+
+    /// Returns a history's id that nothing has had: no other process makes it, and this one makes it for one epoch.
+    fn new_history(&self) -> HistoryId {
+        let mut bytes = self.boot.bytes();
+        let epoch = self.epoch().to_be_bytes();
+        bytes[12..].iter_mut().zip(epoch).for_each(|(byte, epoch)| *byte ^= epoch);
+        HistoryId::from_bytes(bytes)
+    }
+
+    fn raise_commit(&mut self, commit: u64, actions: &mut Vec<Action>) {
+        if commit > self.commit {
+            self.commit = commit;
+            actions.push(Action::Commit(commit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Stories of single machines; the simulator has the rest.
+
+use super::*;
+use crate::records::History;
+
+const P: u8 = 1;
+const M: u8 = 2;
+
+fn node(number: u8) -> NodeId {
+    NodeId::from_bytes([number; 20])
+}
+
+fn boot(number: u8) -> BootId {
+    BootId::from_bytes([number; 20])
+}
+
+fn history(number: u8) -> HistoryId {
+    HistoryId::from_bytes([number; 20])
+}
+
+fn record(epoch: u64) -> ShardRecord {
+    ShardRecord {
+        epoch,
+        primary: node(P),
+        in_sync: [node(P), node(M)].into(),
+        learners: Default::default(),
+        history: History { id: history(1), from: 0, previous: None },
+        wish: None,
+    }
+}
+
+/// A node of the shard that has read the record at revision 10.
+fn started(me: u8, clean: bool) -> (Shard, Vec<Action>) {
+    let local = Local { history: Some(history(1)), end: 50, held: 50, clean };
+    let shard = ShardId::from_bytes([1; 20]);
+    let mut machine = Shard::new(node(me), shard, boot(me), Options::default(), local, 0);
+    let mut actions = Vec::new();
+    machine.step(0, Event::Tick, &mut actions);
+    assert_eq!(actions, [Action::Read(1)], "the first record is read");
+    for peer in [P, M] {
+        machine.step(0, Event::Node(node(peer), 5, boot(peer), None), &mut actions);
+    }
+    actions.clear();
+    machine.step(0, Event::Read(1, Some((10, record(3)))), &mut actions);
+    (machine, actions)
+}
+
+fn heartbeat(epoch: u64, sent_ms: u64) -> Event {
+    let message =
+        Message::Heartbeat { epoch, sent_ms, history: history(1), commit: 40, rank: 0, record: None };
+    Event::Message(node(P), message)
+}
+
+fn step(machine: &mut Shard, now_ms: u64, event: Event) -> Vec<Action> {
+    let mut actions = Vec::new();
+    machine.step(now_ms, event, &mut actions);
+    actions
+}
+
+fn proposed(actions: &[Action]) -> Option<&Proposal> {
+    actions.iter().find_map(|action| match action {
+        Action::Propose(proposal) => Some(proposal),
+        _ => None,
+    })
+}
+
+#[test]
+fn member_follows_promises_and_takes_over_when_its_promise_has_run_out() {
+    let (mut member, actions) = started(M, true);
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 3, attach: Attach::Stream }]);
+    let actions = step(&mut member, 1_000, heartbeat(3, 77));
+    assert_eq!(actions[0], Action::Commit(40));
+    let Action::Send(to, Message::Echo { sent_ms: 77, held: 50, lost: false, .. }) = &actions[1] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(*to, node(P));
+    assert_eq!(proposed(&step(&mut member, 2_499, Event::Tick)), None);
+    let actions = step(&mut member, 2_500, Event::Tick);
+    let proposal = proposed(&actions).expect("a takeover");
+    assert_eq!((proposal.transition, proposal.compare), (Transition::TakeOver, Some(10)));
+    assert_eq!((proposal.record.epoch, proposal.record.history.from), (4, 50));
+    // While the outcome is open, it promises nothing to the primary and applies nothing.
+    assert_eq!(step(&mut member, 2_510, heartbeat(3, 99)), []);
+    assert!(!member.accepts(3, history(1)));
+    let number = proposal.number;
+    let actions = step(&mut member, 2_600, Event::Outcome(number, Outcome::Done(11)));
+    assert!(matches!(actions[0], Action::Lead { epoch: 4, from: 50, .. }), "{actions:?}");
+    assert!(member.leads());
+}
+
+#[test]
+fn unknown_outcome_is_proposed_again_until_the_record_has_moved() {
+    let (mut member, _) = started(M, true);
+    let number = proposed(&step(&mut member, 1_500, Event::Tick)).expect("a takeover").number;
+    let actions = step(&mut member, 1_800, Event::Outcome(number, Outcome::Unknown(String::new())));
+    assert_eq!(actions, [Action::Read(2)]);
+    let actions = step(&mut member, 1_810, Event::Read(2, Some((10, record(3)))));
+    let again = proposed(&actions).expect("the same again").clone();
+    assert_eq!((again.compare, again.record.epoch), (Some(10), 4));
+    // Refused: the first copy was in.
+    step(&mut member, 1_820, Event::Outcome(again.number, Outcome::Refused(11)));
+    let actions = step(&mut member, 2_100, Event::Read(3, Some((11, again.record))));
+    assert!(matches!(actions[0], Action::Lead { epoch: 4, .. }), "{actions:?}");
+}
+
+#[test]
+fn primary_that_restarts_leads_in_a_new_epoch_only() {
+    let (mut primary, actions) = started(P, true);
+    assert!(!primary.leads());
+    let proposal = proposed(&actions).expect("it takes over from itself");
+    assert_eq!((proposal.transition, proposal.record.epoch), (Transition::TakeOver, 4));
+    let number = proposal.number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    assert!(primary.leads());
+    assert_eq!(primary.lease_until_ms(), 0, "it has no lease yet");
+    let echo = |sent_ms, process| {
+        let message = Message::Echo {
+            epoch: 4,
+            sent_ms,
+            boot: boot(process),
+            revision: 11,
+            history: primary_history(),
+            held: 50,
+            lost: false,
+        };
+        Event::Message(node(M), message)
+    };
+    fn primary_history() -> Option<HistoryId> {
+        let mut bytes = [P; 20];
+        bytes[19] ^= 3;
+        Some(HistoryId::from_bytes(bytes))
+    }
+    // The word of a process that is gone, and an echo from before it led, count for nothing.
+    step(&mut primary, 100, echo(50, 9));
+    step(&mut primary, 100, echo(5, M));
+    assert_eq!((primary.lease_until_ms(), primary.commit()), (0, 0));
+    step(&mut primary, 100, echo(50, M));
+    assert_eq!((primary.lease_until_ms(), primary.commit()), (1_050, 50));
+}
+
+#[test]
+fn member_that_has_lost_its_tail_promises_nothing_and_takes_nothing_over() {
+    let (mut member, actions) = started(M, false);
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 3, attach: Attach::Not }]);
+    let actions = step(&mut member, 100, heartbeat(3, 7));
+    assert!(matches!(actions.last(), Some(Action::Send(_, Message::Echo { lost: true, .. }))), "{actions:?}");
+    assert_eq!(proposed(&step(&mut member, 60_000, Event::Tick)), None);
+    // As a learner it owes nothing.
+    let mut expelled = record(4);
+    expelled.in_sync.remove(&node(M));
+    expelled.learners.insert(node(M));
+    let actions = step(&mut member, 60_100, Event::Watched((11, expelled)));
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
+}
+
+/// I6.
+#[test]
+fn heartbeat_of_an_older_epoch_is_answered_with_the_record() {
+    let (mut member, _) = started(M, true);
+    let actions = step(&mut member, 10, heartbeat(2, 7));
+    assert_eq!(actions, [Action::Send(node(P), Message::Stale { record: Box::new((10, record(3))) })]);
+    let actions = step(&mut member, 20, Event::Watched((12, record(2))));
+    assert!(matches!(actions[..], [Action::Warn(_)]), "a store that went back is no news: {actions:?}");
+}
+
+/// I11.
+#[test]
+fn record_of_a_newer_version_stops_the_node() {
+    let (mut member, _) = started(M, true);
+    let actions = step(&mut member, 10, Event::Unreadable("version 2".to_owned()));
+    assert!(matches!(actions[..], [Action::Warn(_), Action::Leave]), "{actions:?}");
+    assert_eq!(step(&mut member, 20, heartbeat(3, 7)), []);
+    assert_eq!(step(&mut member, 60_000, Event::Tick), []);
+    assert!(!member.accepts(3, history(1)));
+}

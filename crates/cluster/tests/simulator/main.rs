@@ -1,0 +1,177 @@
+//! The shard's state machines in a world that loses, delays, doubles and reorders messages, cuts links one way or both, stops
+//! and kills processes, loses tails of disks, and runs every clock at another rate.
+//!
+//! One seed is one run. A failure prints its seed; `SEED=n cargo test -p dunlin-cluster --test simulator` plays it again, with
+//! `TRACE=1` showing every change of the record. `make simulate SEEDS=100000` runs many.
+//!
+//! Two kinds of runs: in a storm nothing bad may happen, and after it everything has to become well by itself; and with the
+//! store gone for a minute but nothing else wrong, nobody may notice. Every rule is broken once ([`Fault`]), and the checks have
+//! to see it: a simulator that finds nothing proves nothing.
+
+mod checks;
+mod moves;
+mod node;
+mod random;
+mod world;
+
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use dunlin_cluster::shard::Fault;
+
+use world::{Seen, Setting, World};
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name)
+        .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn seeds(otherwise: u64) -> RangeInclusive<u64> {
+    match number("SEED", 0) {
+        0 => 1..=number("SEEDS", otherwise),
+        seed => seed..=seed,
+    }
+}
+
+/// Runs all seeds, on as many threads as there are processors.
+fn over<T: Send>(seeds: RangeInclusive<u64>, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let next = AtomicU64::new(*seeds.start());
+    let worker = || {
+        let mut results = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if !seeds.contains(&seed) {
+                return results;
+            }
+            results.push(run(seed));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, Vec<T>>| {
+            worker.join().unwrap_or_else(|_| panic!("a seed failed"))
+        };
+        workers.into_iter().flat_map(join).collect()
+    })
+}
+
+fn run(setting: Setting) -> Seen {
+    match World::new(setting).run() {
+        Ok(seen) => seen,
+        Err(violation) => panic!("seed {}: {} is broken: {}", setting.seed, violation.name, violation.what),
+    }
+}
+
+#[test]
+fn a_storm_breaks_nothing_and_passes() {
+    let mut sum = Seen::default();
+    for seen in over(seeds(1_000), |seed| run(Setting { seed, fault: None, is_stormy: true })) {
+        sum.acknowledged += seen.acknowledged;
+        sum.takeovers += seen.takeovers;
+        sum.handovers += seen.handovers;
+        sum.recoveries += seen.recoveries;
+    }
+    println!("{sum:?}");
+    // A storm that nobody feels proves nothing.
+    if number("SEED", 0) == 0 {
+        assert!(
+            sum.takeovers > 100 && sum.handovers > 10 && sum.recoveries > 10 && sum.acknowledged > 1_000,
+            "{sum:?}"
+        );
+    }
+}
+
+/// I9.
+#[test]
+fn nobody_needs_the_store() {
+    for seed in seeds(20) {
+        let seen = run(Setting { seed, fault: None, is_stormy: false });
+        // The first node may take over from itself when it starts.
+        assert!(seen.takeovers <= 1 && seen.unserved == 0, "seed {seed}: {seen:?}");
+        assert!(seen.acknowledged > 500, "seed {seed}: {seen:?}");
+    }
+}
+
+/// Breaks each rule until one of the named checks sees it, in so many runs at most.
+fn find_out(faults: &[(Fault, &[&str])], runs: u64) {
+    for (fault, names) in faults {
+        let found = (1..=runs).find_map(|seed| {
+            let world = World::new(Setting { seed, fault: Some(*fault), is_stormy: true });
+            // The simulator's own assertions do not count, and neither does a shard that only stops.
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run())) {
+                Ok(Err(violation)) if violation.name != "liveness" => Some((seed, violation.name)),
+                _ => None,
+            }
+        });
+        println!("{fault:?}: {found:?}");
+        let Some((seed, name)) = found else { panic!("{fault:?} is not found out in {runs} runs") };
+        assert!(names.contains(&name), "{fault:?} is found out by {name} at seed {seed}, by chance");
+        // The seed is good without the fault.
+        run(Setting { seed, fault: None, is_stormy: true });
+    }
+}
+
+#[test]
+fn broken_rules_are_found_out() {
+    let faults: &[(Fault, &[&str])] = &[
+        (Fault::CommitByMajority, &["I1", "I2", "I4"]),
+        (Fault::TakeOverWithoutCompare, &["I1", "I2", "I3", "I4", "I5", "I6"]),
+        (Fault::KeepTail, &["I1", "I4", "I5"]),
+        (Fault::UnknownIsFailure, &["I1", "I2", "I4", "I5"]),
+        (Fault::LostIsClean, &["I1", "I2", "I4", "I5"]),
+        (Fault::AnswerUncommitted, &["I1", "I2", "I4"]),
+        (Fault::AcceptStaleEpoch, &["I4", "I5", "I6"]),
+    ];
+    find_out(faults, 1_000);
+}
+
+/// Rules whose absence hurts in one run of a thousand.
+#[test]
+#[ignore = "takes minutes"]
+fn rarely_broken_rules_are_found_out() {
+    let faults: &[(Fault, &[&str])] = &[
+        (Fault::PromiseWhileTakingOver, &["I1", "I2", "I4", "I5"]),
+        (Fault::LeaseFromReceipt, &["I2", "I4"]),
+        (Fault::ServeWithoutLease, &["I2", "I4"]),
+        (Fault::ProposeAfterDeath, &["I1", "I2", "I4", "I5"]),
+        (Fault::AdmitOnHearsay, &["I1", "I2", "I4", "I5"]),
+    ];
+    find_out(faults, number("SEEDS", 20_000));
+}
+
+#[test]
+fn moves_lose_and_double_nothing() {
+    let (mut given, mut void) = (0, 0);
+    let seen = over(seeds(1_000), |seed| match moves::World::new(seed, None).run() {
+        Ok(seen) => seen,
+        Err(violation) => panic!("seed {seed}: {} is broken: {}", violation.name, violation.what),
+    });
+    for seen in seen {
+        (given, void) = (given + seen.0, void + seen.1);
+    }
+    println!("{given} moves, {void} that came to nothing");
+    if number("SEED", 0) == 0 {
+        assert!(given > 100 && void > 100, "{given} moves, {void} that came to nothing");
+    }
+}
+
+#[test]
+fn broken_rules_of_moves_are_found_out() {
+    const SEEDS: u64 = 1_000;
+    for fault in [Fault::GiveEarly, Fault::ServeImporting, Fault::ServeUnread, Fault::UnknownIsFailure] {
+        let mut names = Vec::new();
+        let caught = (1..=SEEDS).find(|seed| match moves::World::new(*seed, Some(fault)).run() {
+            Err(violation) => {
+                names.push(violation.name);
+                ["I7", "I12"].contains(&violation.name)
+            }
+            Ok(_) => false,
+        });
+        println!("{fault:?}: {names:?} at seed {caught:?}");
+        assert!(caught.is_some(), "{fault:?} is not found out in {SEEDS} runs");
+    }
+}

@@ -1,0 +1,101 @@
+//! A simulated node: its disk, its process, and what the server will do around the machine.
+
+use std::collections::BTreeMap;
+
+use dunlin_cluster::{
+    BootId, HistoryId, NodeId,
+    records::{ShardRecord, Wish},
+    shard::{Attach, Local, Shard},
+};
+
+use crate::checks::Floor;
+
+/// A record of the log. Two logs with the same chain at one place are the same up to there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub id: u64,
+    pub chain: u64,
+}
+
+/// Appends an entry.
+pub fn append(log: &mut Vec<Entry>, id: u64) {
+    let before = log.last().map_or(0, |entry| entry.chain);
+    let chain = (before ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x1234_5678;
+    log.push(Entry { id, chain });
+}
+
+/// Whether one of the logs is the beginning of the other.
+pub fn agree(one: &[Entry], other: &[Entry]) -> bool {
+    let shared = one.len().min(other.len());
+    shared == 0 || one[shared - 1] == other[shared - 1]
+}
+
+/// A reply that waits for its effects to be committed.
+#[derive(Debug, Clone)]
+pub struct Withheld {
+    pub client: usize,
+    pub number: u64,
+    /// The length of the log that the reply has seen.
+    pub seen: u64,
+    pub is_write: bool,
+    pub known: Floor,
+}
+
+/// The running process.
+pub struct Process {
+    pub boot: BootId,
+    /// `None` until its start is written down.
+    pub shard: Option<Shard>,
+    pub withheld: Vec<Withheld>,
+    pub parked: bool,
+    /// The proposals that were sent, and when they are given up.
+    pub asked: BTreeMap<u64, u64>,
+}
+
+/// A node: what survives a crash, and the process.
+pub struct Node {
+    pub id: NodeId,
+    /// Local milliseconds for a thousand of the world's.
+    pub rate: u64,
+    /// Everything that the process has.
+    pub log: Vec<Entry>,
+    /// How much of it is on disk.
+    pub synced: usize,
+    pub history: Option<HistoryId>,
+    /// The last process ended in good order, or everything is synced before it counts.
+    pub clean: bool,
+    pub process: Option<Process>,
+    pub paused_until: u64,
+    pub starts: u64,
+}
+
+impl Node {
+    /// Returns the time of the node's own clock. Clocks begin anywhere.
+    pub fn clock(&self, now: u64) -> u64 {
+        1_000_000 * (1 + u64::from(self.id.bytes()[0])) + now * self.rate / 1000
+    }
+
+    pub fn shard(&self) -> Option<&Shard> {
+        self.process.as_ref().and_then(|process| process.shard.as_ref())
+    }
+
+    pub fn local(&self, is_durable: bool) -> Local {
+        let held = if is_durable { self.synced } else { self.log.len() };
+        Local { history: self.history, end: self.log.len() as u64, held: held as u64, clean: self.clean }
+    }
+
+    pub fn leads(&self) -> bool {
+        self.shard().is_some_and(Shard::leads)
+    }
+
+    pub fn is_streaming(&self) -> bool {
+        self.shard().is_some_and(|shard| !shard.leads() && shard.attach() == Attach::Stream)
+    }
+}
+
+/// Returns the wish of an operator for a record, by chance.
+pub fn wish_for(record: &ShardRecord, pick: usize, is_release: bool) -> Option<Wish> {
+    let others: Vec<NodeId> = record.in_sync.iter().copied().filter(|node| *node != record.primary).collect();
+    let node = *others.get(pick % others.len().max(1))?;
+    Some(if is_release { Wish::Release(node) } else { Wish::HandOver(node) })
+}

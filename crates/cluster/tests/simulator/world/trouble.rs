@@ -1,0 +1,103 @@
+//! What operators do, and what goes wrong.
+
+use super::*;
+
+impl World {
+    pub(super) fn controller(&mut self) {
+        self.at(300, Happening::Controller);
+        if self.store_down_until > self.now {
+            return;
+        }
+        let (revision, record) = self.record();
+        let pick = self.random.below(self.nodes.len() as u64) as usize;
+        let node = self.nodes[pick].id;
+        let (mut facts, mut transition, mut subject) =
+            (Facts { active: true, ..Facts::default() }, Transition::Learn, node);
+        let is_quiet = !self.is_trouble || !self.setting.is_stormy;
+        match self.random.below(20) {
+            _ if is_quiet && record.wish.is_some() => transition = Transition::Order,
+            0 if !is_quiet => {
+                facts.wish = wish_for(&record, pick, self.random.chance(40));
+                (transition, subject) = (Transition::Order, record.primary);
+            }
+            1 if !is_quiet => transition = Transition::Dismiss,
+            2 if !is_quiet => transition = Transition::Order,
+            _ => {}
+        }
+        let Ok(changed) = table::change(transition, &record, subject, &facts) else { return };
+        let key = self.keys.text(Key::Shard(self.shard));
+        let outcome =
+            self.store.commit(&Transaction::default().compare(&*key, revision).put(key, changed.encode()));
+        assert!(matches!(outcome, Outcome::Done(_)));
+        self.changed(&record, &changed, transition);
+    }
+
+    pub(super) fn heal(&mut self) {
+        for row in &mut self.cut {
+            row.fill(false);
+        }
+        self.store_cut.fill(false);
+        self.loss = 0;
+        self.store_down_until = self.store_down_until.min(self.now);
+        for node in 0..self.nodes.len() {
+            self.nodes[node].paused_until = self.nodes[node].paused_until.min(self.now);
+            if !self.is_trouble {
+                self.start(node);
+            }
+        }
+    }
+
+    pub(super) fn trouble(&mut self) {
+        if !self.is_trouble {
+            return;
+        }
+        if !self.setting.is_stormy {
+            // I9: the store is gone for a minute, and nobody needs it.
+            self.store_down_until = self.now + 60_000;
+            return;
+        }
+        let delay = 150 + self.random.below(1_200);
+        self.at(delay, Happening::Trouble);
+        let count = self.nodes.len() as u64;
+        let mut node = self.random.below(count) as usize;
+        let other = self.random.below(count) as usize;
+        // Primaries are hit more often than their share.
+        if self.random.chance(50) {
+            node = self.nodes.iter().position(Node::leads).unwrap_or(node);
+        }
+        match self.random.below(12) {
+            0 | 1 => {
+                let is_orderly = self.random.chance(20);
+                self.crash(node, is_orderly);
+                let delay = 50 + self.random.below(4_000);
+                self.at(delay, Happening::Start(node));
+            }
+            2 => {
+                // The power fails.
+                for node in 0..self.nodes.len() {
+                    if self.random.chance(80) {
+                        self.crash(node, false);
+                        let delay = 50 + self.random.below(1_000);
+                        self.at(delay, Happening::Start(node));
+                    }
+                }
+            }
+            3 | 4 => self.nodes[node].paused_until = self.now + 100 + self.random.below(4_000),
+            5 => self.cut[node][other] = true,
+            6 => (self.cut[node][other], self.cut[other][node]) = (true, true),
+            7 => {
+                for other in 0..self.nodes.len() {
+                    (self.cut[node][other], self.cut[other][node]) = (true, true);
+                }
+            }
+            8 => self.store_cut[node] = true,
+            9 => self.store_down_until = self.now + 100 + self.random.below(3_000),
+            10 => self.loss = self.random.below(40),
+            _ => self.heal(),
+        }
+        if self.random.chance(40) {
+            let delay = 300 + self.random.below(2_500);
+            self.at(delay, Happening::Heal);
+        }
+    }
+}
