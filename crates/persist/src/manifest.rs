@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(names(&manifest.history), [1, 2, 3]);
         manifest.replace_base(file("b", 5), 5);
         manifest.supersede();
-        assert_eq!((names(&manifest.retained), manifest.history.len()), (vec![], 6), "another log begins");
+        assert_eq!((names(&manifest.retained), manifest.history.len()), (vec![], 7), "another log begins");
     }
 
     #[test]
