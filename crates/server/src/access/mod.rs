@@ -35,12 +35,6 @@ use crate::config::{Config, PubsubDefault};
 /// of Sentinel's user among them: such rules are kept as they are, and count from the day that the command is there.
 const ABSENT_COMMANDS: &[&str] = &[
     "client|import-source",
-    "clusterscan",
-    "cluster|cancelslotmigrations",
-    "cluster|flushslot",
-    "cluster|getslotmigrations",
-    "cluster|migrateslots",
-    "cluster|slot-stats",
     "cluster|syncslots",
     "migrate",
 ];

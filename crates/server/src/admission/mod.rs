@@ -36,6 +36,8 @@ pub(crate) enum Verdict {
     Park(Wait),
     /// It is answered with this error.
     Refuse(CommandError),
+    /// It is answered with this error, which is for the client's library: EXEC answers it as it is.
+    Redirect(CommandError),
     /// The user may not run it: noted, and answered with an error.
     Deny(Denial),
 }
@@ -144,6 +146,11 @@ pub(crate) trait Facts {
     /// Whether the audit log would record the command, and cannot.
     fn is_refused_by_audit(&self, _: &Entry) -> bool {
         false
+    }
+
+    /// Why a command does not run on this node of a cluster.
+    fn route(&mut self, _: &Entry) -> Option<CommandError> {
+        None
     }
 
     /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.

@@ -40,7 +40,8 @@ pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
-    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, Config, LogLevel, MaxmemoryPolicy,
+    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, Config, EndpointType,
+    LogLevel, MaxmemoryPolicy,
     OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress, PubsubDefault, RenameLine,
     Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing, UserLine,
     VersionCheck,

@@ -23,6 +23,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     access::AclRequest,
     admission::Check,
+    cluster::route::Slots,
     executor::{Executor, Flow, QueuedRequest, Turn},
     push::monitor,
     session::Session,
@@ -50,10 +51,12 @@ pub(crate) struct Queue {
     words: Vec<usize>,
     /// Long words, each with its place among the words: they are shared, not copied.
     long_words: Vec<(usize, Arc<LongWord>)>,
-    /// Hashes and stripes of the keys.
-    keys: Vec<(u64, usize)>,
+    /// Hashes, stripes and slots of the keys.
+    keys: Vec<(u64, usize, u16)>,
     commands: Vec<Queued>,
     footprint: Footprint,
+    /// The slots of all keys and channels, on a node of a cluster.
+    pub(crate) slots: Slots,
     /// A command was refused: `EXEC` will run none.
     pub(crate) aborted: bool,
     /// One of the commands is refused when memory is short.
@@ -88,7 +91,7 @@ impl Queue {
             }
             self.words.push(self.bytes.len());
         }
-        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe)));
+        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe, key.slot)));
         self.commands.push(Queued {
             words_end: self.words.len(),
             keys_end: self.keys.len(),
@@ -120,6 +123,7 @@ impl Queue {
         self.keys.clear();
         self.commands.clear();
         self.footprint = Footprint::default();
+        self.slots = Slots::None;
         (self.aborted, self.needs_memory, self.writes) = (false, false, false);
         Some(self)
     }
@@ -362,10 +366,11 @@ impl Executor {
             let entry = &shared.commands.entries()[queued.entry];
             keys.clear();
             let positions = entry.key_positions(words).zip(hashes);
-            keys.extend(positions.map(|(at, (hash, stripe))| Key {
+            keys.extend(positions.map(|(at, (hash, stripe, slot))| Key {
                 bytes: words[at],
                 hash: *hash,
                 stripe: *stripe,
+                slot: *slot,
             }));
             if let Err(error) = self.check_queued(session, entry, words) {
                 self.count_rejection(Some(entry), &error.line());

@@ -28,7 +28,9 @@ use signal_hook::{
 };
 
 use crate::{
-    audit, commands,
+    audit,
+    cluster::{self, AgentThread},
+    commands,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, LogThread, Order, RING},
     executor::{Executor, WorkerMessage, configure_access, offload_threads},
@@ -81,6 +83,7 @@ pub struct Server {
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
     replication: replication::Threads,
+    agent: Option<AgentThread>,
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
@@ -103,6 +106,7 @@ impl Server {
             );
             config.maxclients = room as u32;
         }
+        cluster::settle(&mut config)?;
         startup::announcement(&config, file.as_deref()).iter().for_each(|line| tracing::info!("{line}"));
         startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
         let supervisor = Supervisor::find(&config);
@@ -134,6 +138,7 @@ impl Server {
         let audit = audit::start(&shared.audit).map_err(|error| format!("cannot start a thread: {error}"))?;
         let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
+        let membership = cluster::prepare(&shared)?;
         if shared.config.current().replicaof.is_some() {
             shared.replication.expect_primary();
         }
@@ -184,9 +189,10 @@ impl Server {
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
         let replication = replication::Threads::start(&shared)
             .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let agent = membership.map(|member| AgentThread::start(&shared, member)).transpose()?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
-        Ok(Self { shared, running, log, replication, http, audit, supervisor, stopper, orders })
+        Ok(Self { agent, shared, running, log, replication, http, audit, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -216,6 +222,9 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
+            if let Some(agent) = self.agent {
+                agent.end(&self.shared);
+            }
             self.shared.replication.drain(&self.shared, stop.grace);
             self.running.shutdown(stop.grace);
         }

@@ -34,6 +34,7 @@ pub(crate) use self::library::{LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
     admission::UNSAVED,
+    cluster::{route::Slots, slots_of},
     commands::Operands,
     executor::{Flow, ServerContext},
     push::monitor,
@@ -169,6 +170,11 @@ impl Plan<'_> {
         let short_of_memory = context.executor.over_memory_limit(&[], database, context.turn.inside.as_ref());
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if self.flags.has(ScriptFlags::NO_CLUSTER) && shared.cluster.is_on() {
+                return Err(CommandError::text(
+                    "ERR Can not run script on cluster, 'no-cluster' flag is set.",
+                ));
+            }
             if self.read_only && !no_writes {
                 return Err(CommandError::text(
                     "ERR Can not execute a script with write flag using *_ro command.",
@@ -217,7 +223,8 @@ impl Plan<'_> {
         context.executor.caller = Caller { deny_blocking: true, in_script: true, ..caller };
         let read_only = self.read_only || no_writes;
         let (flags, who) = (self.flags, self.who);
-        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
+        let slots = if shared.cluster.is_on() { slots_of(keys.iter().copied()) } else { Slots::None };
+        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, slots, who);
         let result = script(&mut calls);
         calls.end();
         context.executor.caller = caller;
