@@ -1,0 +1,321 @@
+//! The records of a cluster: small, typed, versioned, JSON. They are all that its nodes agree on.
+//!
+//! ```text
+//! /dunlin/NAME/cluster        what was wished for: replicas, durability        ClusterRecord
+//!              nodes/ID       addresses, host and zone, state, last start      NodeRecord
+//!              alive/ID       gone when its process is, a hint                 AliveRecord
+//!              shards/ID      epoch, primary, in-sync set, learners, history   ShardRecord
+//!              slots          who owns which, and what is being moved          SlotsRecord
+//!              users · functions · settings      one list for all nodes
+//!              controller     who plans                                        ControllerRecord
+//! ```
+//!
+//! Invariants:
+//! - A record has its version in the field `v`. A reader refuses a newer one ([`RecordError::Newer`]) and any field that it does
+//!   not know: a change that is read, altered and written back loses nothing.
+//! - Bytes of the store are anybody's. Decoding never panics, and allocates a small multiple of its input at most.
+
+mod keys;
+mod shard;
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+pub use keys::{Key, Keys, NameError};
+pub use shard::{History, ShardRecord, Wish};
+
+use crate::{BootId, ClusterId, HistoryId, MoveId, NodeId, ShardId, SlotMap, SlotSet, meta::VALUE_BYTES_MAX};
+
+/// Why a record cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordError {
+    /// A later Dunlin has written it: its version, and the newest that this one reads.
+    Newer {
+        /// The version of the record.
+        found: u64,
+        /// The version that is known.
+        known: u64,
+    },
+    /// It is no such record.
+    Malformed(String),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer { found, known } => {
+                write!(
+                    out,
+                    "the record has version {found}, and this server reads up to version {known}: upgrade it"
+                )
+            }
+            Self::Malformed(why) => write!(out, "the record is malformed: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// A record of the store.
+pub trait Record: Serialize + DeserializeOwned {
+    /// The version that is written, and the newest that is read.
+    const VERSION: u64 = 1;
+
+    /// Refuses states that no Dunlin writes.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns the JSON. Panics if the record breaks [`Record::check`]: that is ours to prevent.
+    fn encode(&self) -> Vec<u8> {
+        if let Err(why) = self.check() {
+            panic!("a record that breaks its own invariants: {why}");
+        }
+        let mut json = format!("{{\"v\":{}", Self::VERSION).into_bytes();
+        let fields = serde_json::to_vec(self).expect("records have text for keys");
+        if fields != b"{}" {
+            json.push(b',');
+        }
+        json.extend_from_slice(&fields[1..]);
+        json
+    }
+
+    /// Reads the JSON.
+    fn decode(json: &[u8]) -> Result<Self, RecordError> {
+        let malformed = |error: &dyn fmt::Display| RecordError::Malformed(error.to_string());
+        if json.len() > VALUE_BYTES_MAX {
+            return Err(RecordError::Malformed("it is too large".to_owned()));
+        }
+        // The version first: what follows it is that version's.
+        let Version { v: found } = serde_json::from_slice(json).map_err(|error| malformed(&error))?;
+        if found > Self::VERSION {
+            return Err(RecordError::Newer { found, known: Self::VERSION });
+        }
+        if found == 0 {
+            return Err(RecordError::Malformed("there is no version 0".to_owned()));
+        }
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(json).map_err(|error| malformed(&error))?;
+        fields.remove("v");
+        let record: Self = serde_json::from_value(fields.into()).map_err(|error| malformed(&error))?;
+        record.check().map_err(RecordError::Malformed)?;
+        Ok(record)
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    v: u64,
+}
+
+/// What an acknowledged write has survived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// The primary has it. A failover loses the last moments of writes, as in Redis.
+    Async,
+    /// Every member of the in-sync set has it.
+    Sync,
+}
+
+/// `cluster`: what the cluster is, and what was wished for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterRecord {
+    /// Tells this cluster from another one under the same name, and from itself after etcd was emptied.
+    pub id: ClusterId,
+    /// Replicas of each shard, beside its primary.
+    pub replicas: u8,
+    /// What an acknowledged write has survived.
+    pub durability: Durability,
+    /// Members that a write needs, the primary among them: 1 at least.
+    pub min_sync: u8,
+    /// When it was founded, in milliseconds of Unix time. For eyes only.
+    pub created_ms: u64,
+}
+
+impl Record for ClusterRecord {
+    fn check(&self) -> Result<(), String> {
+        match self.min_sync {
+            0 => Err("min_sync is 1 at least".to_owned()),
+            members if usize::from(members) > usize::from(self.replicas) + 1 => {
+                Err("min_sync is larger than a shard's number of nodes".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where a node serves. A port of 0 is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Addresses {
+    /// The name or address that clients and nodes connect to.
+    pub host: String,
+    /// The port for clients.
+    pub port: u16,
+    /// The port for clients inside TLS.
+    pub tls_port: u16,
+    /// The port for replication links, where it is another one.
+    pub replication_port: u16,
+}
+
+/// Where a node is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// It has announced itself and is not ready to hold data.
+    Joining,
+    /// It may hold data.
+    Active,
+    /// It is to be emptied.
+    Draining,
+}
+
+/// What a node had of its shard when its process started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restart {
+    /// The shard.
+    pub shard: ShardId,
+    /// The epoch that it had seen.
+    pub epoch: u64,
+    /// The history that its data is part of.
+    pub history: HistoryId,
+    /// The end of its data in that history.
+    pub offset: u64,
+    /// Whether it has all that it had acknowledged: after a clean shutdown, or under `appendfsync always`.
+    pub clean: bool,
+}
+
+/// `nodes/ID`: a node, written by itself at each start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRecord {
+    /// Where it serves.
+    pub addresses: Addresses,
+    /// The machine. Two nodes with the same one die together.
+    pub host: String,
+    /// The zone. Two nodes with the same one may be cut off together. Empty: unknown.
+    #[serde(default)]
+    pub zone: String,
+    /// Bytes of memory that it may use for data: its share of slots follows it.
+    pub weight: u64,
+    /// The version of Dunlin.
+    pub version: String,
+    /// Where it is in its life.
+    pub state: NodeState,
+    /// The start of the process that wrote the record.
+    pub boot: BootId,
+    /// What it had of its shard at that start; `None` if it had nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+impl Record for NodeRecord {}
+
+/// `alive/ID`: bound to a lease of the node. A hint for the planner and for eyes; safety never rests on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AliveRecord {
+    /// The start of the process.
+    pub boot: BootId,
+    /// Bytes of memory that its data takes.
+    pub used_bytes: u64,
+}
+
+impl Record for AliveRecord {}
+
+/// A move of slots that has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Its id.
+    pub id: MoveId,
+    /// The slots, all of which belong to the source.
+    pub slots: SlotSet,
+    /// The shard that gives them away.
+    pub from: ShardId,
+    /// The shard that gets them.
+    pub to: ShardId,
+    /// The epoch of the source's record when it began. A failover of the source ends the move.
+    pub from_epoch: u64,
+    /// The epoch of the target's record when it began. A failover of the target ends the move.
+    pub to_epoch: u64,
+}
+
+/// `slots`: who owns which, and what is being moved.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlotsRecord {
+    /// The owners.
+    pub slots: SlotMap,
+    /// The moves that have begun and not ended.
+    #[serde(default)]
+    pub moving: Vec<Move>,
+}
+
+impl Record for SlotsRecord {
+    fn check(&self) -> Result<(), String> {
+        let mut moving = SlotSet::default();
+        for (at, one) in self.moving.iter().enumerate() {
+            if one.slots.is_empty() || one.from == one.to {
+                return Err(format!("the move {} moves nothing", one.id));
+            }
+            if !self.slots.slots_of(one.from).contains_all(&one.slots) {
+                return Err(format!("the move {} moves slots that its source does not own", one.id));
+            }
+            if moving.intersects(&one.slots) || self.moving[..at].iter().any(|other| other.id == one.id) {
+                return Err(format!("the move {} moves slots that are being moved", one.id));
+            }
+            moving.insert_all(&one.slots);
+        }
+        Ok(())
+    }
+}
+
+/// `users`: the ACL, the same on all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsersRecord {
+    /// The users, each as a line of an ACL file: `user NAME RULES…`.
+    pub users: Vec<String>,
+}
+
+impl Record for UsersRecord {}
+
+/// `functions`: the libraries, the same on all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionsRecord {
+    /// The code of each library, by its name.
+    pub libraries: BTreeMap<String, String>,
+}
+
+impl Record for FunctionsRecord {}
+
+/// `settings`: directives that are the cluster's and not a node's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsRecord {
+    /// The values, by the directives' names.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Record for SettingsRecord {}
+
+/// `controller`: the node that plans, bound to its lease. Two at once are harmless: every proposal compares revisions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerRecord {
+    /// The node.
+    pub node: NodeId,
+    /// The start of its process.
+    pub boot: BootId,
+}
+
+impl Record for ControllerRecord {}
+
+#[cfg(test)]
+mod tests;

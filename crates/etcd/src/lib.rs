@@ -1,0 +1,1 @@
+//! The cluster's metadata in etcd, over its JSON gateway.
