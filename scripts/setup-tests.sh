@@ -14,6 +14,7 @@
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
 #   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
 #   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
+#   etcd             where nodes of a cluster meet (Debian package etcd-server); where it cannot be had, those tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
@@ -114,6 +115,13 @@ if ! command -v promtool >/dev/null; then
         say "MISSING: promtool, of the package prometheus, which cannot be installed here"
     fi
 fi
+if ! command -v etcd >/dev/null; then
+    if (apt_install etcd-server) 2>/dev/null; then
+        stop_service etcd
+    else
+        say "MISSING: etcd, of the package etcd-server, which cannot be installed here"
+    fi
+fi
 if ! command -v openssl >/dev/null; then
     apt_install openssl
 fi
@@ -136,6 +144,8 @@ once console console/package-lock.json -- \
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once go-cluster tests/cluster/goredis/{go.mod,go.sum,main.go} -- \
+    go -C tests/cluster/goredis build -o "$PWD/tests/.env/bin/goredis-cluster" .
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \
     go -C examples/go build -o "$PWD/tests/.env/bin/examples" .

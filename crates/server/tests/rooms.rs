@@ -17,6 +17,7 @@ const ROOMS: &[&str] = &[
     "commands",
     "executor",
     "scripting",
+    "cluster",
     "push",
     "replication",
     "loading",
@@ -35,6 +36,7 @@ const ROOMS: &[&str] = &[
 
 /// Arrows that point up, from a module to one above it. The list is to become shorter.
 const UPWARD: &[(&str, &str)] = &[
+    ("cluster", "executor"),
     ("commands", "process"),
     ("config", "observe"),
     ("durability", "commands"),
@@ -59,6 +61,7 @@ const UPWARD: &[(&str, &str)] = &[
     ("session", "executor"),
     ("session", "push"),
     ("session", "replication"),
+    ("shared", "cluster"),
     ("shared", "durability"),
     ("shared", "executor"),
     ("shared", "loading"),

@@ -184,8 +184,7 @@ fn shown_slots(args: &mut Args<'_>) -> Result<Shown, CommandError> {
     if !args.token("key-count") {
         return Err(CommandError::text("ERR Unrecognized sort metric for ORDERBY."));
     }
-    const TWICE: CommandError =
-        CommandError::text("ERR Multiple filters of the same type are disallowed.");
+    const TWICE: CommandError = CommandError::text("ERR Multiple filters of the same type are disallowed.");
     let (mut order, mut limit) = (None, None);
     while !args.is_empty() {
         if args.token("ASC") {
@@ -253,8 +252,9 @@ pub fn scan(
         } else if args.token_with("TYPE", 1) {
             let name = args.word();
             let known = ValueType::named(name);
-            value_type =
-                Some(known.ok_or_else(|| CommandError::quoting_within("ERR unknown type name '", name, "'"))?);
+            value_type = Some(
+                known.ok_or_else(|| CommandError::quoting_within("ERR unknown type name '", name, "'"))?,
+            );
         } else if args.token_with("SLOT", 1) {
             let number = parse_integer(args.word()).and_then(slot_number);
             only = Some(number.ok_or(CommandError::text("ERR Invalid or out of range slot"))?);
@@ -387,7 +387,12 @@ mod tests {
     }
 
     /// All keys that a walk finds between the slots of its first and last cursor, and where it ends.
-    fn walk(story: &mut Story, table: &CommandTable, from: &str, options: &str) -> (BTreeSet<String>, String) {
+    fn walk(
+        story: &mut Story,
+        table: &CommandTable,
+        from: &str,
+        options: &str,
+    ) -> (BTreeSet<String>, String) {
         let (mut cursor, mut found) = (from.to_owned(), BTreeSet::new());
         loop {
             let text = reply(story, table, &format!("WALK {cursor} {options}"));

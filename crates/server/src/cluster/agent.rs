@@ -20,9 +20,10 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
-    meta::{LeaseId, Meta, MetaError, Outcome, Transaction},
+    meta::{LeaseId, MetaError, Outcome, Transaction},
     records::{
-        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, Keys, NodeRecord, NodeState, Record,
+        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState,
+        Record,
     },
 };
 
@@ -162,6 +163,10 @@ impl Agent {
     /// Follows the records for as long as etcd answers and the server runs.
     fn attend(&mut self) -> Result<(), Failure> {
         let mut view = self.read()?;
+        if view.cluster.is_none() && self.member.identity.cluster.is_none() {
+            self.found()?;
+            view = self.read()?;
+        }
         self.check_cluster(&view)?;
         self.take_presence(&view)?;
         self.announce(&view)?;
@@ -190,12 +195,14 @@ impl Agent {
         match self.member.meta.commit(transaction) {
             Outcome::Done(_) => Ok(true),
             Outcome::Refused(_) => Ok(false),
-            Outcome::Unknown(why) => Err(Failure::Later(format!("etcd has not said what became of a change: {why}"))),
+            Outcome::Unknown(why) => {
+                Err(Failure::Later(format!("etcd has not said what became of a change: {why}")))
+            }
             Outcome::Failed(error) => Err(error.into()),
         }
     }
 
-    /// Makes sure that these are the records of the node's cluster; founds it where there are none.
+    /// Makes sure that these are the records of the node's cluster.
     fn check_cluster(&mut self, view: &View) -> Result<(), Failure> {
         let name = self.member.identity.name.clone();
         let key = self.member.keys.text(Key::Cluster);
@@ -223,10 +230,7 @@ impl Agent {
             (None, Some(own)) => self.refuse(format!(
                 "etcd has no records of the cluster '{name}' ({own}), which this node is part of: it was emptied, or is another etcd"
             )),
-            (None, None) => {
-                self.found(&key)?;
-                Err(Failure::Later("the cluster is being founded".to_owned()))
-            }
+            (None, None) => Err(Failure::Later(format!("the cluster '{name}' is not founded"))),
         }
     }
 
@@ -243,7 +247,9 @@ impl Agent {
         self.member.identity.keep(&directory).map_err(Failure::Fatal)
     }
 
-    fn found(&self, key: &str) -> Result<(), Failure> {
+    /// Founds the cluster, unless another node is faster.
+    fn found(&self) -> Result<(), Failure> {
+        let key = self.member.keys.text(Key::Cluster);
         let config = self.shared.config.current();
         let id = ClusterId::from_bytes(super::draw().map_err(Failure::Later)?);
         let cluster = ClusterRecord {
@@ -253,7 +259,7 @@ impl Agent {
             min_sync: 1,
             created_ms: (host::unix_us() / 1000) as u64,
         };
-        if self.commit(&Transaction::default().compare(key, 0).put(key, cluster.encode()))? {
+        if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {
             tracing::info!("Founded the cluster '{}' ({id})", self.member.identity.name);
         }
         Ok(())
@@ -269,7 +275,9 @@ impl Agent {
                 let since = *self.waits_since.get_or_insert_with(Instant::now);
                 let until = since + Duration::from_secs(LEASE_S.into()) + PRESENCE_MARGIN;
                 return Err(match Instant::now() < until {
-                    true => Failure::Later(format!("the presence of an earlier process of node {me} is still recorded")),
+                    true => Failure::Later(format!(
+                        "the presence of an earlier process of node {me} is still recorded"
+                    )),
                     false => Failure::Fatal(format!(
                         "another process is node {me}: its data directory was copied. Remove the file cluster-node from the copy"
                     )),
@@ -285,7 +293,8 @@ impl Agent {
         let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
         let key = self.member.keys.text(Key::Alive(me));
         let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
-        let taken = self.commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
+        let taken = self
+            .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
         if taken { Ok(()) } else { Err(Failure::Later("the node's presence has changed".to_owned())) }
     }
 
@@ -329,7 +338,8 @@ impl Agent {
         if before.is_some_and(|(_, known)| *known == record) {
             return Ok(());
         }
-        let (key, revision) = (self.member.keys.text(Key::Node(me)), before.map_or(0, |(revision, _)| *revision));
+        let (key, revision) =
+            (self.member.keys.text(Key::Node(me)), before.map_or(0, |(revision, _)| *revision));
         match self.commit(&Transaction::default().compare(key.clone(), revision).put(key, record.encode()))? {
             true => Ok(()),
             false => Err(Failure::Later("the node's record has changed".to_owned())),
@@ -439,7 +449,9 @@ impl Agent {
             None => {
                 let controller = ControllerRecord { node: me, boot: self.boot }.encode();
                 let key = keys.text(Key::Controller);
-                self.commit(&Transaction::default().compare(key.clone(), 0).put_leased(key, controller, lease))?;
+                self.commit(
+                    &Transaction::default().compare(key.clone(), 0).put_leased(key, controller, lease),
+                )?;
             }
             Some((_, controller)) if controller.node == me && controller.boot == self.boot => {
                 let is_settled = self.present.1.elapsed() >= SETTLED_AFTER;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::{
-    HistoryId, NodeId, ShardId, SLOTS, SlotRange,
+    HistoryId, NodeId, SLOTS, ShardId, SlotRange,
     meta::Transaction,
     records::{Durability, History, Key, Keys, NodeState, Record, ShardRecord, SlotsRecord},
 };
@@ -76,7 +76,8 @@ fn found(view: &View, keys: &Keys, replicas: usize, draw: Draw<'_>) -> Option<Tr
     }
     let mut slots = SlotsRecord::default();
     for (number, (id, _)) in shards.iter().enumerate() {
-        let bound = |number: usize| (usize::from(SLOTS) * number / count) as u16;
+        // Rounded as redis-cli does it.
+        let bound = |number: usize| ((usize::from(SLOTS) * number + count / 2) / count) as u16;
         let run = SlotRange::new(bound(number), bound(number + 1) - 1).expect("each shard gets a slot");
         slots.slots.assign(&run.into(), Some(*id));
     }
@@ -143,7 +144,7 @@ fn complete(view: &View, keys: &Keys, replicas: usize) -> Option<Transaction> {
 mod tests {
     use dunlin_cluster::{
         ClusterId,
-        meta::{Meta, MemoryMeta, Outcome},
+        meta::{MemoryMeta, Meta, Outcome},
         records::ClusterRecord,
     };
 
@@ -203,8 +204,8 @@ mod tests {
         for (hosts, replicas, expected) in [
             (&["a"; 1][..], 1, &[(1, 0, 16384)][..]),
             (&["a"; 2], 1, &[(1, 1, 16384)]),
-            (&["a"; 3], 0, &[(1, 0, 5461), (2, 0, 5461), (3, 0, 5462)]),
-            (&["a"; 6], 1, &[(1, 1, 5461), (2, 1, 5461), (3, 1, 5462)]),
+            (&["a"; 3], 0, &[(1, 0, 5461), (2, 0, 5462), (3, 0, 5461)]),
+            (&["a"; 6], 1, &[(1, 1, 5461), (2, 1, 5462), (3, 1, 5461)]),
             (&["a", "a", "b", "b"], 1, &[(1, 1, 8192), (3, 1, 8192)]),
         ] {
             let view = run(wished(view_of(hosts), replicas));
@@ -228,7 +229,10 @@ mod tests {
     fn controller_waits_until_no_more_nodes_come() {
         let view = wished(view_of(&["a", "b"]), 1);
         assert!(propose(&view, &keys(), false, &mut || [1; 20]).is_none());
-        assert!(propose(&view_of(&["a"]), &keys(), true, &mut || [1; 20]).is_none(), "nothing was wished for");
+        assert!(
+            propose(&view_of(&["a"]), &keys(), true, &mut || [1; 20]).is_none(),
+            "nothing was wished for"
+        );
     }
 
     #[test]

@@ -117,7 +117,8 @@ mod tests {
         for text in ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}"] {
             let scratch = ScratchDir::new("identity-damaged");
             scratch.write(FILE, text);
-            let error = Identity::of(&scratch.path(""), "prod", || panic!("it is not drawn anew")).unwrap_err();
+            let error =
+                Identity::of(&scratch.path(""), "prod", || panic!("it is not drawn anew")).unwrap_err();
             assert!(error.contains("cluster-node"), "{text:?}: {error}");
         }
     }

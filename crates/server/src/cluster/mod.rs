@@ -141,8 +141,14 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), String> {
             config.cluster_durability == ClusterDurability::Sync,
             "cluster-durability sync is not available in this version; use async",
         ),
-        (config.cluster_min_sync > 1, "cluster-min-sync above 1 needs cluster-durability sync, which is not available in this version"),
-        (config.replicaof.is_some(), "replicaof and cluster-join exclude each other: the cluster chooses its primaries"),
+        (
+            config.cluster_min_sync > 1,
+            "cluster-min-sync above 1 needs cluster-durability sync, which is not available in this version",
+        ),
+        (
+            config.replicaof.is_some(),
+            "replicaof and cluster-join exclude each other: the cluster chooses its primaries",
+        ),
         (config.port == 0 && config.tls_port == 0, "a node of a cluster needs a port or a tls-port"),
     ];
     if let Some((_, why)) = refusals.iter().find(|(is_met, _)| *is_met) {
@@ -162,7 +168,8 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
         return Ok(None);
     }
     let wrong = |reason: String| format!("cluster-join {}: {reason}", config.cluster_join);
-    let (endpoints, name) = dunlin_etcd::parse_url(&config.cluster_join).map_err(|error| wrong(error.to_string()))?;
+    let (endpoints, name) =
+        dunlin_etcd::parse_url(&config.cluster_join).map_err(|error| wrong(error.to_string()))?;
     let keys = Keys::new(&name).map_err(|error| wrong(error.to_string()))?;
     let lock = shared.directory.hold(&config);
     lock.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
@@ -191,7 +198,8 @@ fn etcd_options(config: &Config, endpoints: Vec<String>) -> Result<dunlin_etcd::
         options.user = Some((config.cluster_etcd_user.clone(), password.to_owned()));
     }
     let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|error| format!("{}: {}", path.display(), crate::config::describe(&error)))
+        std::fs::read(path)
+            .map_err(|error| format!("{}: {}", path.display(), crate::config::describe(&error)))
     };
     let (certificate, key) = (&config.cluster_etcd_cert_file, &config.cluster_etcd_key_file);
     if !config.cluster_etcd_ca_cert_file.as_os_str().is_empty() {

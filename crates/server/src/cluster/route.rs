@@ -305,6 +305,9 @@ mod tests {
             let error = refusal(&topology, Route::Moved { slot: 7, shard }, EndpointRule { kind, tls });
             assert_eq!(error.unwrap().to_string(), expected);
         }
-        assert_eq!(refusal(&topology, Route::Here, EndpointRule { kind: EndpointType::Ip, tls: false }), None);
+        assert_eq!(
+            refusal(&topology, Route::Here, EndpointRule { kind: EndpointType::Ip, tls: false }),
+            None
+        );
     }
 }

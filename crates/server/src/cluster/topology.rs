@@ -196,11 +196,7 @@ pub(crate) mod tests {
     pub(crate) fn node(number: u16) -> Node {
         Node {
             id: format!("{number:040x}"),
-            addresses: Addresses {
-                ip: "127.0.0.1".to_owned(),
-                port: 7000 + number,
-                ..Addresses::default()
-            },
+            addresses: Addresses { ip: "127.0.0.1".to_owned(), port: 7000 + number, ..Addresses::default() },
             human_name: String::new(),
             zone: String::new(),
             health: Health::Online,

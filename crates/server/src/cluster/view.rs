@@ -8,7 +8,10 @@ use std::{
 use dunlin_cluster::{
     NodeId, ShardId,
     meta::{Change, Item, Revision},
-    records::{AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError, ShardRecord, SlotsRecord},
+    records::{
+        AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError,
+        ShardRecord, SlotsRecord,
+    },
 };
 
 use super::topology::{Addresses, Health, Node, Shard, Topology};
@@ -98,11 +101,13 @@ impl View {
         let is_there = is_me || record.is_some() && self.alive.contains_key(&id);
         Node {
             id: id.to_string(),
-            addresses: record.map(|record| &record.addresses).map_or_else(Addresses::default, |addresses| Addresses {
-                ip: addresses.host.clone(),
-                port: addresses.port,
-                tls_port: addresses.tls_port,
-                hostname: addresses.hostname.clone(),
+            addresses: record.map(|record| &record.addresses).map_or_else(Addresses::default, |addresses| {
+                Addresses {
+                    ip: addresses.host.clone(),
+                    port: addresses.port,
+                    tls_port: addresses.tls_port,
+                    hostname: addresses.hostname.clone(),
+                }
             }),
             human_name: record.map_or(String::new(), |record| record.name.clone()),
             zone: record.map_or(String::new(), |record| record.zone.clone()),
@@ -113,7 +118,11 @@ impl View {
 }
 
 /// Sets a record; the error where it cannot be read, and then the last one that could remains.
-fn put<R: Record>(place: &mut Option<Stored<R>>, value: Option<&[u8]>, revision: Revision) -> Option<RecordError> {
+fn put<R: Record>(
+    place: &mut Option<Stored<R>>,
+    value: Option<&[u8]>,
+    revision: Revision,
+) -> Option<RecordError> {
     match value.map(R::decode) {
         None => *place = None,
         Some(Ok(record)) => *place = Some((revision, record)),

@@ -134,7 +134,10 @@ fn read_options(args: &mut Args<'_>) -> Result<HotKeyOptions, CommandError> {
             let range = CommandError::text("ERR SAMPLE ratio must be positive");
             options.sample_ratio = args.integer_in(1..=i64::from(i32::MAX), range) as u32;
         } else if args.token_with("SLOTS", 1) {
-            return Err(CommandError::text("ERR SLOTS parameter cannot be used in non-cluster mode"));
+            return Err(CommandError::text(match context.shared.cluster.is_on() {
+                true => "ERR SLOTS parameter is not available in this version",
+                false => "ERR SLOTS parameter cannot be used in non-cluster mode",
+            }));
         } else {
             return Err(CommandError::Syntax);
         }

@@ -267,9 +267,7 @@ mod tests {
 
     #[test]
     fn what_would_break_a_promise_is_refused() {
-        for (line, expected) in [
-            ("tls-key-file-pass x", "keys with passwords are not read"),
-        ] {
+        for (line, expected) in [("tls-key-file-pass x", "keys with passwords are not read")] {
             let error = load(line).unwrap_err();
             assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");
         }

@@ -3,9 +3,9 @@
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
 use super::values::{
-    AppendFsync, AuditFull, AuthClients, CertificateUser, ClusterDurability, Config, EndpointType, LogLevel, MaxmemoryPolicy, Permission,
-    PubsubDefault, SYNC_REPLICAS_MAX, Sanitize, Supervised, SyncReplicasAck, SyncReplicasMissing,
-    VersionCheck, Words,
+    AppendFsync, AuditFull, AuthClients, CertificateUser, ClusterDurability, Config, EndpointType, LogLevel,
+    MaxmemoryPolicy, Permission, PubsubDefault, SYNC_REPLICAS_MAX, Sanitize, Supervised, SyncReplicasAck,
+    SyncReplicasMissing, VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;

@@ -8,6 +8,7 @@ use dunlin_engine::{
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use super::{Executor, waiting::KEPT_OUT_PAUSE};
 use crate::{
@@ -44,6 +45,19 @@ fn is_sharded_pubsub(command: &Command) -> bool {
     command.flags.has(Flags::PUBSUB) && !command.keys.is_empty()
 }
 
+/// Whether a command runs a script that declares its flags, and not that it leaves the data set alone. A script without flags is
+/// let in, and refused where it writes.
+fn script_writes(shared: &Shared, entry: &Entry, words: &[&[u8]]) -> bool {
+    let name = words.get(1).copied().unwrap_or_default();
+    let flags = match entry.command.name {
+        "eval" => Shebang::parse(name).ok().map(|shebang| shebang.flags),
+        "evalsha" => Sha::parse(name).and_then(|sha| Some(shared.scripts.get(&sha)?.flags)),
+        "fcall" => shared.libraries.flags_of(name),
+        _ => None,
+    };
+    flags.is_some_and(|flags| !flags.has(ScriptFlags::COMPATIBLE) && !flags.has(ScriptFlags::NO_WRITES))
+}
+
 impl Executor {
     /// Looks at the topology again where it has changed.
     #[inline]
@@ -69,10 +83,12 @@ impl Executor {
             true => session.queue.as_ref().map_or((Slots::None, false), |queue| (queue.slots, queue.writes)),
             false => (slots_of(entry, words, keys), entry.command.is_write()),
         };
+        let reads_replicas = session.flags.has(ClientFlags::READS_REPLICAS);
+        let writes = writes || reads_replicas && script_writes(shared, entry, words);
         let request = Request {
             writes,
             is_sharded_pubsub: is_sharded_pubsub(entry.command),
-            reads_replicas: session.flags.has(ClientFlags::READS_REPLICAS),
+            reads_replicas,
         };
         match route(topology, rules(self.config.config()), slots, request) {
             Route::Here => None,

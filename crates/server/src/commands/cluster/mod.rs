@@ -413,7 +413,11 @@ fn help(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
     super::help(context, args, reply)
 }
 
-fn save_config(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn save_config(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
     topology(context)?;
     reply.ok();
     Ok(())

@@ -138,10 +138,7 @@ pub(super) fn my_shard_id(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cluster::topology::tests::three_shards,
-        config::EndpointType,
-    };
+    use crate::{cluster::topology::tests::three_shards, config::EndpointType};
 
     #[test]
     fn cluster_nodes_has_the_fields_that_clients_parse() {
