@@ -5,6 +5,7 @@
 #                    the tests that need it are skipped
 #   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
+#   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
@@ -14,7 +15,6 @@
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
 #   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
 #   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
-#   etcd             where nodes of a cluster meet (Debian package etcd-server); where it cannot be had, those tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
@@ -92,6 +92,13 @@ if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
 fi
+if ! command -v etcd >/dev/null; then
+    apt_install etcd-server
+    stop_service etcd
+fi
+if ! command -v etcdctl >/dev/null; then
+    apt_install etcd-client
+fi
 # The lab starts its own; nutcracker lies in /usr/sbin, which is not on every PATH.
 for peer in memcached nutcracker; do
     if ! PATH=$PATH:/usr/sbin command -v "$peer" >/dev/null; then
@@ -113,13 +120,6 @@ if ! command -v promtool >/dev/null; then
         stop_service prometheus-node-exporter
     else
         say "MISSING: promtool, of the package prometheus, which cannot be installed here"
-    fi
-fi
-if ! command -v etcd >/dev/null; then
-    if (apt_install etcd-server) 2>/dev/null; then
-        stop_service etcd
-    else
-        say "MISSING: etcd, of the package etcd-server, which cannot be installed here"
     fi
 fi
 if ! command -v openssl >/dev/null; then

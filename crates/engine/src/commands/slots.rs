@@ -11,6 +11,7 @@
 //! ```
 
 use std::{
+    cell::Cell,
     fmt::Write,
     sync::{Arc, OnceLock},
 };
@@ -69,6 +70,17 @@ fn slot_number(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|slot| *slot < SLOTS)
 }
 
+/// Looks at the slots of all keys, or of those in the stripe of one. No key is copied.
+fn look_at(context: &mut KeyspaceContext<'_>, only: Option<u16>, look: impl Fn(u16)) -> CommandResult {
+    let stripe = only.map(|slot| context.stripe_of_slot(slot));
+    let look = |entry: EntryRef<'_>| {
+        look(slot(entry.key()));
+        false
+    };
+    context.scan(0, usize::MAX, stripe, look, |_| {})?;
+    Ok(())
+}
+
 /// `CLUSTER COUNTKEYSINSLOT slot`. O(keys of a stripe).
 pub fn count_keys(
     context: &mut KeyspaceContext<'_>,
@@ -79,11 +91,11 @@ pub fn count_keys(
     let wanted = args.integer();
     args.finish()?;
     let wanted = slot_number(wanted).ok_or(CommandError::text("ERR Invalid slot"))?;
-    let mut count = 0;
-    context.for_each_key(Some(context.stripe_of_slot(wanted)), |key| {
-        count += usize::from(slot(key) == wanted);
+    let count = Cell::new(0);
+    look_at(context, Some(wanted), |found| {
+        count.set(count.get() + usize::from(found == wanted));
     })?;
-    reply.count(count);
+    reply.count(count.get());
     Ok(())
 }
 
@@ -100,8 +112,11 @@ pub fn keys(
     let wanted = slot_number(wanted).ok_or(INVALID)?;
     let count_max = usize::try_from(count_max).map_err(|_| INVALID)?;
     let (mark, mut count) = (reply.mark(), 0);
-    context.for_each_key(Some(context.stripe_of_slot(wanted)), |key| {
-        if count < count_max && slot(key) == wanted {
+    let stripe = Some(context.stripe_of_slot(wanted));
+    // Keys of other slots are not even copied.
+    let is_wanted = |entry: EntryRef<'_>| slot(entry.key()) == wanted;
+    context.scan(0, usize::MAX, stripe, is_wanted, |key| {
+        if count < count_max {
             reply.bulk(key);
             count += 1;
         }
@@ -133,11 +148,14 @@ pub fn statistics(
     let mut places = vec![None; SLOTS.into()];
     counts.iter().enumerate().for_each(|(at, (slot, _))| places[usize::from(*slot)] = Some(at));
     if !counts.is_empty() {
-        context.for_each_key(None, |key| {
-            if let Some(at) = places[usize::from(slot(key))] {
-                counts[at].1 += 1;
+        let cells: Vec<Cell<usize>> = counts.iter().map(|_| Cell::new(0)).collect();
+        look_at(context, None, |found| {
+            if let Some(at) = places[usize::from(found)] {
+                let cell: &Cell<usize> = &cells[at];
+                cell.set(cell.get() + 1);
             }
         })?;
+        counts.iter_mut().zip(cells).for_each(|(count, cell)| count.1 = cell.get());
     }
     if let Shown::Ordered { ascending, limit } = shown {
         // Equal ones stand in the order of their slots.

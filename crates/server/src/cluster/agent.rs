@@ -22,8 +22,7 @@ use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
     meta::{LeaseId, MetaError, Outcome, Transaction},
     records::{
-        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState,
-        Record,
+        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
     },
 };
 

@@ -170,8 +170,8 @@ mod tests {
     }
 
     /// Applies proposals until there is none; the view then.
-    fn run(mut view: View) -> View {
-        let (keys, meta) = (keys(), MemoryMeta::default());
+    fn run(mut view: View, meta: &MemoryMeta) -> View {
+        let keys = keys();
         let mut next = 100;
         let mut draw = || {
             next += 1;
@@ -208,7 +208,7 @@ mod tests {
             (&["a"; 6], 1, &[(1, 1, 5461), (2, 1, 5462), (3, 1, 5461)]),
             (&["a", "a", "b", "b"], 1, &[(1, 1, 8192), (3, 1, 8192)]),
         ] {
-            let view = run(wished(view_of(hosts), replicas));
+            let view = run(wished(view_of(hosts), replicas), &MemoryMeta::default());
             let expected: Vec<_> =
                 expected.iter().map(|(node, replicas, slots)| (node_id(*node), *replicas, *slots)).collect();
             assert_eq!(shards(&view), expected, "{hosts:?}");
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn controller_puts_replicas_on_other_hosts_and_zones() {
-        let view = run(wished(view_of(&["a", "a", "b", "b"]), 1));
+        let view = run(wished(view_of(&["a", "a", "b", "b"]), 1), &MemoryMeta::default());
         for (_, shard) in view.shards.values() {
             let hosts: BTreeSet<_> = shard.nodes().map(|id| view.nodes[&id].1.host.clone()).collect();
             assert_eq!(hosts.len(), 2, "{shard:?}");
@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn controller_gives_later_nodes_to_shards_that_lack_replicas() {
-        let mut view = run(wished(view_of(&["a"]), 1));
+        let meta = MemoryMeta::default();
+        let mut view = run(wished(view_of(&["a"]), 1), &meta);
         let first = shards(&view);
         let join = |view: &mut View, number: u8, is_alive: bool| {
             view.nodes.insert(node_id(number), (u64::from(number), node_record(number, "b")));
@@ -247,12 +248,11 @@ mod tests {
             }
         };
         join(&mut view, 2, false);
-        let view = run(view);
+        let mut view = run(view, &meta);
         assert_eq!(shards(&view), first, "a node that is not there is given nothing");
-        let mut view = view;
         join(&mut view, 3, true);
         join(&mut view, 4, true);
-        let view = run(view);
+        let view = run(view, &meta);
         assert_eq!(shards(&view), [(node_id(1), 1, 16384)], "one replica was wished for");
         let (_, shard) = view.shards.values().next().unwrap();
         assert_eq!((shard.epoch, shard.learners.iter().next()), (1, Some(&node_id(3))));

@@ -261,6 +261,12 @@ impl TopologyReader {
         true
     }
 
+    /// Whether any request whose keys are in this slot runs here.
+    #[inline]
+    pub(crate) fn serves(&self, slot: u16) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.serves(slot))
+    }
+
     /// The topology, of a node of a cluster.
     #[inline]
     pub(crate) fn topology(&self) -> Option<&Arc<Topology>> {

@@ -90,6 +90,9 @@ pub(crate) struct Topology {
     shards: Vec<Shard>,
     /// By slot: a place among the shards, or [`NOBODY`].
     owners: Box<[u16]>,
+    /// By slot, a bit: whether any request with keys there runs here. None of a cluster that lacks slots, whose requests are
+    /// asked more.
+    served: Box<[u64]>,
     assigned: u16,
     /// This node's place among the nodes.
     me: usize,
@@ -115,7 +118,21 @@ impl Topology {
                 my_shard = Some(place);
             }
         }
-        Self { nodes, shards, owners, assigned, me, my_shard }
+        let mut served = vec![0; usize::from(SLOTS / 64)].into_boxed_slice();
+        if let Some(shard) = my_shard.map(|place| &shards[place])
+            && shard.primary == me
+            && assigned == SLOTS
+        {
+            let slots = shard.slots.iter().flat_map(|(first, last)| *first..=*last);
+            slots.for_each(|slot| served[usize::from(slot / 64)] |= 1 << (slot % 64));
+        }
+        Self { nodes, shards, owners, served, assigned, me, my_shard }
+    }
+
+    /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
+    #[inline]
+    pub(crate) fn serves(&self, slot: u16) -> bool {
+        self.served[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
     }
 
     /// All nodes.
@@ -224,6 +241,8 @@ pub(crate) mod tests {
         for (slot, owner) in [(0, 0), (5460, 0), (5461, 1), (10922, 1), (10923, 2), (16383, 2)] {
             assert_eq!(topology.owner(slot), Some(owner));
             assert_eq!(topology.is_mine(slot), owner == 0, "{slot}");
+            assert_eq!(three_shards(0).serves(slot), owner == 0, "{slot}");
+            assert!(!topology.serves(slot), "a replica does not serve every request");
         }
         assert_eq!((topology.is_primary(), topology.assigned()), (false, SLOTS));
         assert!(topology.is_ok(true));
@@ -242,7 +261,7 @@ pub(crate) mod tests {
         };
         let topology = Topology::new(vec![node(0)], vec![shard], 0);
         assert_eq!((topology.assigned(), topology.owner(11), topology.owner(12)), (12, None, Some(0)));
-        assert!(!topology.is_ok(true) && topology.is_ok(false));
+        assert!(!topology.is_ok(true) && topology.is_ok(false) && !topology.serves(5));
         assert!(!Topology::new(vec![node(0)], vec![], 0).is_ok(false));
     }
 }

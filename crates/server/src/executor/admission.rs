@@ -108,7 +108,15 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 
     fn route(&mut self, entry: &Entry) -> Option<CommandError> {
-        self.executor.route(self.shared, self.session, entry, self.words, self.keys)
+        let executor = &mut *self.executor;
+        executor.refresh_topology(self.shared);
+        // Nearly always there is one key, of a slot that this node has.
+        if let [key] = self.keys
+            && executor.topology.serves(key.slot)
+        {
+            return None;
+        }
+        executor.route(self.session, entry, self.words, self.keys)
     }
 
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {

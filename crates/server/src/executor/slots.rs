@@ -67,29 +67,23 @@ impl Executor {
         }
     }
 
-    /// Why a client's command does not run here. The caller is inside the gate.
-    #[inline]
+    /// Why a client's command does not run here. The caller is inside the gate, and has looked whether the topology has changed.
+    #[inline(never)]
     pub(super) fn route(
-        &mut self,
-        shared: &Shared,
+        &self,
         session: &Session,
         entry: &Entry,
         words: &[&[u8]],
         keys: &[Key<'_>],
     ) -> Option<CommandError> {
-        self.refresh_topology(shared);
         let topology = self.topology.topology()?;
         let (slots, writes) = match entry.command.flags.has(Flags::RUNS_QUEUE) {
             true => session.queue.as_ref().map_or((Slots::None, false), |queue| (queue.slots, queue.writes)),
             false => (slots_of(entry, words, keys), entry.command.is_write()),
         };
         let reads_replicas = session.flags.has(ClientFlags::READS_REPLICAS);
-        let writes = writes || reads_replicas && script_writes(shared, entry, words);
-        let request = Request {
-            writes,
-            is_sharded_pubsub: is_sharded_pubsub(entry.command),
-            reads_replicas,
-        };
+        let writes = writes || reads_replicas && script_writes(&self.shared, entry, words);
+        let request = Request { writes, is_sharded_pubsub: is_sharded_pubsub(entry.command), reads_replicas };
         match route(topology, rules(self.config.config()), slots, request) {
             Route::Here => None,
             elsewhere => self.refusal(topology, elsewhere, session.client.is_tls),

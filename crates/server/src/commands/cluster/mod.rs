@@ -74,7 +74,7 @@ const CLUSTERSCAN: Command = Command {
     complexity: "O(COUNT) a call; O(n) for n keys from the first call to the last",
     arity: Arity::AtLeast(2),
     run: Run::Keyspace(slots::scan),
-    flags: Flags::KEYSPACE,
+    flags: Flags::KEYSPACE.and(Flags::READ_ONLY),
     keys: &[KeySpec::at(1).not_key()],
     args: &[
         Argument::string("cursor"),
@@ -253,7 +253,7 @@ const CLUSTER: Command = Command {
             "shards",
             "7.0.0",
             Arity::Exactly(2),
-            Flags::LOADING.and(Flags::STALE),
+            Flags::STALE,
             "Lists the shards with their nodes and slots.",
             &Handler(describe::shards),
         )),
@@ -308,7 +308,7 @@ const CLUSTER: Command = Command {
                 "slots",
                 "3.0.0",
                 Arity::Exactly(2),
-                Flags::LOADING.and(Flags::STALE),
+                Flags::STALE,
                 "Lists which node has which slots.",
                 &Handler(describe::slots),
             ))
