@@ -275,3 +275,39 @@ def test_scripts_at_replicas_are_let_in_where_they_do_not_write(etcd):
             client.evalsha(sha, 1, "bar")
         with pytest.raises(redis.ResponseError, match="non local key|READONLY"):
             client.eval(write, 1, "bar")
+
+
+def test_publish_reaches_subscribers_at_all_nodes(etcd):
+    with dunlin_nodes(etcd, 4, replicas=1) as cluster:
+        listeners = []
+        for number in range(4):
+            listener = cluster.nodes[number].connect().makefile("rwb")
+            listener.write(b"SUBSCRIBE news\r\nPSUBSCRIBE n*\r\n")
+            listener.flush()
+            for _ in range(12):
+                listener.readline()
+            listeners.append(listener)
+        # From a primary, and from a replica.
+        for publisher in (0, 3):
+            for count in range(100):
+                assert cluster.client(publisher).publish("news", f"{publisher}:{count}") == 2
+        for listener in listeners:
+            words = []
+            while sum(b":99\r\n" in word for word in words) < 4:
+                words.append(listener.readline())
+            payloads = [word for word in words if word.count(b":") == 1 and word[:1].isdigit()]
+            for publisher in (b"0", b"3"):
+                own = [word for word in payloads if word.startswith(publisher + b":")]
+                assert own == [b"%s:%d\r\n" % (publisher, count) for count in range(100) for _ in range(2)]
+
+
+def test_shard_messages_reach_the_members_of_the_shard(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        listener = cluster.nodes[1].connect().makefile("rwb")
+        listener.write(b"SSUBSCRIBE news\r\n")
+        listener.flush()
+        for _ in range(6):
+            listener.readline()
+        assert cluster.client(0).execute_command("SPUBLISH", "news", "hello") == 0
+        got = [listener.readline() for _ in range(7)]
+        assert got[2::2] == [b"smessage\r\n", b"news\r\n", b"hello\r\n"]

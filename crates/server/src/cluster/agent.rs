@@ -26,7 +26,7 @@ use dunlin_cluster::{
     },
 };
 
-use super::{Membership, controller, view::View};
+use super::{Membership, bus, controller, view::View};
 use crate::{
     config::{Config, PrimaryAddress},
     replication::RoleOrder,
@@ -94,6 +94,7 @@ impl AgentThread {
     /// Starts it.
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
         let boot = BootId::from_bytes(super::draw()?);
+        bus::start(shared)?;
         let agent = Agent {
             shared: Arc::clone(shared),
             member,
@@ -137,6 +138,8 @@ impl Agent {
                 }
                 Err(Failure::Fatal(line)) => {
                     tracing::error!("{line}");
+                    // The first one counts.
+                    let _ = self.shared.cluster.failure.set(line);
                     return self.shared.stop(Stop { grace: Duration::ZERO });
                 }
             }
@@ -318,12 +321,18 @@ impl Agent {
         Err(Failure::Later("the node's presence has run out".to_owned()))
     }
 
+    fn has_keys(&self) -> Result<bool, Failure> {
+        let survey = self.shared.engine.survey_unless_long();
+        let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
+        Ok(survey.total().keys > 0)
+    }
+
     /// Writes the node's record where it says something else.
     fn announce(&self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
         let is_new = before.is_none() && view.shard_of(me).is_none();
-        if is_new && self.shared.engine.keyspace.usage(None).keys > 0 {
+        if is_new && self.has_keys()? {
             return Err(Failure::Fatal(
                 "the data set has keys, and this version cannot bring data into a cluster: join with an empty data directory"
                     .to_owned(),

@@ -11,6 +11,7 @@
 //! the gate, for each command with keys: so no command on a slot runs here once its loss has been published.
 
 mod agent;
+mod bus;
 mod controller;
 mod identity;
 pub(crate) mod route;
@@ -34,6 +35,7 @@ use dunlin_engine::keyspace::slot;
 
 pub(crate) use self::agent::AgentThread;
 use self::{
+    bus::Bus,
     identity::Identity,
     route::{EndpointRule, Rules, Slots},
     topology::{Addresses, Health, Node, Topology},
@@ -53,8 +55,12 @@ pub(crate) struct Cluster {
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
+    /// Messages of pub/sub for other nodes.
+    pub(crate) bus: Bus,
     /// The agent is to take its leave.
     ended: AtomicBool,
+    /// Why the server could not go on as this node: a line for the operator.
+    failure: OnceLock<String>,
 }
 
 impl Cluster {
@@ -68,6 +74,11 @@ impl Cluster {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.id.get().is_some()
+    }
+
+    /// Why the server could not go on as this node: a line for the operator.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.get().cloned()
     }
 
     /// The cluster as it is known now; `None` where there is none.

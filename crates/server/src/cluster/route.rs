@@ -7,6 +7,7 @@
 use dunlin_engine::command::CommandError;
 
 use super::topology::{Node, Topology};
+use crate::config::EndpointType;
 
 /// What routing has to know of a request beside its slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -136,7 +137,7 @@ pub(crate) struct Endpoint<'a> {
 /// Which name of a node clients are given (`cluster-preferred-endpoint-type`), and which port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndpointRule {
-    pub(crate) kind: crate::config::EndpointType,
+    pub(crate) kind: EndpointType,
     /// Whether the client is inside TLS.
     pub(crate) tls: bool,
 }
@@ -144,7 +145,6 @@ pub(crate) struct EndpointRule {
 impl EndpointRule {
     /// Where a client is to go for a node.
     pub(crate) fn of(self, node: &Node) -> Endpoint<'_> {
-        use crate::config::EndpointType;
         let addresses = &node.addresses;
         let host = match self.kind {
             EndpointType::Ip => Some(addresses.ip.as_str()),
@@ -210,7 +210,6 @@ mod tests {
         },
         *,
     };
-    use crate::config::EndpointType;
 
     const STRICT: Rules =
         Rules { require_full_coverage: true, reads_when_down: false, pubsub_when_down: true };

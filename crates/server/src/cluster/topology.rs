@@ -94,6 +94,8 @@ pub(crate) struct Topology {
     /// asked more.
     served: Box<[u64]>,
     assigned: u16,
+    /// By node: the place of its shard, or [`NOBODY`].
+    shard_of: Box<[u16]>,
     /// This node's place among the nodes.
     me: usize,
     /// This node's shard, once it has one.
@@ -104,20 +106,21 @@ impl Topology {
     /// Makes a topology. `me` is this node's place among the nodes.
     ///
     /// # Panics
-    /// If a shard names a node that is not there, or a slot that is none. The records have been checked.
+    /// If a shard names a node that is not there, or a slot that is none, or there are 65,535 shards. The records have been
+    /// checked.
     pub(crate) fn new(nodes: Vec<Node>, shards: Vec<Shard>, me: usize) -> Self {
         let mut owners = vec![NOBODY; SLOTS.into()].into_boxed_slice();
-        let (mut assigned, mut my_shard) = (0, None);
+        assert!(shards.len() < usize::from(NOBODY), "a shard's place fits");
+        let mut shard_of = vec![NOBODY; nodes.len()].into_boxed_slice();
+        let mut assigned = 0;
         for (place, shard) in shards.iter().enumerate() {
-            assert!(shard.members().all(|node| node < nodes.len()), "a member is a node");
+            shard.members().for_each(|node| shard_of[node] = place as u16);
             for (first, last) in shard.slots.iter() {
                 owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
                 assigned += last - first + 1;
             }
-            if shard.members().any(|node| node == me) {
-                my_shard = Some(place);
-            }
         }
+        let my_shard = Some(shard_of[me]).filter(|shard| *shard != NOBODY).map(usize::from);
         let mut served = vec![0; usize::from(SLOTS / 64)].into_boxed_slice();
         if let Some(shard) = my_shard.map(|place| &shards[place])
             && shard.primary == me
@@ -126,7 +129,7 @@ impl Topology {
             let slots = shard.slots.iter().flat_map(|(first, last)| *first..=*last);
             slots.for_each(|slot| served[usize::from(slot / 64)] |= 1 << (slot % 64));
         }
-        Self { nodes, shards, owners, served, assigned, me, my_shard }
+        Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard }
     }
 
     /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
@@ -162,7 +165,7 @@ impl Topology {
 
     /// The shard of a node.
     pub(crate) fn shard_of(&self, node: usize) -> Option<&Shard> {
-        self.shards.iter().find(|shard| shard.members().any(|member| member == node))
+        self.shards.get(usize::from(self.shard_of[node]))
     }
 
     /// Whether this node is its shard's primary.

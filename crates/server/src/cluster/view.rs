@@ -6,7 +6,7 @@ use std::{
 };
 
 use dunlin_cluster::{
-    NodeId, ShardId,
+    NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
         AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError,
@@ -15,6 +15,9 @@ use dunlin_cluster::{
 };
 
 use super::topology::{Addresses, Health, Node, Shard, Topology};
+
+/// Shards of a cluster at most: each has a slot, and some may be about to get one.
+const SHARDS_MAX: usize = 2 * SLOTS as usize;
 
 /// A record with the revision of its last change.
 pub(super) type Stored<R> = (Revision, R);
@@ -72,28 +75,28 @@ impl View {
 
     /// The topology, for one of the nodes. `None` while its own record is not among them.
     pub(super) fn topology(&self, me: NodeId) -> Option<Topology> {
-        let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
+            return None;
+        }
         // A member that has no record is a member all the same.
-        let members: BTreeSet<NodeId> = self.shards.values().flat_map(|(_, shard)| shard.nodes()).collect();
-        ids.extend(members.into_iter().filter(|id| !self.nodes.contains_key(id)));
-        let place = |id: NodeId| ids.iter().position(|known| *known == id).expect("all of them are there");
-        let my_place = ids.iter().position(|id| *id == me).filter(|_| self.nodes.contains_key(&me))?;
+        let members = self.shards.values().flat_map(|(_, shard)| shard.nodes());
+        let ids: BTreeSet<NodeId> = self.nodes.keys().copied().chain(members).collect();
+        let places: BTreeMap<NodeId, usize> =
+            ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
         let nodes = ids.iter().map(|id| self.node(*id, *id == me)).collect();
-        let owners = self.slots.as_ref().map(|(_, slots)| &slots.slots);
+        let mut slots: BTreeMap<ShardId, Vec<(u16, u16)>> = BTreeMap::new();
+        for run in self.slots.iter().flat_map(|(_, record)| record.slots.runs()) {
+            slots.entry(run.shard).or_default().push((run.slots.first(), run.slots.last()));
+        }
         let shards = self.shards.iter().map(|(id, (_, shard))| Shard {
             id: id.to_string(),
             epoch: shard.epoch,
-            primary: place(shard.primary),
-            replicas: shard.nodes().filter(|node| *node != shard.primary).map(place).collect(),
-            slots: owners.map_or_else(
-                || Arc::from([]),
-                |owners| {
-                    let slots = owners.slots_of(*id);
-                    slots.ranges().iter().map(|range| (range.first(), range.last())).collect()
-                },
-            ),
+            primary: places[&shard.primary],
+            replicas: shard.nodes().filter(|node| *node != shard.primary).map(|node| places[&node]).collect(),
+            slots: Arc::from(slots.remove(id).unwrap_or_default()),
         });
-        Some(Topology::new(nodes, shards.collect(), my_place))
+        let shards = shards.collect();
+        Some(Topology::new(nodes, shards, places[&me]))
     }
 
     fn node(&self, id: NodeId, is_me: bool) -> Node {

@@ -241,7 +241,7 @@ impl Server {
         if self.audit.join().is_err() {
             tracing::error!("the thread of the audit log failed");
         }
-        ended
+        ended.and_then(|()| self.shared.cluster.failure().map_or(Ok(()), Err))
     }
 }
 

@@ -217,6 +217,24 @@ const CLUSTER: Command = Command {
             "Lists the nodes with their slots.",
             &Handler(nodes::list),
         )),
+        Command {
+            args: &[
+                Argument::one_of(
+                    "title",
+                    &[Argument::word("message", "MESSAGE"), Argument::word("smessage", "SMESSAGE")],
+                ),
+                Argument::string("channel"),
+                Argument::string("message"),
+            ],
+            ..row(
+                "relay",
+                "7.0.0",
+                Arity::Exactly(5),
+                Flags::ADMIN.and(Flags::STALE).and(Flags::LOADING),
+                "Used by nodes: sends a message of another node to the subscribers of this one.",
+                &Handler(nodes::relay),
+            )
+        },
         varying(row(
             "replicas",
             "5.0.0",

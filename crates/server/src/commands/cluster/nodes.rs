@@ -12,6 +12,7 @@ use crate::{
         topology::{Health, Topology},
     },
     executor::ServerContext,
+    push::pubsub::Kind,
 };
 
 /// A node as a line of CLUSTER NODES, without its end. There is no bus: its port is 0, and nobody pings.
@@ -102,6 +103,23 @@ pub(super) fn links(
 ) -> CommandResult {
     topology(context)?;
     reply.array(0);
+    Ok(())
+}
+
+pub(super) fn relay(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let kind = match () {
+        () if args.token("MESSAGE") => Kind::Channel,
+        () if args.token("SMESSAGE") => Kind::ShardChannel,
+        () => return Err(CommandError::Syntax),
+    };
+    let (channel, payload) = (args.word(), args.word());
+    args.finish()?;
+    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
     Ok(())
 }
 
