@@ -88,6 +88,12 @@ impl Conditions {
         Self(self.0 | (is_met as u32) << check as u32)
     }
 
+    /// Whether these conditions, and no others, are met and concern a command.
+    #[inline]
+    pub(crate) fn concern(self, entry: &Entry, these: Self) -> bool {
+        self.0 & entry.concerns == these.0
+    }
+
     /// Whether a condition is met.
     #[inline]
     pub(crate) const fn has(self, check: Check) -> bool {

@@ -108,15 +108,8 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 
     fn route(&mut self, entry: &Entry) -> Option<CommandError> {
-        let executor = &mut *self.executor;
-        executor.refresh_topology(self.shared);
-        // Nearly always there is one key, of a slot that this node has.
-        if let [key] = self.keys
-            && executor.topology.serves(key.slot)
-        {
-            return None;
-        }
-        executor.route(self.session, entry, self.words, self.keys)
+        self.executor.refresh_topology(self.shared);
+        self.executor.route(self.session, entry, self.words, self.keys)
     }
 
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {
@@ -260,6 +253,9 @@ impl Executor {
         turn: &mut Turn<'k>,
     ) -> Verdict {
         let conditions = self.conditions(shared, session, turn);
+        if conditions.concern(entry, Conditions::of(Check::Slots)) && self.serves(shared, keys) {
+            return Verdict::Run;
+        }
         let inside = turn.inside.as_ref();
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }

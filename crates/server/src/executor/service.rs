@@ -99,8 +99,8 @@ impl Service for Executor {
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.refresh_config();
-        if self.shared.cluster.is_on() {
-            self.refresh_topology(&Arc::clone(&self.shared));
+        if self.shared.cluster.is_on() && self.topology.refresh(&self.shared.cluster) {
+            self.follow_topology();
         }
         self.caller = self.server();
         let (session, changes) = &self.hot_keys;

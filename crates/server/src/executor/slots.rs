@@ -63,8 +63,22 @@ impl Executor {
     #[inline]
     pub(crate) fn refresh_topology(&mut self, shared: &Shared) {
         if self.topology.refresh(&shared.cluster) {
-            self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
+            self.follow_topology();
         }
+    }
+
+    /// Has commands obey another topology.
+    #[cold]
+    pub(super) fn follow_topology(&mut self) {
+        self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
+    }
+
+    /// Whether a command runs here because of its keys, at a glance: nearly always there is one, of a slot that this node has.
+    /// The caller is inside the gate.
+    #[inline]
+    pub(super) fn serves(&mut self, shared: &Shared, keys: &[Key<'_>]) -> bool {
+        self.refresh_topology(shared);
+        matches!(keys, [key] if self.topology.serves(key.slot))
     }
 
     /// Why a client's command does not run here. The caller is inside the gate, and has looked whether the topology has changed.
