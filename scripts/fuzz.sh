@@ -17,12 +17,13 @@ fi
 
 # Quick to build, and a panic unwinds to libFuzzer: the workspace's release profile is for the server.
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_PANIC=unwind
-# Lua's C code is watched like our own, by clang: addresses, overflows, its own assertions, and coverage, in the form
-# that rustc's runtime knows. Stacks move whenever they could (HARDSTACKTESTS), so that who kept a pointer is caught.
+# clang instruments Lua's C code like our own: addresses, bounds, its own assertions, and coverage, in the form that
+# rustc's runtime knows. Stacks move whenever they could (HARDSTACKTESTS), so that a kept pointer is caught. Lua relies on
+# integers that wrap (`luaH_getnum` looks up `key - 1`), so they are defined to, as in every build (`.cargo/config.toml`).
 clang=$(compgen -c clang | grep -xE 'clang(-[0-9]+)?' | sort -uV | tail -n 1 || true)
 if [ -n "$clang" ]; then
     export CC="$clang"
-    export CFLAGS="-g -fsanitize=address,signed-integer-overflow,bounds -fsanitize-trap=signed-integer-overflow,bounds \
+    export CFLAGS="-g -fwrapv -fsanitize=address,bounds -fsanitize-trap=bounds \
 -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls \
 -DLUA_USE_APICHECK -DHARDSTACKTESTS -Dlua_assert=assert -include assert.h"
 else

@@ -10,6 +10,8 @@
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
+#   Jedis            the Java client, as tests/clients/jedis/pom.xml names it, built into tests/.env/jedis (Debian packages
+#                    default-jdk-headless and maven); where they cannot be had, its tests are skipped
 #   Rust example     examples/rust, as locked, built into tests/.env
 #   postgresql       for the SQL server among the lab's stores (Debian package)
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
@@ -122,6 +124,9 @@ if ! command -v promtool >/dev/null; then
         say "MISSING: promtool, of the package prometheus, which cannot be installed here"
     fi
 fi
+if ! command -v javac >/dev/null || ! command -v mvn >/dev/null; then
+    (apt_install default-jdk-headless maven) 2>/dev/null || say "MISSING: Java or Maven, which cannot be installed here"
+fi
 if ! command -v openssl >/dev/null; then
     apt_install openssl
 fi
@@ -146,6 +151,10 @@ once node-apps tests/apps/package-lock.json -- \
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
 once go-cluster tests/cluster/goredis/{go.mod,go.sum,main.go} -- \
     go -C tests/cluster/goredis build -o "$PWD/tests/.env/bin/goredis-cluster" .
+if command -v javac >/dev/null && command -v mvn >/dev/null; then
+    once jedis tests/clients/jedis/{pom.xml,src/main/java/JedisClient.java} -- \
+        mvn --quiet --batch-mode --file tests/clients/jedis compile dependency:copy-dependencies
+fi
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \
     go -C examples/go build -o "$PWD/tests/.env/bin/examples" .

@@ -1,4 +1,4 @@
-"""ioredis (Node) and go-redis do the same work; each is a program that exits with 0 when all went well."""
+"""ioredis (Node), go-redis and Jedis do the same work; each is a program that exits with 0 when all went well."""
 
 import json
 import pathlib
@@ -11,15 +11,18 @@ from harness import ROOT, Server, free_port
 from lengths import EVERY_LENGTH_MAX, landmarks
 
 HERE = pathlib.Path(__file__).parent
+JEDIS = ROOT / "tests" / ".env" / "jedis"
 PROGRAMS = {
     "ioredis": ["node", str(HERE / "ioredis_client.js")],
     "go-redis": [str(ROOT / "tests" / ".env" / "bin" / "goredis")],
+    "Jedis": ["java", "-cp", f"{JEDIS / 'classes'}:{JEDIS / 'libraries'}/*", "JedisClient"],
 }
 
 
 def places():
     for name in PROGRAMS:
-        for network in ("tcp", "unix", "tls"):
+        # Jedis has no Unix sockets.
+        for network in ("tcp", "tls") if name == "Jedis" else ("tcp", "unix", "tls"):
             for protocol in (2, 3):
                 yield pytest.param(name, network, protocol, id=f"{name}-{network}-resp{protocol}")
 
@@ -40,6 +43,8 @@ def server(tmp_path_factory):
 
 @pytest.mark.parametrize("name, network, protocol", list(places()))
 def test_client(server, name, network, protocol):
+    if name == "Jedis" and not (JEDIS / "libraries").exists():
+        pytest.skip("there is no Jedis: the set-up has found no Java or no Maven")
     task = {
         "network": network,
         "address": server.addresses[network],

@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
+import subprocess
 
 import pytest
-from harness import Server
+from harness import DUNLIN, Server
 from peers import TlsServer, files  # noqa: F401
 from wire import Session, command, eventually
 
@@ -173,3 +175,29 @@ def test_standard_error():
     with Server("--audit-log", "stderr") as server, Session(server) as session:
         session("FLUSHALL")
         eventually(lambda: '"event":"flush"' in server.log(), "a line")
+
+
+def test_journald(tmp_path):
+    """In a mount namespace of the server's own, the journal's folder is the test's."""
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    inside = f"mount -t tmpfs none /run && mkdir -p /run/systemd/journal && mount --bind {journal} /run/systemd/journal"
+    program = tmp_path / "dunlin-under-a-journal"
+    program.write_text(f"#!/bin/sh\nexec unshare --mount --map-root-user sh -c '{inside} && exec \"$0\" \"$@\"' {DUNLIN} \"$@\"\n")
+    program.chmod(0o755)
+    if subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", inside], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount in a namespace")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
+        reader.bind(str(journal / "socket"))
+        reader.settimeout(30)
+        with Server("--audit-log", "journald", "--audit-log-events", "auth flush", program=str(program)) as server:
+            with Session(server) as session:
+                assert session("AUTH", "nobody", "PRIORITY=0\nhush").startswith("-WRONGPASS")
+                session("FLUSHALL")
+            entries = [reader.recv(1 << 16).decode().splitlines() for _ in range(2)]
+    found = []
+    for entry in entries:
+        fields = dict(line.split("=", 1) for line in entry)
+        assert fields["PRIORITY"] == "5" and fields["SYSLOG_IDENTIFIER"] == "dunlin-audit"
+        found.append(json.loads(fields["MESSAGE"])["event"])
+    assert found == ["auth", "flush"]

@@ -26,6 +26,8 @@ pub enum EvictionOrder {
     Recency,
     /// The one that is used least.
     Frequency,
+    /// The one that was used longest ago and least, and takes most memory; the weight of each is learned.
+    Weighed,
     /// The one that expires first.
     Deadline,
     /// Any.
@@ -35,7 +37,11 @@ pub enum EvictionOrder {
 impl EvictionOrder {
     /// The ranking that stamps have to hold for it.
     pub fn ranking(self) -> Ranking {
-        if self == Self::Frequency { Ranking::Frequency } else { Ranking::Recency }
+        match self {
+            Self::Frequency => Ranking::Frequency,
+            Self::Weighed => Ranking::Weighed,
+            Self::Recency | Self::Deadline | Self::Random => Ranking::Recency,
+        }
     }
 }
 
@@ -118,8 +124,9 @@ impl Engine {
         worker: &mut Worker,
     ) -> Evicted {
         let clock = self.keyspace.access_clock();
-        let sampling =
-            Sampling { order: how.order, expiring_only: how.expiring_only, samples: how.samples, clock };
+        let now_ms = environment.caller.now_ms;
+        let Eviction { order, expiring_only, samples, .. } = *how;
+        let sampling = Sampling { order, expiring_only, samples, clock, now_ms };
         let word = removal_word(how.lazy);
         let mut evicted = Evicted::default();
         let mut stripes = locked.stripes();
@@ -138,8 +145,8 @@ impl Engine {
             let Some(part) = stripes.stripe_mut(stripe).database_mut(database) else { break };
             let Some(slot) = part.victim(&sampling, worker.random_source()) else { break };
             let entry = part.entry(slot);
-            if how.order == EvictionOrder::Recency {
-                clock.note_victim(environment.caller.now_ms.saturating_sub(clock.start_ms(entry.access())));
+            if matches!(how.order, EvictionOrder::Recency | EvictionOrder::Weighed) {
+                clock.note_victim(now_ms.saturating_sub(clock.start_ms(entry.access())));
             }
             worker.propagation.add(database, &[word, entry.key()]);
             let is_told = is_observed || environment.policy.notifications.has(EventClass::Evicted);
@@ -219,6 +226,9 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod traces;
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -263,8 +273,12 @@ mod tests {
     /// Keys of equal rank come and go; those that were there first go, too.
     #[test]
     fn eviction_spares_no_key_of_equal_rank() {
-        for order in [EvictionOrder::Random, EvictionOrder::Recency, EvictionOrder::Frequency] {
+        let orders =
+            [EvictionOrder::Random, EvictionOrder::Recency, EvictionOrder::Frequency, EvictionOrder::Weighed];
+        for order in orders {
             let mut story = Story::new();
+            story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+            sweep(&story);
             (0..KEYS).for_each(|number| ask(&mut story, &format!("SET first:{number} v")));
             for number in 0..KEYS * 16 {
                 ask(&mut story, &format!("SET k:{number} v"));
@@ -327,6 +341,26 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_age_the_least_used_go_first_and_of_equal_use_the_oldest() {
+        let by_use = of_first_half(EvictionOrder::Weighed, |story| {
+            for number in 0..KEYS {
+                ask(story, &format!("SET k:{number} v"));
+                (0..number / 200).for_each(|_| ask(story, &format!("GET k:{number}")));
+            }
+        });
+        assert!(by_use >= KEYS / 2 * 8 / 10, "{by_use}");
+        let by_age = of_first_half(EvictionOrder::Weighed, |story| {
+            for number in 0..KEYS {
+                story.caller.now_ms += 10_000;
+                sweep(story);
+                ask(story, &format!("SET k:{number} v"));
+                ask(story, &format!("GET k:{number}"));
+            }
+        });
+        assert!(by_age >= KEYS / 2 * 8 / 10, "{by_age}");
+    }
+
+    #[test]
     fn the_first_to_expire_go_first() {
         let count = of_first_half(EvictionOrder::Deadline, |story| {
             for number in 0..KEYS {
@@ -350,7 +384,8 @@ mod tests {
         fn exactly_the_keys_that_may_go_do(
             expires in proptest::collection::vec((0..3_usize, any::<bool>()), 1..300),
             order in prop_oneof![
-                Just(EvictionOrder::Recency), Just(EvictionOrder::Deadline), Just(EvictionOrder::Random)],
+                Just(EvictionOrder::Recency), Just(EvictionOrder::Deadline), Just(EvictionOrder::Random),
+                Just(EvictionOrder::Weighed)],
         ) {
             let mut story = Story::new();
             for (number, (database, expires)) in expires.iter().enumerate() {

@@ -11,6 +11,7 @@ mod durability;
 mod executor;
 mod http;
 pub mod loading;
+mod lua;
 mod observe;
 mod persistence;
 pub mod process;
@@ -22,5 +23,6 @@ mod shared;
 mod system;
 mod tls;
 pub mod tools;
+mod workers;
 
 pub use system::machine;

@@ -17,20 +17,19 @@ use crate::{
     cluster::Cluster,
     config::ConfigStore,
     durability::Durability,
-    executor::{blocked::BlockedClients, offload_threads::Offload, pause::Pause},
     loading::{Loading, helpers},
+    lua::{LibraryCache, RunningScripts, ScriptCache},
     observe::{
         hot_keys::HotKeys,
         recorder::Recorder,
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
-    process::maintenance::Maintenance,
     push::{monitor::Monitor, pubsub::Exchange, tracking::Trackers},
     replication::Replication,
-    scripting::{LibraryCache, RunningScripts, ScriptCache},
     system::host::Process,
     tls::Tls,
+    workers::{blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause},
 };
 
 /// An order to end the server.

@@ -40,7 +40,12 @@ pub struct CacheArguments {
     #[arg(long = "server", value_name = "[NAME=]PROGRAM", required = true)]
     servers: Vec<String>,
     /// Policies, separated by commas; a server is passed over where it has none of the name
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', default_value = "allkeys-lru,allkeys-lfu")]
+    #[arg(
+        long,
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        default_value = "allkeys-lru,allkeys-lfu,allkeys-auto"
+    )]
     policies: Vec<String>,
     /// Memory limit of each server
     #[arg(long, value_name = "BYTES", default_value = "64mb", value_parser = bytes)]

@@ -208,7 +208,7 @@ impl<'a> ReadContext<'a> {
     /// Seconds since a key was last used, rather too many than too few; `None` where the policy counts uses instead.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> Option<u64> {
         let clock = self.keyspace.access_clock();
-        let is_known = clock.ranking() == Ranking::Recency;
+        let is_known = clock.ranking() != Ranking::Frequency;
         is_known.then(|| clock.idle_ms(entry.access(), self.clock_ms()) / 1000)
     }
 

@@ -1,6 +1,6 @@
 //! Access stamps: the one byte of each entry by which eviction ranks keys.
 //!
-//! Recency (every policy but the LFU ones). The byte is the code of an *epoch*, a stretch of time. A table of 256
+//! Recency (every policy but those below). The byte is the code of an *epoch*, a stretch of time. A table of 256
 //! rows says when each epoch began. Codes are handed out as time passes, so they run short; a sweep over all entries
 //! then merges old epochs with their neighbours and frees codes (an exponential histogram: Datar, Gionis, Indyk,
 //! Motwani, 2002):
@@ -16,6 +16,8 @@
 //!
 //! Frequency (the LFU policies). The byte is the logarithmic counter of Redis: an access adds 1 with probability
 //! 1 / ((counter - 5) × `lfu-log-factor` + 1), and the sweep takes 1 for each `lfu-decay-time` that passes.
+//!
+//! Weighed (the `auto` policies). The byte has both, an epoch of 32 and a counter of uses (`super::weighed`).
 //!
 //! Why a sweep and not a wider stamp: docs/decisions/0028.
 //!
@@ -33,7 +35,10 @@ use std::{
     },
 };
 
-use super::entry::EntryRef;
+use super::{
+    entry::EntryRef,
+    weighed::{self, Weighing},
+};
 
 const CODES: usize = 256;
 /// The counter of a new key under an LFU policy.
@@ -46,16 +51,42 @@ const EPOCH_MS_MAX: u64 = 1 << 13;
 const EPOCH_MS_IDLE: u64 = 1000;
 /// Entries that the sweep visits in a second at most, of which epochs must be long enough.
 const SWEEP_ENTRIES_PER_SECOND: u64 = 500_000;
-/// A sweep begins when fewer codes are free…
-const FREE_MIN: usize = 64;
-/// …and merges as many epochs as it takes to have so many again.
-const FREE_WANTED: usize = 128;
-/// Epochs that a sweep may last.
-const EPOCHS_PER_SWEEP: u64 = 48;
-/// Codes kept for entries that are stored with an age (`RESTORE … IDLETIME`, snapshots of other servers).
-const FREE_RESERVED: usize = 8;
-/// Epochs in the time that a key spends in memory before it is evicted.
-const EPOCHS_PER_LIFETIME: u64 = 128;
+
+/// How many codes there are, and how they are spent.
+#[derive(Debug)]
+struct Codes {
+    /// All of them.
+    all: usize,
+    /// A sweep begins when fewer are free…
+    free_min: usize,
+    /// …and merges as many epochs as it takes to have so many again.
+    free_wanted: usize,
+    /// Kept for entries that are stored with an age (`RESTORE … IDLETIME`, snapshots of other servers).
+    free_reserved: usize,
+    /// Epochs that a sweep may last.
+    epochs_per_sweep: u64,
+    /// Epochs in the time that a key spends in memory before it is evicted.
+    epochs_per_lifetime: u64,
+}
+
+const WHOLE_BYTE: Codes = Codes {
+    all: CODES,
+    free_min: 64,
+    free_wanted: 128,
+    free_reserved: 8,
+    epochs_per_sweep: 48,
+    epochs_per_lifetime: 128,
+};
+
+/// Beside a counter of uses.
+const UPPER_BITS: Codes = Codes {
+    all: weighed::CODES,
+    free_min: 8,
+    free_wanted: 16,
+    free_reserved: 2,
+    epochs_per_sweep: 5,
+    epochs_per_lifetime: 12,
+};
 
 /// The property by which stamps rank keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +97,14 @@ pub enum Ranking {
     Recency = 0,
     /// How often they are used.
     Frequency = 1,
+    /// Both, weighed against each other.
+    Weighed = 2,
+}
+
+impl Ranking {
+    fn codes(self) -> &'static Codes {
+        if self == Self::Weighed { &UPPER_BITS } else { &WHOLE_BYTE }
+    }
 }
 
 /// The values that the accesses of a batch of commands leave in stamps.
@@ -74,7 +113,11 @@ pub struct Access {
     /// The stamp that an access leaves as it is: that of the present epoch, or of a counter that is full.
     settled: u8,
     ranking: Ranking,
+    /// Whether few of the new entries are to have a use already (`super::weighed`).
+    is_thrashed: bool,
     log_factor: u32,
+    /// By epoch, in two bits: how many uses a counter has lost since then.
+    lost: u64,
 }
 
 impl Access {
@@ -87,12 +130,13 @@ impl Access {
     /// One of them, with a random number where it needs one.
     #[inline]
     pub(crate) fn one(self, random: impl FnOnce() -> u64) -> Touch {
-        let Self { settled, ranking, log_factor } = self;
+        let Self { settled, ranking, is_thrashed, log_factor, lost } = self;
         let counted_below = match ranking {
             Ranking::Recency => 0,
             Ranking::Frequency => drawn(log_factor, random),
+            Ranking::Weighed => weighed::counted_below(random()),
         };
-        Touch { settled, ranking, counted_below }
+        Touch { settled, ranking, counted_below, is_thrashed, lost }
     }
 }
 
@@ -119,6 +163,8 @@ pub(crate) struct Touch {
     settled: u8,
     ranking: Ranking,
     counted_below: u8,
+    is_thrashed: bool,
+    lost: u64,
 }
 
 impl Touch {
@@ -128,7 +174,17 @@ impl Touch {
         match self.ranking {
             Ranking::Recency => self.settled,
             Ranking::Frequency => FREQUENCY_NEW,
+            Ranking::Weighed => {
+                let is_favoured = self.is_thrashed && self.counted_below == weighed::USES_MAX;
+                weighed::stamp(weighed::code(self.settled), u8::from(is_favoured))
+            }
         }
+    }
+
+    /// Whether entries are ranked by age and uses: then those that come back are told from new ones.
+    #[inline]
+    pub(super) fn is_weighed(self) -> bool {
+        self.ranking == Ranking::Weighed
     }
 
     /// Whether it leaves a stamp as it is.
@@ -143,6 +199,11 @@ impl Touch {
         match self.ranking {
             Ranking::Recency => self.settled,
             Ranking::Frequency => stamp + u8::from(stamp < self.counted_below),
+            Ranking::Weighed => {
+                let lost = self.lost >> (2 * weighed::code(stamp)) & 3;
+                let uses = weighed::uses(stamp).saturating_sub(lost as u8);
+                weighed::stamp(weighed::code(self.settled), uses + u8::from(uses < self.counted_below))
+            }
         }
     }
 }
@@ -160,6 +221,9 @@ pub struct AccessClock {
     length_ms: AtomicU64,
     /// How old keys are when they are evicted, in milliseconds, on a moving average; 0 while none is.
     victim_age_ms: AtomicU64,
+    /// By epoch of the weighed ranking, in two bits: how many uses a counter has lost since then.
+    lost: AtomicU64,
+    weighing: Weighing,
     /// By code: when the epoch began, in unix milliseconds.
     starts_ms: [AtomicU64; CODES],
     epochs: Mutex<Epochs>,
@@ -209,11 +273,28 @@ impl Sweep {
     fn new(stamps: [u8; CODES], retired: Vec<u8>) -> Self {
         Self { stamps, retired, stripe: 0, database: 0, cursor: 0, entries: 0 }
     }
+
+    /// The same for stamps that have counters of uses in their lower bits, which stay.
+    fn of_upper_bits(self) -> Self {
+        let by_code = self.stamps;
+        let stamps = std::array::from_fn(|stamp| {
+            let (code, uses) = (weighed::code(stamp as u8), weighed::uses(stamp as u8));
+            weighed::stamp(by_code[usize::from(code)], uses)
+        });
+        Self { stamps, ..self }
+    }
 }
 
 /// Stamps that do not change.
 fn unchanged() -> [u8; CODES] {
     std::array::from_fn(|code| code as u8)
+}
+
+impl Epochs {
+    /// How the codes of their stamps are spent.
+    fn codes(&self) -> &'static Codes {
+        self.stamped.codes()
+    }
 }
 
 impl Default for AccessClock {
@@ -226,6 +307,8 @@ impl Default for AccessClock {
             decay_minutes: AtomicU32::new(1),
             length_ms: AtomicU64::new(EPOCH_MS_IDLE),
             victim_age_ms: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            weighing: Weighing::default(),
             starts_ms: [const { AtomicU64::new(0) }; CODES],
             epochs: Mutex::new(Epochs {
                 live: Vec::new(),
@@ -248,11 +331,21 @@ impl AccessClock {
     /// The property by which stamps rank keys now.
     #[inline]
     pub fn ranking(&self) -> Ranking {
-        if self.ranking.load(Relaxed) == Ranking::Frequency as u8 {
-            Ranking::Frequency
-        } else {
-            Ranking::Recency
+        match self.ranking.load(Relaxed) {
+            0 => Ranking::Recency,
+            1 => Ranking::Frequency,
+            _ => Ranking::Weighed,
         }
+    }
+
+    /// The weights of the ranking by age and uses.
+    pub(crate) fn weighing(&self) -> &Weighing {
+        &self.weighing
+    }
+
+    /// Octaves of age or size that one use of a key outweighs under the policies `auto`.
+    pub fn weight_of_a_use(&self) -> f64 {
+        self.weighing.weight()
     }
 
     /// Says by what stamps are to rank keys, with `lfu-log-factor` and `lfu-decay-time`. Stamps of the other kind are
@@ -266,19 +359,21 @@ impl AccessClock {
     /// The values that accesses at a time leave in stamps. To be called once for a batch of commands.
     #[inline]
     pub fn access(&self, now_ms: u64) -> Access {
-        match self.ranking() {
-            Ranking::Recency => {
-                if now_ms >= self.ends_ms.load(Relaxed) {
-                    self.begin_epoch(now_ms);
-                }
-                let settled = self.current.load(Relaxed);
-                Access { settled, ranking: Ranking::Recency, log_factor: 0 }
-            }
-            ranking => {
-                let log_factor = self.log_factor.load(Relaxed);
-                Access { settled: u8::MAX, ranking, log_factor }
-            }
+        let ranking = self.ranking();
+        let access = Access { ranking, ..Access::default() };
+        if ranking == Ranking::Frequency {
+            return Access { settled: u8::MAX, log_factor: self.log_factor.load(Relaxed), ..access };
         }
+        if now_ms >= self.ends_ms.load(Relaxed) {
+            self.begin_epoch(now_ms);
+        }
+        let settled = self.current.load(Relaxed);
+        if ranking == Ranking::Recency {
+            return Access { settled, ..access };
+        }
+        let is_thrashed = self.weighing.is_thrashed();
+        let lost = if is_thrashed { 0 } else { self.lost.load(Relaxed) };
+        Access { settled: weighed::stamp(settled, weighed::USES_MAX), is_thrashed, lost, ..access }
     }
 
     #[cold]
@@ -293,7 +388,7 @@ impl AccessClock {
 
     fn open(&self, epochs: &mut Epochs, now_ms: u64) {
         // Without a free code the present epoch goes on.
-        if epochs.free.len() > FREE_RESERVED
+        if epochs.free.len() > epochs.codes().free_reserved
             && epochs.live.last().is_none_or(|last| last.start_ms < now_ms)
             && let Some(code) = epochs.free.pop_front()
         {
@@ -302,17 +397,30 @@ impl AccessClock {
             self.current.store(code, Relaxed);
         }
         self.ends_ms.store(now_ms + epochs.length_ms, Relaxed);
+        if epochs.stamped == Ranking::Weighed {
+            let victim_age_ms = self.victim_age_ms.load(Relaxed);
+            let lost = |epoch: &Epoch| {
+                weighed::lost(now_ms.saturating_sub(epoch.start_ms), victim_age_ms) << (2 * epoch.code)
+            };
+            self.lost.store(epochs.live.iter().map(lost).fold(0, |all, one| all | one), Relaxed);
+        }
     }
 
     /// When the epoch of a stamp began, in unix milliseconds.
     #[inline]
     pub(crate) fn start_ms(&self, stamp: u8) -> u64 {
-        self.starts_ms[usize::from(stamp)].load(Relaxed)
+        self.starts_ms[usize::from(self.code(stamp))].load(Relaxed)
+    }
+
+    /// The code of the epoch in a stamp.
+    #[inline]
+    fn code(&self, stamp: u8) -> u8 {
+        if self.ranking() == Ranking::Weighed { weighed::code(stamp) } else { stamp }
     }
 
     /// Milliseconds since an entry with that stamp was last used, at least that, and 0 in the present epoch.
     pub(crate) fn idle_ms(&self, stamp: u8, now_ms: u64) -> u64 {
-        if stamp == self.current.load(Relaxed) && now_ms < self.ends_ms.load(Relaxed) {
+        if self.code(stamp) == self.current.load(Relaxed) && now_ms < self.ends_ms.load(Relaxed) {
             return 0;
         }
         now_ms.saturating_sub(self.start_ms(stamp))
@@ -320,6 +428,11 @@ impl AccessClock {
 
     /// The stamp of an entry that was last used so long before `now_ms`.
     pub(crate) fn stamp_of_age(&self, age_ms: u64, now_ms: u64) -> u8 {
+        let code = self.code_of_age(age_ms, now_ms);
+        if self.ranking() == Ranking::Weighed { weighed::stamp(code, 0) } else { code }
+    }
+
+    fn code_of_age(&self, age_ms: u64, now_ms: u64) -> u8 {
         let at_ms = now_ms.saturating_sub(age_ms);
         let mut epochs = self.epochs();
         if epochs.live.is_empty() {
@@ -328,13 +441,14 @@ impl AccessClock {
         let behind = epochs.live.partition_point(|epoch| epoch.start_ms <= at_ms);
         let found = behind.checked_sub(1).map(|at| &epochs.live[at]);
         // With many codes free an epoch is made for nearly every age.
-        let fraction = if epochs.free.len() >= FREE_WANTED { 128 } else { 8 };
+        let codes = epochs.codes();
+        let fraction = if epochs.free.len() >= codes.free_wanted { codes.epochs_per_lifetime } else { 8 };
         if let Some(epoch) = found
             && at_ms - epoch.start_ms <= (age_ms / fraction).max(epochs.length_ms)
         {
             return epoch.code;
         }
-        if epochs.free.len() > FREE_RESERVED / 2
+        if epochs.free.len() > codes.free_reserved / 2
             && let Some(code) = epochs.free.pop_front()
         {
             self.starts_ms[usize::from(code)].store(at_ms, Relaxed);
@@ -356,7 +470,7 @@ impl AccessClock {
         let before = self.victim_age_ms.load(Relaxed);
         let after = if before == 0 { age_ms } else { (before * 15 + age_ms) / 16 };
         self.victim_age_ms.store(after.max(1), Relaxed);
-        if after / EPOCHS_PER_LIFETIME < self.length_ms.load(Relaxed) / 2 {
+        if after / self.ranking().codes().epochs_per_lifetime < self.length_ms.load(Relaxed) / 2 {
             self.shorten_epochs();
         }
     }
@@ -378,11 +492,12 @@ impl AccessClock {
     }
 
     fn wanted_length_ms(&self, entries: u64) -> u64 {
+        let codes = self.ranking().codes();
         let wanted = match self.victim_age_ms.load(Relaxed) {
             0 => EPOCH_MS_IDLE,
-            age_ms => (age_ms / EPOCHS_PER_LIFETIME).min(EPOCH_MS_IDLE),
+            age_ms => (age_ms / codes.epochs_per_lifetime).min(EPOCH_MS_IDLE),
         };
-        let possible = entries * 1000 / SWEEP_ENTRIES_PER_SECOND / EPOCHS_PER_SWEEP;
+        let possible = entries * 1000 / SWEEP_ENTRIES_PER_SECOND / codes.epochs_per_sweep;
         wanted.max(possible).clamp(EPOCH_MS_MIN, EPOCH_MS_MAX)
     }
 
@@ -418,11 +533,13 @@ impl AccessClock {
                 let periods = periods.min(u8::MAX.into()) as u8;
                 Some(Sweep::new(std::array::from_fn(|code| (code as u8).saturating_sub(periods)), Vec::new()))
             }
-            Ranking::Recency => {
-                if epochs.free.len() >= FREE_MIN {
+            Ranking::Recency | Ranking::Weighed => {
+                let codes = epochs.codes();
+                if epochs.free.len() >= codes.free_min {
                     return None;
                 }
-                Some(merge(&mut epochs.live, now_ms))
+                let sweep = merge(&mut epochs.live, codes, now_ms);
+                Some(if ranking == Ranking::Weighed { sweep.of_upper_bits() } else { sweep })
             }
         }
     }
@@ -431,14 +548,14 @@ impl AccessClock {
     fn conversion(&self, epochs: &mut Epochs, ranking: Ranking, now_ms: u64) -> Sweep {
         match ranking {
             Ranking::Frequency => Sweep::new([FREQUENCY_NEW; CODES], Vec::new()),
-            Ranking::Recency => {
+            Ranking::Recency | Ranking::Weighed => {
                 // How long ago the keys were used is not known: since the change of policy.
+                epochs.live.clear();
+                epochs.free = (0..ranking.codes().all).map(|code| code as u8).collect();
                 self.open(epochs, now_ms);
                 let current = self.current.load(Relaxed);
-                let gone: Vec<u8> =
-                    epochs.live.iter().map(|epoch| epoch.code).filter(|code| *code != current).collect();
-                epochs.live.retain(|epoch| epoch.code == current);
-                Sweep::new([current; CODES], gone)
+                let stamp = if ranking == Ranking::Weighed { weighed::stamp(current, 0) } else { current };
+                Sweep::new([stamp; CODES], Vec::new())
             }
         }
     }
@@ -454,7 +571,7 @@ impl AccessClock {
         let age_ms = self.victim_age_ms.load(Relaxed);
         if age_ms > 0 {
             let doubled = age_ms.saturating_mul(2);
-            let forgotten = doubled > EPOCH_MS_IDLE * EPOCHS_PER_LIFETIME;
+            let forgotten = doubled > EPOCH_MS_IDLE * WHOLE_BYTE.epochs_per_lifetime;
             self.victim_age_ms.store(if forgotten { 0 } else { doubled }, Relaxed);
         }
     }
@@ -470,11 +587,11 @@ impl AccessClock {
 
 /// Merges epochs with their older neighbours, as few as will do: the span of a merged epoch is a small part of its
 /// age.
-fn merge(live: &mut Vec<Epoch>, now_ms: u64) -> Sweep {
-    let kept_max = CODES - FREE_WANTED;
+fn merge(live: &mut Vec<Epoch>, codes: &Codes, now_ms: u64) -> Sweep {
+    let kept_max = codes.all - codes.free_wanted;
     let mut kept = Vec::new();
-    for divisor in [64, 32, 16, 8, 4, 2, 1] {
-        kept = spared(live, now_ms, divisor);
+    for octaves in -6..=6 {
+        kept = spared(live, now_ms, octaves);
         if kept.iter().filter(|kept| **kept).count() <= kept_max {
             break;
         }
@@ -494,16 +611,18 @@ fn merge(live: &mut Vec<Epoch>, now_ms: u64) -> Sweep {
     Sweep::new(stamps, retired)
 }
 
-/// For each epoch whether it stays, if those may be merged that span together no more than their age over `divisor`.
-fn spared(live: &[Epoch], now_ms: u64, divisor: u64) -> Vec<bool> {
+/// For each epoch whether it stays, if those may be merged that span together no more than their age times two to the
+/// power of `octaves`.
+fn spared(live: &[Epoch], now_ms: u64, octaves: i32) -> Vec<bool> {
     let mut kept = vec![true; live.len()];
     let mut leader_ms = None;
     for (at, epoch) in live.iter().enumerate() {
         // The last epoch is going on.
         let Some(next) = live.get(at + 1) else { break };
         let age_ms = now_ms.saturating_sub(next.start_ms);
+        let span_ms_max = if octaves < 0 { age_ms >> -octaves } else { age_ms << octaves };
         match leader_ms {
-            Some(leader_ms) if next.start_ms - leader_ms <= age_ms / divisor => kept[at] = false,
+            Some(leader_ms) if next.start_ms - leader_ms <= span_ms_max => kept[at] = false,
             _ => leader_ms = Some(epoch.start_ms),
         }
     }

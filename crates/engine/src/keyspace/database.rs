@@ -350,6 +350,11 @@ impl Database {
                 self.heap_bytes += self.entry_of(handle).key_heap_bytes();
                 let cells = Cells { slab: &self.slab, hasher: &self.hasher };
                 slot = self.table.insert(hash, handle, &cells);
+                if touch.is_weighed()
+                    && let Some(candidates) = &mut self.candidates
+                {
+                    candidates.note_return(hash);
+                }
                 if self.table.len().is_multiple_of(SIZE_SAMPLE_INSERTIONS) {
                     let average = self.slab.used_bytes() / self.table.len();
                     self.probe.entry_bytes.store(average.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);

@@ -252,7 +252,7 @@ impl<'a> LockedStripes<'a> {
             part.put((key.hash, key.bytes), None, value, expiry_ms, (now_ms, touch), &mut replaced);
         });
         if idle_seconds > 0
-            && clock.ranking() == Ranking::Recency
+            && clock.ranking() != Ranking::Frequency
             && let Some(slot) = part.find(key.hash, key.bytes)
         {
             part.entry(slot).set_access(clock.stamp_of_age(idle_seconds.saturating_mul(1000), now_ms));

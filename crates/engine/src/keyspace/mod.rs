@@ -28,6 +28,7 @@ mod stripe_set;
 mod tracked;
 mod view;
 mod watch;
+mod weighed;
 
 use std::{
     fmt,

@@ -15,6 +15,7 @@
 //! (`executor/admission.rs`), and a test.
 
 mod checks;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
 pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED};
+pub(crate) use self::slots::Slots;
 
 /// The outcome for a command.
 #[derive(Debug, PartialEq)]

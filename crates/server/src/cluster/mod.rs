@@ -37,14 +37,15 @@ pub(crate) use self::agent::AgentThread;
 use self::{
     bus::Bus,
     identity::Identity,
-    route::{EndpointRule, Rules, Slots},
+    route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
 };
 use crate::{
+    admission::Slots,
     config::{ClusterDurability, Config},
-    executor::WorkerMessage,
     push::pubsub::Kind,
     shared::Shared,
+    workers::WorkerMessage,
 };
 
 /// What all threads share of the cluster.

@@ -7,7 +7,7 @@
 use dunlin_engine::command::CommandError;
 
 use super::topology::{Node, Topology};
-use crate::config::EndpointType;
+use crate::{admission::Slots, config::EndpointType};
 
 /// What routing has to know of a request beside its slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,51 +46,6 @@ pub(crate) enum Route {
     DownForWrites,
     /// At the primary of this shard, which has the slot.
     Moved { slot: u16, shard: usize },
-}
-
-/// The slots of a request, or of all requests that EXEC runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Slots {
-    /// It has no keys.
-    #[default]
-    None,
-    /// All keys are in this slot.
-    One(u16),
-    /// The first key is in this slot, another one is not.
-    Several(u16),
-}
-
-impl Slots {
-    /// With another slot.
-    #[inline]
-    #[must_use]
-    pub(crate) fn and(self, slot: u16) -> Self {
-        match self {
-            Self::None => Self::One(slot),
-            Self::One(first) if first == slot => self,
-            Self::One(first) | Self::Several(first) => Self::Several(first),
-        }
-    }
-}
-
-impl Slots {
-    /// The slots of two requests, this one the first.
-    #[must_use]
-    pub(crate) fn join(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::None, other) => other,
-            (slots, Self::None) => slots,
-            (slots, Self::One(slot)) => slots.and(slot),
-            (Self::One(first) | Self::Several(first), Self::Several(_)) => Self::Several(first),
-        }
-    }
-}
-
-impl FromIterator<u16> for Slots {
-    #[inline]
-    fn from_iter<I: IntoIterator<Item = u16>>(slots: I) -> Self {
-        slots.into_iter().fold(Self::None, Self::and)
-    }
 }
 
 /// Where a request with these slots is to run.
@@ -266,22 +221,6 @@ mod tests {
             (deaf, Slots::One(5), CHANNEL, Route::Down),
         ] {
             assert_eq!(route(&topology, rules, slots, request), expected, "{rules:?} {slots:?} {request:?}");
-        }
-    }
-
-    #[test]
-    fn slots_of_a_request_are_none_one_or_several() {
-        assert_eq!([].into_iter().collect::<Slots>(), Slots::None);
-        assert_eq!([7, 7].into_iter().collect::<Slots>(), Slots::One(7));
-        assert_eq!([7, 8, 7].into_iter().collect::<Slots>(), Slots::Several(7));
-        for (one, other, expected) in [
-            (Slots::None, Slots::Several(3), Slots::Several(3)),
-            (Slots::One(7), Slots::None, Slots::One(7)),
-            (Slots::One(7), Slots::One(7), Slots::One(7)),
-            (Slots::One(7), Slots::One(8), Slots::Several(7)),
-            (Slots::One(7), Slots::Several(7), Slots::Several(7)),
-        ] {
-            assert_eq!(one.join(other), expected);
         }
     }
 

@@ -17,11 +17,13 @@ use super::client;
 use crate::{
     access::{AclRequest, Change},
     config::Config,
-    executor::{
-        Handler, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
+    executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
+    observe::client_line,
+    push::pubsub::Kind,
+    workers::{
+        WorkerMessage,
         blocked::{self, Unblocked},
     },
-    push::pubsub::Kind,
 };
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
@@ -448,7 +450,7 @@ fn describe_entry(entry: &LogEntry, now_ms: u64, reply: &mut ReplyBuffer) {
 
 /// The clients that are one of these users.
 fn clients_of(context: &ServerContext<'_, '_>, names: &[&[u8]]) -> Vec<Arc<Client>> {
-    let is_one = |client: &Arc<Client>| names.contains(&client::user(&client.names()));
+    let is_one = |client: &Arc<Client>| names.contains(&client_line::user(&client.names()));
     context.executor.clients().list().into_iter().filter(is_one).collect()
 }
 
@@ -470,7 +472,7 @@ fn follow(context: Context<'_, '_, '_>, change: &Change) {
         for (kind, is_pattern) in [(Kind::Channel, false), (Kind::ShardChannel, false), (Kind::Pattern, true)]
         {
             let is_lost = |client: &Client, channel: &[u8]| {
-                client::user(&client.names()) == after.name() && !after.may_listen(channel, is_pattern)
+                client_line::user(&client.names()) == after.name() && !after.may_listen(channel, is_pattern)
             };
             for client in context.shared.exchange.subscribers_where(kind, is_lost) {
                 client::close(context, &client);

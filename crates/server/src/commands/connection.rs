@@ -11,9 +11,10 @@ use dunlin_net::{Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::client::check_name;
+use dunlin_scripting::REDIS_VERSION;
+
 use crate::{
     executor::{Flow, Handler, ServerContext},
-    observe::info::REDIS_VERSION,
     push::pubsub::Subscriptions,
 };
 

@@ -12,7 +12,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use super::save::alone;
 use crate::{
     durability::begin_rewrite,
-    executor::{Flow, Handler, ServerContext},
+    executor::{Flow, Handler, ServerContext, WITHOUT_LOG},
     persistence::SaveError,
     session::DurabilityWait,
 };
@@ -77,10 +77,6 @@ const WAIT: Command = Command {
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     ..Command::DEFAULT
 };
-
-/// What WAITAOF is answered that asks for a log that is off.
-pub(crate) const WITHOUT_LOG: &str =
-    "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
 const WAITAOF: Command = Command {
     name: "waitaof",

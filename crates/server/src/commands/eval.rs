@@ -3,11 +3,12 @@
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run,
 };
-use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::Sha;
 
 use crate::{
     executor::{Handler, ServerContext},
+    lua::operands,
     scripting,
 };
 
@@ -84,33 +85,6 @@ const EVALSHA_RO: Command = Command {
     args: BY_SHA,
     ..READ_ONLY
 };
-
-/// The words of a call.
-pub(crate) struct Operands<'a> {
-    /// All of them.
-    pub(crate) words: &'a [&'a [u8]],
-    /// The script, its name, or the function.
-    pub(crate) name: &'a [u8],
-    pub(crate) keys: &'a [&'a [u8]],
-    pub(crate) arguments: &'a [&'a [u8]],
-}
-
-/// Reads the name, the number of keys, the keys and the arguments.
-pub(crate) fn operands<'a>(
-    args: &mut Args<'a>,
-    not_integer: CommandError,
-) -> Result<Operands<'a>, CommandError> {
-    let name = args.word();
-    let count = parse_integer(args.word()).ok_or(not_integer)?;
-    let words = args.take_rest();
-    if count > words.len() as i64 {
-        return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
-    }
-    let count =
-        usize::try_from(count).map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
-    let (keys, arguments) = words.split_at(count);
-    Ok(Operands { words: args.words(), name, keys, arguments })
-}
 
 fn eval(
     context: &mut ServerContext<'_, '_>,

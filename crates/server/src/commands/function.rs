@@ -6,10 +6,10 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::eval::operands;
 use crate::{
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
-    scripting::{self, Kind, LibraryChange, RestorePolicy},
+    lua::{Kind, LibraryChange, RestorePolicy, operands},
+    scripting,
 };
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];

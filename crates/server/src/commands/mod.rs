@@ -33,9 +33,7 @@ mod transaction;
 use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, RenameError, describe};
 use dunlin_resp::ReplyBuffer;
 
-pub(crate) use self::client::describe as describe_client;
-pub(crate) use self::durability::WITHOUT_LOG;
-pub(crate) use self::eval::{Operands, operands};
+pub(crate) use self::shutdown::{grace, saves};
 use crate::{admission, config::Config, executor::ServerContext};
 
 /// The rows of all families.

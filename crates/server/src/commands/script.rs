@@ -8,7 +8,8 @@ use dunlin_scripting::Sha;
 
 use crate::{
     executor::{Handler, ServerContext},
-    scripting::{self, Kind},
+    lua::Kind,
+    scripting,
 };
 
 pub(super) const COMMANDS: &[Command] = &[SCRIPT];

@@ -1,5 +1,7 @@
 //! SHUTDOWN.
 
+use std::time::Duration;
+
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
@@ -8,10 +10,9 @@ use dunlin_resp::ReplyBuffer;
 
 use super::save;
 use crate::{
-    config::ShutdownFlags,
+    config::{Config, ShutdownFlags},
     executor::{Flow, Handler, ServerContext},
-    process::server::{grace, saves},
-    shared::Stop,
+    shared::{Shared, Stop},
 };
 
 pub(super) const COMMANDS: &[Command] = &[SHUTDOWN];
@@ -76,4 +77,16 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
     context.shared.stop(Stop { grace: grace(flags, context.executor.config.config()) });
     context.flow = Flow::Stop(Next::CloseAfterReply);
     Ok(())
+}
+
+/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
+/// data set that is not loaded yet.
+pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
+    let wanted = flags.save || (!flags.nosave && !shared.config.current().save.is_empty());
+    wanted && !shared.loading.is_active()
+}
+
+/// How long clients get to take their last replies.
+pub(crate) fn grace(flags: ShutdownFlags, config: &Config) -> Duration {
+    if flags.now { Duration::ZERO } else { Duration::from_secs(config.shutdown_timeout.into()) }
 }

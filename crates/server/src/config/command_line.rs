@@ -20,7 +20,7 @@ use super::documents;
 use super::source::{LoadError, Origin, load_file, load_text, load_words};
 use super::table::{DIRECTIVES, find};
 use super::values::Config;
-use crate::observe::info::REDIS_VERSION;
+use dunlin_scripting::REDIS_VERSION;
 
 /// What the command line asks for.
 #[derive(Debug)]

@@ -667,6 +667,13 @@ words! {
     }
 }
 
+impl Supervised {
+    /// Where the supervisor listens for what becomes of the server, if there is one.
+    pub(crate) fn socket(self) -> Option<std::ffi::OsString> {
+        [Self::Systemd, Self::Auto].contains(&self).then(|| std::env::var_os("NOTIFY_SOCKET")).flatten()
+    }
+}
+
 words! {
     /// `sanitize-dump-payload`: what must be validated at least.
     Sanitize {
@@ -708,12 +715,16 @@ words! {
         "volatile-random" => VolatileRandom,
         /// The key that expires soonest.
         "volatile-ttl" => VolatileTtl,
+        /// By age, uses and size, among keys with an expiry.
+        "volatile-auto" => VolatileAuto,
         /// Least recently used.
         "allkeys-lru" => AllkeysLru,
         /// Least frequently used.
         "allkeys-lfu" => AllkeysLfu,
         /// Any key.
         "allkeys-random" => AllkeysRandom,
+        /// By age, uses and size, weighed as the cache has learned.
+        "allkeys-auto" => AllkeysAuto,
         /// Writes that need memory are refused.
         #[default]
         "noeviction" => Noeviction,

@@ -18,7 +18,6 @@ mod replay;
 mod rewrite;
 mod scripts;
 mod source;
-mod stamp;
 mod start;
 mod status;
 mod syncer;
@@ -43,14 +42,14 @@ pub(crate) use self::{
     replay::{BEGINS_INSIDE, ENDS_OUTSIDE, changes_libraries, entry_in_log, is_for_replicas},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
     scripts::{Scripts, Surroundings},
-    stamp::LogStamp,
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
 use crate::{
     config::Config,
-    executor::WorkerMessage,
     observe::command_stats::{Histogram, Latencies},
+    persistence::stamp::LogStamp,
+    workers::WorkerMessage,
 };
 
 /// The ring. Its spare segments are its contents at [`ROOM_BYTES`]'s least, and a bit.

@@ -33,7 +33,7 @@ use super::scripts::{self, Scripts, Surroundings};
 use crate::{
     config::{Config, policy},
     loading::helpers,
-    scripting::{LibraryChange, LoadedLibraries},
+    lua::{LibraryChange, LoadedLibraries},
     shared::Shared,
 };
 

@@ -21,12 +21,10 @@ use std::{
 use dunlin_engine::{ExclusiveContext, LogConsumer};
 use dunlin_persist::{Disk, Replacement, Storage, manifest::BaseFormat};
 
-use super::{
-    LogThread, Order,
-    stamp::{Standing, next_id},
-};
+use super::{LogThread, Order};
 use crate::{
     config::Config,
+    persistence::stamp::{Standing, next_id},
     persistence::{Cut, Progress, SaveError, cancelled, thread_for_cut},
     shared::Shared,
 };

@@ -14,8 +14,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha};
 
 use crate::{
-    commands::operands,
-    scripting::{self, MACHINE_BYTES_MAX},
+    lua::{self, MACHINE_BYTES_MAX, operands},
     shared::Shared,
 };
 
@@ -73,9 +72,9 @@ impl Scripts {
     fn load(&mut self, text: &[u8]) -> Result<Sha, CommandError> {
         let sha = Sha::of(text);
         if !self.known.contains(&sha) {
-            let code = scripting::parse(text)?.text;
+            let code = lua::parse(text)?.text;
             let machine = self.machine.get_or_insert_with(|| Box::new(Machine::new(MACHINE_BYTES_MAX)));
-            machine.load(sha, code).map_err(scripting::not_compiled)?;
+            machine.load(sha, code).map_err(lua::not_compiled)?;
             self.known.insert(sha);
         }
         Ok(sha)
@@ -170,7 +169,7 @@ impl ScriptHost for Calls<'_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        scripting::log(level, message);
+        lua::log(level, message);
     }
 
     fn set_replication(&mut self, _: u8) {}

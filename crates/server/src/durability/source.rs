@@ -39,13 +39,10 @@ use dunlin_persist::{
     rdb::Head,
 };
 
-use super::{
-    LogThread,
-    loading::read_manifest,
-    stamp::{LogStamp, Standing},
-};
+use super::{LogThread, loading::read_manifest};
 use crate::{
     config::{Config, describe},
+    persistence::stamp::{LogStamp, Standing},
     persistence::{self, files},
 };
 

@@ -28,11 +28,11 @@ use super::{
     LogThread,
     loading::{self, Loaded},
     source::{self, Found, LogFacts, Source, Why},
-    stamp::{Standing, next_id},
 };
 use crate::{
     config::{Config, describe},
     loading::{LoadError, load_dump},
+    persistence::stamp::{Standing, next_id},
     persistence::{
         self, data_directory,
         files::{self, DataSet, Part},

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_persist::manifest::LogId;
 
-use super::stamp::{LogStamp, Standing};
+use crate::persistence::stamp::{LogStamp, Standing};
 
 /// How often `everysec` makes the log durable.
 pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::AclRequest,
     admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
-    commands,
     config::SyncReplicasMissing,
+    observe::client_line,
     push::pubsub::{Kind, Subscriptions},
     replication::redirection,
     session::{ClientFlags, Session},
@@ -347,7 +347,7 @@ impl Executor {
         user: &[u8],
     ) {
         session.publish();
-        let client = commands::describe_client(&session.client, &self.shared.commands, self.now);
+        let client = client_line::describe(&session.client, &self.shared.commands, self.now);
         self.audit_denial(session, reason, object, user);
         let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
         self.shared.access.note_denied(denied, self.config.config());

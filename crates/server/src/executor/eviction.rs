@@ -17,12 +17,13 @@ use std::{
 use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
 use dunlin_net::{Client, OutputClass};
 
-use super::{Executor, drain::drain};
+use super::Executor;
 use crate::{
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
     session::ClientFlags,
     shared::Shared,
+    workers::drain::drain,
 };
 
 /// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
@@ -51,16 +52,18 @@ pub(super) struct MemoryCheck {
 
 /// How keys give way under a configuration; `None` where none does.
 pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
-    use EvictionOrder::{Deadline, Frequency, Random, Recency};
+    use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => return None,
         MaxmemoryPolicy::AllkeysLru => (false, Recency),
         MaxmemoryPolicy::AllkeysLfu => (false, Frequency),
         MaxmemoryPolicy::AllkeysRandom => (false, Random),
+        MaxmemoryPolicy::AllkeysAuto => (false, Weighed),
         MaxmemoryPolicy::VolatileLru => (true, Recency),
         MaxmemoryPolicy::VolatileLfu => (true, Frequency),
         MaxmemoryPolicy::VolatileRandom => (true, Random),
         MaxmemoryPolicy::VolatileTtl => (true, Deadline),
+        MaxmemoryPolicy::VolatileAuto => (true, Weighed),
     };
     let samples = config.maxmemory_samples as usize;
     Some(Eviction { order, expiring_only, samples, database: None, lazy: config.lazyfree_lazy_eviction })
@@ -124,12 +127,13 @@ impl Executor {
         let used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
         let bytes: usize = words.iter().map(|word| word.len()).sum();
         self.memory.admitted += bytes;
-        // Large arguments get their room before they are stored, but for what their client's buffers are counted with.
+        // Large arguments get their room before they are stored.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
-        let coming = coming.saturating_sub(shared.stats.client_bytes());
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_over = used > limit
-            || used + coming > limit && self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction;
+            || coming > 0
+                && self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction
+                && in_use(shared, None, coming) > limit;
         if is_over || self.memory.admitted > ADMITTED_BYTES_MAX {
             self.memory = MemoryCheck::default();
         }
@@ -138,7 +142,7 @@ impl Executor {
             return false;
         }
         let is_short = self.make_room(limit, coming, None, inside);
-        let is_over = self.shared.stats.limited_bytes(&self.shared.engine) + coming > limit;
+        let is_over = in_use(&self.shared, None, coming) > limit;
         self.shared.stats.eviction.note(is_over, self.caller.now_ms);
         is_short
     }
@@ -158,22 +162,21 @@ impl Executor {
         let how = Eviction { database, ..how };
         // A value that would not fit if nothing else were there evicts nothing.
         let fixed = if database.is_none() { self.shared.stats.startup_bytes } else { 0 };
-        if coming + fixed > limit || database.is_none() && self.is_in_vain(limit) {
+        if coming + fixed > limit || database.is_none() && self.is_in_vain(limit, coming) {
             return true;
         }
         let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
         // A large command may take longer: its arrival has taken as long.
         let time = time_max(config.maxmemory_eviction_tenacity)
             .saturating_add(Duration::from_micros(coming as u64 / BYTES_PER_MICROSECOND));
-        let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
-        let none_left = self.evict_to(target, &how, time, inside);
-        none_left && in_use(&self.shared, database) + coming > limit
+        let target = limit.saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
+        let none_left = self.evict_to(target, coming, &how, time, inside);
+        none_left && in_use(&self.shared, database, coming) > limit
     }
 
     /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
-    fn is_in_vain(&self, limit: usize) -> bool {
-        let (stats, engine) = (&self.shared.stats, &self.shared.engine);
-        stats.limited_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
+    fn is_in_vain(&self, limit: usize, coming: usize) -> bool {
+        in_use(&self.shared, None, coming).saturating_sub(self.shared.engine.keyspace.used_bytes()) >= limit
     }
 
     /// Whether keys may go: nothing changes by itself while data are being loaded, under `CLIENT PAUSE`, or while the
@@ -185,14 +188,22 @@ impl Executor {
             && !(shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some())
     }
 
-    /// Evicts until no more than `target` bytes are in use, for so long at most; whether no key is left that may go.
-    fn evict_to(&mut self, target: usize, how: &Eviction, time: Duration, inside: &Inside<'_>) -> bool {
+    /// Evicts until no more than `target` bytes are in use with those that are coming, for so long at most; whether no key is
+    /// left that may go.
+    fn evict_to(
+        &mut self,
+        target: usize,
+        coming: usize,
+        how: &Eviction,
+        time: Duration,
+        inside: &Inside<'_>,
+    ) -> bool {
         let shared = Arc::clone(&self.shared);
         let started = Instant::now();
         let evictor = &mut self.evictor;
         let mut none_left = false;
         loop {
-            let used = in_use(&shared, how.database);
+            let used = in_use(&shared, how.database, coming);
             if used <= target {
                 break;
             }
@@ -211,7 +222,7 @@ impl Executor {
                 break;
             }
         }
-        drain(evictor, &shared, &self.queues);
+        drain(evictor, &shared.maintenance, &self.queues);
         let took = started.elapsed();
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
             let time_s = self.caller.now_ms / 1000;
@@ -247,8 +258,8 @@ impl Executor {
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()
-            && !self.is_in_vain(limit)
-            && !self.evict_to(target, &how, SLICE, &inside)
+            && !self.is_in_vain(limit, 0)
+            && !self.evict_to(target, 0, &how, SLICE, &inside)
             && used() > limit
         {
             shared.stats.eviction.note(true, self.caller.now_ms);
@@ -273,9 +284,9 @@ impl Executor {
         for (database, limit) in limits.into_iter().filter(|(database, _)| *database < databases) {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let how = Eviction { database: Some(database), ..how };
-            let is_over = in_use(&self.shared, how.database) > limit - ahead(limit);
-            if is_over && !self.evict_to(limit - ahead(limit), &how, SLICE, inside) {
-                is_behind |= in_use(&self.shared, how.database) > limit;
+            let is_over = in_use(&self.shared, how.database, 0) > limit - ahead(limit);
+            if is_over && !self.evict_to(limit - ahead(limit), 0, &how, SLICE, inside) {
+                is_behind |= in_use(&self.shared, how.database, 0) > limit;
             }
         }
         is_behind
@@ -318,11 +329,11 @@ impl Executor {
     }
 }
 
-/// Bytes in use that a limit is about: that of all, or that of a database.
-fn in_use(shared: &Shared, database: Option<usize>) -> usize {
+/// Bytes in use that a limit is about, that of all or that of a database, with those that are coming.
+fn in_use(shared: &Shared, database: Option<usize>, coming: usize) -> usize {
     match database {
-        None => shared.stats.limited_bytes(&shared.engine),
-        Some(database) => shared.engine.keyspace.database_bytes(database),
+        None => shared.stats.limited_bytes_with(&shared.engine, coming),
+        Some(database) => shared.engine.keyspace.database_bytes(database) + coming,
     }
 }
 

@@ -14,12 +14,9 @@
 //! first-level cache bears.
 
 mod admission;
-pub(crate) mod arrivals;
 mod audit;
-pub(crate) mod blocked;
 mod commitment;
 mod compaction;
-mod drain;
 mod eviction;
 pub(crate) mod expiry;
 mod identity;
@@ -27,15 +24,15 @@ mod long_words;
 mod nested_poll;
 mod offload;
 pub(crate) mod offload_threads;
-pub(crate) mod pause;
 mod service;
 mod slots;
+mod tracking;
 pub(crate) mod transaction;
 mod waiting;
 mod window;
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -65,12 +62,8 @@ use crate::{
     admission::{Check, Verdict},
     cluster::TopologyReader,
     config::{self, Config, ConfigReader},
-    executor::{
-        blocked::Unblocked,
-        expiry::ExpiryCycle,
-        offload_threads::{Finished, OffloadedResult},
-        transaction::{Queue, Unwatched},
-    },
+    executor::{expiry::ExpiryCycle, transaction::Unwatched},
+    lua::{Compiled, LoadedLibraries},
     observe::{
         command_log::{LogEntry, LogKind, shorten},
         command_stats::{Measured, Meter},
@@ -81,46 +74,19 @@ use crate::{
         monitor::{self, Origin},
         notifier::Notifier,
     },
-    scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, PushPosition, Replies, Session, Unfinished},
+    session::{ClientFlags, PushPosition, Replies, Session, Unfinished, transaction::Queue},
     shared::Shared,
     system::host::{self, ProcessorTime},
+    workers::{
+        WorkerMessage,
+        drain::{drain, send_served},
+        offload::OffloadedResult,
+    },
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns, denial_error};
-pub(crate) use self::drain::drain;
 pub(crate) use self::eviction::eviction;
-
-/// Messages between executors.
-#[derive(Debug, Clone)]
-pub enum WorkerMessage {
-    /// To every client: a pause has ended before its time.
-    Unpaused,
-    /// To a worker: another one is held up, and does not do what is everybody's.
-    HeldUp,
-    /// To a worker: there is room in the log, or in the queue of a snapshot. To a client: for its command, which has
-    /// waited for that.
-    HasRoom,
-    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
-    Durable,
-    /// To a client: its command that has waited has been answered.
-    Unblocked(Arc<Unblocked>),
-    /// To a client that waits for keys or listens to shard channels: the slots of some may have left this node.
-    SlotsMoved,
-    /// To a client: what it waits for comes of age earlier than it was to.
-    Sooner,
-    /// To a client: what became of its command that was offloaded.
-    Finished(Arc<Finished>),
-    /// To a client: its command that was offloaded has come too late, and waits, so long at most.
-    Waits {
-        /// Without, for ever.
-        timeout: Option<Duration>,
-        /// How long it has taken so far.
-        nanoseconds: u64,
-    },
-    /// To a worker: a command of one of its clients has computed what it will store. Taken once.
-    Computed(Arc<Mutex<Option<OffloadedResult>>>),
-}
+pub(crate) use self::waiting::WITHOUT_LOG;
 
 /// One worker's executor.
 pub struct Executor {
@@ -791,6 +757,22 @@ impl Executor {
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
         statistics.system_us.set(used.system.as_micros() as u64);
+    }
+}
+
+impl Executor {
+    /// Drains its own worker ([`drain`]).
+    #[inline]
+    pub(crate) fn drain(&mut self) {
+        drain(&mut self.worker, &self.shared.maintenance, &self.queues);
+    }
+
+    /// [`Self::drain`] between two commands of a batch: garbage waits for the end of the batch.
+    #[inline]
+    pub(crate) fn send_served(&mut self) {
+        if !self.worker.served.is_empty() {
+            send_served(&mut self.worker, &self.queues);
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use dunlin_engine::{
     keyspace::{Inside, Keyspace},
 };
 
-use super::{Executor, ServerContext, WorkerMessage};
-use crate::observe::command_stats::Stopwatch;
+use super::{Executor, ServerContext};
+use crate::{observe::command_stats::Stopwatch, workers::WorkerMessage};
 
 /// What is put aside.
 pub(super) struct PausedScript {

@@ -13,16 +13,17 @@ use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use super::{
-    Executor, Finish, Flow, WorkerMessage,
+    Executor, Finish, Flow,
     admission::{StoreFacts, storage_conditions},
 };
 use crate::{
     admission::{Verdict, decide},
-    executor::{
-        blocked::{self, error_line},
-        offload_threads::{Finished, Job, OffloadedResult},
-    },
     session::{ClientFlags, IsHeard, OffloadedCommand, Replies, Session},
+    workers::{
+        WorkerMessage,
+        blocked::{self, error_line},
+        offload::{Finished, Job, OffloadedResult},
+    },
 };
 
 impl Executor {

@@ -9,38 +9,28 @@
 
 use std::{
     io,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak, mpsc::Receiver},
     thread,
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Computed, Host, OffloadOutcome, Offloaded, OwnedWord, Worker};
-use dunlin_net::{Address, Client, WorkerQueues};
-use dunlin_resp::SharedSlice;
+use dunlin_engine::{Host, OffloadOutcome, Worker};
+use dunlin_net::Client;
 
-use crate::{executor::WorkerMessage, shared::Shared, system::host::lower_priority};
+use crate::{
+    shared::Shared,
+    system::host::lower_priority,
+    workers::{
+        WorkerMessage,
+        offload::{Finished, Job, OffloadedResult},
+    },
+};
 
 /// Workers for each thread that runs such commands.
 const WORKERS_PER_THREAD: usize = 4;
 
 /// After what time a command looks again whether a script still holds the keys that it needs.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// A command to be run.
-pub(crate) struct Job {
-    pub(crate) offloaded: Box<Offloaded>,
-    /// Its client, while that is connected.
-    pub(crate) caller: Weak<Client>,
-    /// Its place in the command table.
-    pub(crate) index: usize,
-    pub(crate) client: Address,
-    pub(crate) queues: WorkerQueues<WorkerMessage>,
-    /// How often it was run in vain before.
-    pub(crate) rounds: u32,
-}
 
 /// The client that waits for a command.
 struct Caller<'a> {
@@ -59,52 +49,9 @@ impl Host for Caller<'_> {
     }
 }
 
-/// A command that has computed what it will store. Its worker stores it, whether the client is still there
-/// or not.
-#[derive(Debug)]
-pub(crate) struct OffloadedResult {
-    pub(crate) computed: Computed,
-    pub(crate) index: usize,
-    pub(crate) client: Address,
-    pub(crate) nanoseconds: u64,
-    pub(crate) rounds: u32,
-}
-
-/// A command that has been run.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    /// The words of the command, the name first.
-    pub(crate) words: Vec<OwnedWord>,
-    /// The reply, encoded; no piece is empty.
-    pub(crate) reply: Vec<SharedSlice>,
-    pub(crate) nanoseconds: u64,
-}
-
-/// Where workers hand in such commands.
-#[derive(Debug)]
-pub(crate) struct Offload {
-    jobs: Sender<Job>,
-    /// The threads' end, until they start.
-    unstarted: Mutex<Option<Receiver<Job>>>,
-}
-
-impl Offload {
-    pub(crate) fn new() -> Self {
-        let (jobs, receiver) = channel();
-        Self { jobs, unstarted: Mutex::new(Some(receiver)) }
-    }
-
-    /// Has a command run soon, and its reply sent to the client.
-    pub(crate) fn run(&self, job: Job) {
-        // The threads end only when the server does; then nobody waits for the reply.
-        let _ = self.jobs.send(job);
-    }
-}
-
 /// Starts the threads; they end with the server.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    let receiver = shared.offload.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(receiver) = receiver else { return Ok(()) };
+    let Some(receiver) = shared.offload.take_jobs() else { return Ok(()) };
     let jobs = Arc::new(Mutex::new(receiver));
     for number in 0..shared.workers.div_ceil(WORKERS_PER_THREAD) {
         let (jobs, shared) = (Arc::clone(&jobs), Arc::downgrade(shared));

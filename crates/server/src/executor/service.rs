@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     audit::Outcome,
-    executor::blocked,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
+    workers::blocked,
 };
 
 /// After what time it is tried again to store what a command has computed apart, where there was no room.

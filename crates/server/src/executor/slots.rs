@@ -12,16 +12,17 @@ use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use super::{Executor, waiting::KEPT_OUT_PAUSE};
 use crate::{
+    admission::Slots,
     cluster::{
         endpoints,
-        route::{Request, Route, Slots, refusal, route},
+        route::{Request, Route, refusal, route},
         rules,
         topology::Topology,
     },
-    executor::blocked::{Unblocked, encode},
     push::pubsub::{Kind, Subscriptions},
     session::{ClientFlags, Session},
     shared::Shared,
+    workers::blocked::{Unblocked, encode},
 };
 
 /// The slots of a command's keys and channels. `keys` are those that the window has hashed.

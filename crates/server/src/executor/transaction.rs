@@ -1,21 +1,12 @@
-//! Transactions as their client sees them: the commands since `MULTI`, the keys since `WATCH`.
-//!
-//! ```text
-//! bytes      SETkey1GETkey…            all words of all commands, one behind the other
-//! words      3 6 7 10 13 …             where each ends
-//! commands   {SET, 3 words, 1 key} …
-//! ```
-//!
-//! What `EXEC` needs beforehand (the locks, whether memory may run short) gathers as commands are
-//! queued. How the commands run as one is in [`dunlin_engine::Transaction`].
+//! Transactions as their client sees them: MULTI, EXEC, WATCH. How the commands run as one is in [`dunlin_engine::Transaction`].
 
 use std::sync::Arc;
 
 use dunlin_acl::{Context, Reason};
 use dunlin_engine::{
-    Caller, Environment, Footprint, LongWord, LongWords, Request, Transaction,
-    command::{CommandError, CommandResult, Entry, Flags},
-    keyspace::{Inside, Key, Keyspace, Watcher},
+    Caller, Environment, Request, Transaction,
+    command::{CommandError, CommandResult, Entry},
+    keyspace::{Inside, Key, Watcher},
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
@@ -23,119 +14,14 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     access::AclRequest,
     admission::Check,
-    cluster::route::Slots,
     executor::{Executor, Flow, QueuedRequest, Turn},
     push::monitor,
-    session::Session,
+    session::{
+        Session,
+        transaction::{Queue, WATCH_BYTES, Watching},
+    },
     shared::Shared,
 };
-
-/// Memory of a queue that is kept for the next transaction of any client of the worker.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-/// What a watched key takes beside its name, which stands in two places: the client's list and the stripe's table.
-const WATCH_BYTES: usize = 160;
-
-/// A queued command: where its words and keys end, and its place in the command table.
-#[derive(Debug, Clone, Copy)]
-struct Queued {
-    words_end: usize,
-    keys_end: usize,
-    entry: usize,
-}
-
-/// The commands since `MULTI`.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    bytes: Vec<u8>,
-    words: Vec<usize>,
-    /// Long words, each with its place among the words: they are shared, not copied.
-    long_words: Vec<(usize, Arc<LongWord>)>,
-    /// Hashes, stripes and slots of the keys.
-    keys: Vec<(u64, usize, u16)>,
-    commands: Vec<Queued>,
-    footprint: Footprint,
-    /// The slots of all keys and channels, on a node of a cluster.
-    pub(crate) slots: Slots,
-    /// A command was refused: `EXEC` will run none.
-    pub(crate) aborted: bool,
-    /// One of the commands is refused when memory is short.
-    needs_memory: bool,
-    /// One of the commands may change the data set.
-    pub(crate) writes: bool,
-}
-
-impl Queue {
-    /// How many commands there are.
-    pub(crate) fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    /// Bytes that they take.
-    pub(crate) fn bytes(&self) -> usize {
-        let long: usize = self.long_words.iter().map(|(_, word)| word.len()).sum();
-        self.bytes.len()
-            + long
-            + size_of_val(&self.words[..])
-            + size_of_val(&self.keys[..])
-            + size_of_val(&self.commands[..])
-    }
-
-    /// Adds a command, which has some of these long words.
-    pub(crate) fn push(&mut self, keyspace: &Keyspace, request: &Request<'_>, long_words: &LongWords) {
-        let command = request.entry.command;
-        for word in request.words {
-            match long_words.find(word) {
-                Some(long) => self.long_words.push((self.words.len(), Arc::clone(long))),
-                None => self.bytes.extend_from_slice(word),
-            }
-            self.words.push(self.bytes.len());
-        }
-        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe, key.slot)));
-        self.commands.push(Queued {
-            words_end: self.words.len(),
-            keys_end: self.keys.len(),
-            entry: request.entry.index,
-        });
-        self.footprint.add(keyspace, request);
-        self.needs_memory |= command.flags.has(Flags::DENY_OOM);
-        self.writes |= command.may_write();
-    }
-
-    /// Whether a command that comes now is refused when memory is short: all that would be queued,
-    /// and `EXEC` where what it runs would be.
-    pub(crate) fn needs_memory(&self, entry: &Entry) -> bool {
-        match entry.command.name {
-            "exec" => self.needs_memory,
-            "discard" | "quit" | "reset" => false,
-            _ => true,
-        }
-    }
-
-    /// Empties it, keeping memory that is worth keeping.
-    fn recycle(mut self: Box<Self>) -> Option<Box<Self>> {
-        if self.bytes.capacity() > KEPT_BYTES_MAX || self.words.capacity() > KEPT_BYTES_MAX / 8 {
-            return None;
-        }
-        debug_assert!(self.long_words.is_empty(), "they are taken out first");
-        self.bytes.clear();
-        self.words.clear();
-        self.keys.clear();
-        self.commands.clear();
-        self.footprint = Footprint::default();
-        self.slots = Slots::None;
-        (self.aborted, self.needs_memory, self.writes) = (false, false, false);
-        Some(self)
-    }
-}
-
-/// The keys that a client watches.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    watcher: Watcher,
-    /// With their databases.
-    keys: Vec<(usize, Box<[u8]>)>,
-}
 
 /// What a client has ceased to watch, and is still to be let go.
 #[derive(Debug)]

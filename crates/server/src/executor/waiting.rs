@@ -9,14 +9,20 @@ use dunlin_engine::{Blocked, Environment, keyspace::Inside};
 use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Finish, Flow, WorkerMessage};
+use super::{Executor, Finish, Flow};
 use crate::{
-    commands::WITHOUT_LOG,
-    executor::blocked::{self, Ending, Unblocked, error_line},
     replication::{AckWait, redirection},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
+    workers::{
+        WorkerMessage,
+        blocked::{self, Ending, Unblocked, error_line},
+    },
 };
+
+/// The answer to a WAITAOF that asks for a log which is off.
+pub(crate) const WITHOUT_LOG: &str =
+    "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
 /// After what time a command is presented again that has met a view of what it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);

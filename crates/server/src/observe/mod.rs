@@ -1,5 +1,6 @@
 //! What operators see of a running server: counters, logs of commands, INFO, metrics.
 
+pub(crate) mod client_line;
 pub(crate) mod command_log;
 pub(crate) mod command_stats;
 pub(crate) mod error_counts;

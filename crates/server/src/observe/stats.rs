@@ -345,7 +345,12 @@ impl Stats {
     /// Memory that `maxmemory` limits: the keyspace as of now, what clients hold and the rest as of the last visit, at
     /// most a [`SAMPLE_INTERVAL`] ago. O(stripes), no lock.
     pub(crate) fn limited_bytes(&self, engine: &Engine) -> usize {
-        let visited = self.client_bytes.load(Relaxed) + self.counted_bytes.load(Relaxed);
+        self.limited_bytes_with(engine, 0)
+    }
+
+    /// The same once `coming` bytes of arguments are stored. They may stand in their client's buffer, and be counted there, already.
+    pub(crate) fn limited_bytes_with(&self, engine: &Engine, coming: usize) -> usize {
+        let visited = self.client_bytes.load(Relaxed).max(coming) + self.counted_bytes.load(Relaxed);
         self.startup_bytes + engine.keyspace.used_bytes() + visited
     }
 

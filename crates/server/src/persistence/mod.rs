@@ -9,6 +9,7 @@ pub(crate) mod data_directory;
 pub mod files;
 mod known;
 mod pace;
+pub(crate) mod stamp;
 
 use std::{
     fs::File,
@@ -34,11 +35,12 @@ use dunlin_persist::{
 };
 use dunlin_replication::Place;
 
+use dunlin_scripting::REDIS_VERSION;
+
+use self::stamp::LogStamp;
 use crate::{
     config::{Config, VersionCheck, policy},
-    durability::LogStamp,
-    observe::info::REDIS_VERSION,
-    scripting::Libraries,
+    lua::Libraries,
     shared::Shared,
     system::{host::unix_us, removal::give_back},
 };

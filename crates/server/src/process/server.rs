@@ -30,10 +30,10 @@ use signal_hook::{
 use crate::{
     audit,
     cluster::{self, AgentThread},
-    commands,
+    commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, LogThread, Order, RING},
-    executor::{Executor, WorkerMessage, configure_access, offload_threads},
+    executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
     observe::recorder,
@@ -41,7 +41,7 @@ use crate::{
     process::{
         daemon::Daemon,
         log::{self, LogHandle},
-        maintenance::{self, Maintenance},
+        maintenance,
         startup::{self, PidFile},
         supervisor::Supervisor,
     },
@@ -52,6 +52,10 @@ use crate::{
         host::{self, Process},
     },
     tls,
+    workers::{
+        WorkerMessage,
+        maintenance::{Maintenance, Order as MaintenanceOrder},
+    },
 };
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
@@ -286,7 +290,7 @@ pub(crate) struct Assembled {
     /// What the log's thread reads.
     ring: RingReader,
     /// What the maintenance thread is told.
-    discarded: Receiver<maintenance::Order>,
+    discarded: Receiver<MaintenanceOrder>,
 }
 
 /// Makes an empty engine for so many workers. The error is one line for the operator.
@@ -347,18 +351,6 @@ impl Stopper {
     fn saves(&self) -> u64 {
         self.shared.persistence.saves.load(Relaxed)
     }
-}
-
-/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
-/// data set that is not loaded yet.
-pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
-    let wanted = flags.save || (!flags.nosave && !shared.config.current().save.is_empty());
-    wanted && !shared.loading.is_active()
-}
-
-/// How long clients get to take their last replies.
-pub(crate) fn grace(flags: ShutdownFlags, config: &Config) -> Duration {
-    if flags.now { Duration::ZERO } else { Duration::from_secs(config.shutdown_timeout.into()) }
 }
 
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN. The error is one line for the operator.

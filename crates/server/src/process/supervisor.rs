@@ -15,9 +15,7 @@ use std::{
     time::Duration,
 };
 
-use crate::config::{Config, Supervised, describe};
-
-const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
+use crate::config::{Config, describe};
 
 /// A supervisor that wants to be told.
 #[derive(Debug, Clone)]
@@ -32,17 +30,7 @@ struct Socket {
 impl Supervisor {
     /// The one that the configuration and the environment name, if there is one.
     pub(crate) fn find(config: &Config) -> Option<Self> {
-        Self::socket_name(config).and_then(|name| Self::at(&name))
-    }
-
-    /// Whether there is one.
-    pub(crate) fn exists(config: &Config) -> bool {
-        Self::socket_name(config).is_some()
-    }
-
-    fn socket_name(config: &Config) -> Option<OsString> {
-        let wanted = [Supervised::Systemd, Supervised::Auto].contains(&config.supervised);
-        wanted.then(|| std::env::var_os(SOCKET_VARIABLE)).flatten()
+        config.supervised.socket().and_then(|name| Self::at(&name))
     }
 
     fn at(name: &OsString) -> Option<Self> {

@@ -8,9 +8,9 @@ use dunlin_net::WorkerQueues;
 
 use crate::{
     config::ConfigReader,
-    executor::{WorkerMessage, blocked},
     push::pubsub::Kind,
     shared::Shared,
+    workers::{WorkerMessage, blocked},
 };
 
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.

@@ -25,10 +25,7 @@ use dunlin_engine::keyspace::Invalidation;
 use dunlin_net::{Client, Push, PushList, Pushed, WorkerQueues};
 use dunlin_resp::{Protocol, ReplyBuffer};
 
-use crate::{
-    executor::{Executor, blocked},
-    session::{ClientFlags, Session},
-};
+use crate::workers::blocked;
 
 /// Which of the keys that a client reads are tracked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,12 +115,12 @@ impl Invalidated {
 
 /// A client that tracks, as whoever changes a key needs to know it.
 #[derive(Debug)]
-struct Tracker {
-    client: Arc<Client>,
-    is_broadcast: bool,
-    no_loop: bool,
+pub(crate) struct Tracker {
+    pub(crate) client: Arc<Client>,
+    pub(crate) is_broadcast: bool,
+    pub(crate) no_loop: bool,
     /// The client that is told in its place.
-    redirect: Option<Arc<Client>>,
+    pub(crate) redirect: Option<Arc<Client>>,
 }
 
 impl Tracker {
@@ -171,7 +168,7 @@ impl Tracker {
 }
 
 /// What a prefix takes beside its text, which stands in two places: the client's own and the one of all.
-const PREFIX_BYTES: usize = 128;
+pub(crate) const PREFIX_BYTES: usize = 128;
 
 /// The clients that track, as far as all workers need to know of them.
 #[derive(Debug, Default)]
@@ -198,22 +195,22 @@ impl Trackers {
         self.broadcasts.load(SeqCst) != 0
     }
 
-    fn set(&self, tracker: Tracker) {
+    pub(crate) fn set(&self, tracker: Tracker) {
         let id = tracker.client.id();
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(tracker));
     }
 
-    fn remove(&self, client: u64) {
+    pub(crate) fn remove(&self, client: u64) {
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
     }
 
-    fn join(&self, client: u64, added: &[Box<[u8]>]) {
+    pub(crate) fn join(&self, client: u64, added: &[Box<[u8]>]) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
         added.iter().for_each(|prefix| prefixes.entry((&**prefix).into()).or_default().push(client));
         self.broadcasts.store(prefixes.len(), SeqCst);
     }
 
-    fn leave(&self, client: u64, left: &BTreeSet<Box<[u8]>>) {
+    pub(crate) fn leave(&self, client: u64, left: &BTreeSet<Box<[u8]>>) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
         for prefix in left {
             if let Some(clients) = prefixes.get_mut(&**prefix) {
@@ -277,77 +274,4 @@ impl Trackers {
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Executor {
-    /// Makes a client track, or track differently, with another told in its place if there is one. Prefixes that it had
-    /// already are kept.
-    pub(crate) fn track(
-        &mut self,
-        session: &mut Session,
-        mut tracking: Tracking,
-        redirect: Option<Arc<Client>>,
-    ) {
-        let before = session.tracking.take();
-        session.take_pushes();
-        self.follow(session);
-        let trackers = &self.shared.trackers;
-        session.client.broken_redirection.set(0);
-        trackers.set(Tracker {
-            client: Arc::clone(&session.client),
-            is_broadcast: tracking.prefixes.is_some(),
-            no_loop: tracking.no_loop,
-            redirect,
-        });
-        if let Some(prefixes) = &mut tracking.prefixes {
-            let known = before.and_then(|before| before.prefixes).unwrap_or_default();
-            let added: Vec<Box<[u8]>> = prefixes.difference(&known).cloned().collect();
-            prefixes.extend(known);
-            trackers.join(session.client.id(), &added);
-            let bytes: usize = prefixes.iter().map(|prefix| PREFIX_BYTES + 2 * prefix.len()).sum();
-            session.client.prefix_bytes.set(bytes as u64);
-        }
-        session.tracking = Some(Box::new(tracking));
-        self.note_tracking(session);
-    }
-
-    /// Ends tracking for a client.
-    pub(crate) fn stop_tracking(&mut self, session: &mut Session) {
-        let Some(tracking) = session.tracking.take() else { return };
-        let trackers = &self.shared.trackers;
-        if let Some(prefixes) = &tracking.prefixes {
-            trackers.leave(session.client.id(), prefixes);
-            session.client.prefix_bytes.set(0);
-        }
-        trackers.remove(session.client.id());
-        session.client.broken_redirection.set(0);
-        self.note_tracking(session);
-    }
-
-    /// Acts on what has changed in how a client tracks.
-    pub(crate) fn note_tracking(&mut self, session: &mut Session) {
-        let tracking = session.tracking.as_deref();
-        session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));
-        let broadcasts = tracking.is_some_and(|tracking| tracking.prefixes.is_some());
-        session.flags.set(ClientFlags::TRACKING, tracking.is_some());
-        session.flags.set(ClientFlags::BROADCAST, broadcasts);
-        self.act_for(session);
-    }
-
-    /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.
-    pub(crate) fn limit_tracked(&mut self) {
-        let keys_max = self.config.config().tracking_table_max_keys as usize;
-        let keyspace = &self.shared.engine.keyspace;
-        if keys_max == 0 || keyspace.tracked().0 <= keys_max {
-            return;
-        }
-        // Where a script holds a part of it, that can wait.
-        let inside = keyspace.enter_unless_long(self.worker.id());
-        if inside.is_none() || keyspace.is_held_for_long() {
-            return;
-        }
-        for stripe in keyspace.stripes() {
-            self.shared.engine.limit_tracked(stripe, keys_max, &mut self.worker);
-        }
-    }
 }

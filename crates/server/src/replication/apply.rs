@@ -25,10 +25,10 @@ use crate::{
     durability::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
-    executor::{WorkerMessage, drain},
+    lua::{LibraryChange, LoadedLibraries},
     push::{notifier::Notifier, pubsub::Kind},
-    scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
+    workers::{WorkerMessage, drain::drain},
 };
 
 /// Between two looks whether a script, a snapshot or the log has let go.
@@ -340,7 +340,7 @@ impl Applier {
     /// command was refused here: the data sets would differ from there on.
     fn settle(&mut self, entry: &Entry, words: &[&[u8]], result: CommandResult) -> Result<(), String> {
         self.reply.clear(KEPT_BYTES_MAX);
-        drain(&mut self.worker, &self.shared, &self.queues);
+        drain(&mut self.worker, &self.shared.maintenance, &self.queues);
         let Err(error) = result else { return Ok(()) };
         let line = error.line();
         let refusal = format!("{} was refused here: {}", shown(entry, words), String::from_utf8_lossy(&line));

@@ -19,8 +19,8 @@ use dunlin_replication::Phase;
 use super::{ReplicaClient, Replication};
 use crate::{
     config::{self, Config, SyncReplicasAck},
-    executor::WorkerMessage,
     shared::Shared,
+    workers::WorkerMessage,
 };
 
 /// Replicas that a reply can wait for, at most.

@@ -11,7 +11,7 @@ use dunlin_engine::{LogConsumer, command::CommandError};
 use dunlin_replication::{Failover, FailoverOptions, FailoverStep, GETACK, Phase};
 
 use super::{Replication, RoleOrder, now_ms};
-use crate::{config::PrimaryAddress, executor::WorkerMessage, shared::Shared};
+use crate::{config::PrimaryAddress, shared::Shared, workers::WorkerMessage};
 
 impl Replication {
     pub(super) fn failover(&self) -> MutexGuard<'_, Failover> {

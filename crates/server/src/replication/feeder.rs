@@ -35,8 +35,8 @@ use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 use super::{LONELY, catch_up, failover, now_ms, transfer};
 use crate::{
     config::{Config, ConfigReader},
-    executor::WorkerMessage,
     shared::Shared as Server,
+    workers::WorkerMessage,
 };
 
 const WAKER: Token = Token(usize::MAX);

@@ -26,9 +26,9 @@ use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
 use super::{Replication, STALE, apply::Applier, failover, now_ms};
 use crate::{
     config::{Config, PrimaryAddress},
-    executor::WorkerMessage,
     loading::{Expired, LoadError, Reporter, load_snapshot},
     shared::Shared,
+    workers::WorkerMessage,
 };
 
 const WAKER: Token = Token(0);

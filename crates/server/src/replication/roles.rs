@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::PrimaryAddress,
-    executor::{WorkerMessage, blocked::Unblocked},
+    workers::{WorkerMessage, blocked::Unblocked},
 };
 
 impl Link {

@@ -10,14 +10,18 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{LogLevel, ScriptFlags, ScriptHost, Sha};
 
-use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
     access::AclRequest,
-    admission::{self, Check, Conditions, Facts, Verdict, decide},
-    cluster::route::{Slots, script_refusal},
-    executor::{Handler, ServerContext, WorkerMessage, check_patterns},
+    admission::{self, Check, Conditions, Facts, Slots, Verdict, decide},
+    cluster::route::script_refusal,
+    executor::{Handler, ServerContext, check_patterns},
+    lua::{
+        self,
+        running::{Due, KILLED_LINE, Kind, Running, Watch},
+    },
     observe::error_counts::ErrorSource,
     push::monitor::{self, Origin},
+    workers::WorkerMessage,
 };
 
 /// The append-only log, among the targets of `redis.set_repl`.
@@ -402,7 +406,7 @@ impl ScriptHost for Calls<'_, '_, '_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        log(level, message);
+        lua::log(level, message);
     }
 
     fn set_replication(&mut self, targets: u8) {
@@ -429,16 +433,5 @@ impl ScriptHost for Calls<'_, '_, '_> {
         }
         let is_killed = self.is_known() && self.context.shared.running.is_killed(self.worker());
         is_killed.then_some(KILLED_LINE)
-    }
-}
-
-/// Writes a line of a script's to the log.
-pub(crate) fn log(level: LogLevel, message: &[u8]) {
-    let message = message.escape_ascii();
-    match level {
-        LogLevel::Debug => tracing::trace!("script: {message}"),
-        LogLevel::Verbose => tracing::debug!("script: {message}"),
-        LogLevel::Notice => tracing::info!("script: {message}"),
-        LogLevel::Warning => tracing::warn!("script: {message}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Scripts and functions: which there are, where they are compiled, how they run.
+//! Scripts and functions at work: how they run, and which commands they may call. Their texts and compiled forms are in [`crate::lua`].
 //!
 //! ```text
 //! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Transaction
@@ -9,12 +9,7 @@
 //! A script runs as a transaction: under the locks of the stripes of its declared keys where its text shows that it
 //! touches no others, or else while no other command runs. Decision 0010 has the reasons.
 
-mod cache;
 mod calls;
-mod key_access;
-mod libraries;
-mod library;
-mod running;
 
 use std::{rc::Rc, sync::Arc};
 
@@ -24,24 +19,16 @@ use dunlin_engine::{
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
-pub(crate) use self::cache::{Compiled, CompiledScript, Script, ScriptCache};
-pub(crate) use self::calls::log;
 use self::calls::{Calls, Name, Who};
-pub(crate) use self::libraries::{Libraries, LibraryCache};
-pub(crate) use self::library::{LibraryChange, LoadedLibraries, RestorePolicy};
-pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
-    admission::UNSAVED,
-    cluster::{route::Slots, slots_of},
-    commands::Operands,
+    admission::{Slots, UNSAVED},
+    cluster::slots_of,
     executor::{Flow, ServerContext},
+    lua::{Compiled, CompiledScript, Operands, Script, key_access, not_compiled, parse},
     push::monitor,
 };
-
-/// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
-pub(crate) const MACHINE_BYTES_MAX: usize = 1 << 30;
 
 /// The script of that name, compiled.
 pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Rc<CompiledScript>> {
@@ -74,16 +61,6 @@ pub(crate) fn load(
     let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
     context.shared.scripts.add(Arc::clone(&script));
     Ok(context.executor.compiled.add(&script))
-}
-
-/// Parts a script from its first line.
-pub(crate) fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
-    Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))
-}
-
-/// The reply about a script that cannot be compiled.
-pub(crate) fn not_compiled(CompileError(message): CompileError) -> CommandError {
-    CommandError::Text([b"ERR Error compiling script (new function): ", &message[..]].concat().into())
 }
 
 /// Compiles a script that another worker has taken in.

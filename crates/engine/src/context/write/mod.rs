@@ -414,7 +414,7 @@ impl<'a> WriteContext<'a> {
         let clock = self.locked.keyspace().access_clock();
         let stamp = match (clock.ranking(), idle_seconds, frequency) {
             (Ranking::Frequency, _, Some(frequency)) => frequency,
-            (Ranking::Recency, Some(seconds), _) => {
+            (Ranking::Recency | Ranking::Weighed, Some(seconds), _) => {
                 clock.stamp_of_age(seconds.saturating_mul(1000), self.environment.caller.clock_ms())
             }
             _ => return,

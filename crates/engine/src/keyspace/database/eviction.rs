@@ -9,7 +9,11 @@ use dunlin_structures::{Handle, Slot, prefetch};
 use super::{Cells, Database};
 use crate::{
     eviction::EvictionOrder,
-    keyspace::{AccessClock, entry::EntryRef},
+    keyspace::{
+        AccessClock,
+        entry::EntryRef,
+        weighed::{Notes, Reason, uses},
+    },
     random::Random,
 };
 
@@ -28,6 +32,7 @@ pub(crate) struct Sampling<'a> {
     pub(crate) expiring_only: bool,
     pub(crate) samples: usize,
     pub(crate) clock: &'a AccessClock,
+    pub(crate) now_ms: u64,
 }
 
 impl Sampling<'_> {
@@ -41,6 +46,11 @@ impl Sampling<'_> {
         Some(match self.order {
             EvictionOrder::Recency => u64::MAX - self.clock.start_ms(entry.access()),
             EvictionOrder::Frequency => u64::from(u8::MAX - entry.access()),
+            EvictionOrder::Weighed => {
+                let stamp = entry.access();
+                let age_ms = self.now_ms.saturating_sub(self.clock.start_ms(stamp));
+                self.clock.weighing().rank(stamp, age_ms, entry.memory_bytes())
+            }
             EvictionOrder::Deadline => u64::MAX - expiry?,
             EvictionOrder::Random => 0,
         })
@@ -53,6 +63,7 @@ struct Candidate {
     rank: u64,
     hash: u64,
     handle: Handle,
+    stamp: u8,
 }
 
 /// The candidates of a part, the best last; of equal ones the one that was added first.
@@ -60,13 +71,19 @@ struct Candidate {
 pub(super) struct Candidates {
     order: EvictionOrder,
     sorted: Vec<Candidate>,
+    /// Evictions that may turn out to be mistakes, where the ranking learns from them.
+    notes: Option<Box<Notes>>,
+    /// The stamps of the last sample.
+    stamps: Vec<u8>,
     /// Memory for the chain of buckets that is looked at.
     chain: Vec<Handle>,
 }
 
 impl Candidates {
     fn new(order: EvictionOrder) -> Self {
-        Self { order, sorted: Vec::with_capacity(CANDIDATES_MAX), chain: Vec::new() }
+        let sorted = Vec::with_capacity(CANDIDATES_MAX);
+        let notes = (order == EvictionOrder::Weighed).then(Notes::new);
+        Self { order, sorted, notes, stamps: Vec::new(), chain: Vec::new() }
     }
 
     /// Whether an entry of that rank would be kept.
@@ -86,6 +103,41 @@ impl Candidates {
         }
         let at = self.sorted.partition_point(|other| other.rank < candidate.rank);
         self.sorted.insert(at, candidate);
+    }
+
+    /// Why an entry goes rather than the other candidates and those of the last sample; `None` where it is both the oldest and
+    /// the least used, or neither.
+    fn reason(&self, victim: &Candidate, sampling: &Sampling<'_>) -> Option<Reason> {
+        let age_ms = |stamp| sampling.now_ms.saturating_sub(sampling.clock.start_ms(stamp));
+        // Epochs are coarse: of about the same age is as old.
+        let (age_max_ms, uses_min) = (age_ms(victim.stamp) / 5 * 6, uses(victim.stamp));
+        let others = || self.sorted.iter().map(|other| other.stamp).chain(self.stamps.iter().copied());
+        let is_oldest = others().all(|stamp| age_ms(stamp) <= age_max_ms);
+        let is_least_used = others().all(|stamp| uses(stamp) >= uses_min);
+        match (is_oldest, is_least_used) {
+            (true, false) => Some(Reason::Age),
+            (false, true) => Some(Reason::Uses),
+            _ => None,
+        }
+    }
+
+    /// Has the ranking learn from an eviction, of one of so many keys.
+    fn learn(&mut self, victim: &Candidate, sampling: &Sampling<'_>, keys: usize) {
+        let weighing = sampling.clock.weighing();
+        let reason = if weighing.is_thrashed() { None } else { self.reason(victim, sampling) };
+        let Some(notes) = &mut self.notes else { return };
+        let noted = reason.filter(|reason| notes.note(victim.hash, keys, *reason));
+        let mistakes = notes.take_mistakes();
+        if noted.is_some() || mistakes != [0, 0] {
+            weighing.learn(noted, mistakes);
+        }
+    }
+
+    /// A key is stored that was not there.
+    pub(super) fn note_return(&mut self, hash: u64) {
+        if let Some(notes) = &mut self.notes {
+            notes.note_return(hash);
+        }
     }
 }
 
@@ -109,7 +161,12 @@ impl Database {
         while let Some(best) = candidates.sorted.pop() {
             let found = self.table.find(best.hash, |handle| handle == best.handle);
             let Some(slot) = found else { continue };
-            if sampling.rank(self.entry(slot)).is_some_and(|rank| rank >= best.rank) {
+            let entry = self.entry(slot);
+            if sampling.rank(entry).is_some_and(|rank| rank >= best.rank) {
+                if sampling.order == EvictionOrder::Weighed {
+                    let best = Candidate { stamp: entry.access(), ..best };
+                    candidates.learn(&best, sampling, self.table.len());
+                }
                 victim = Some(slot);
                 break;
             }
@@ -124,6 +181,9 @@ impl Database {
         let wanted = sampling.samples.clamp(1, SAMPLES_MAX);
         let mut seen = 0;
         let place = random.bits();
+        let is_weighed = sampling.order == EvictionOrder::Weighed;
+        let mut stamps = std::mem::take(&mut candidates.stamps);
+        stamps.clear();
         let mut scratch = std::mem::take(&mut candidates.chain);
         self.table.visit_chains(place, BUCKETS_MAX, sampling.expiring_only, &mut scratch, |chain| {
             // Not always from the first slot on: the others are to have the same chance.
@@ -138,14 +198,23 @@ impl Database {
                 let entry = self.entry_of(handle);
                 let Some(rank) = sampling.rank(entry) else { continue };
                 seen += 1;
+                let stamp = entry.access();
+                if is_weighed {
+                    stamps.push(stamp);
+                }
                 if candidates.admits(rank) {
                     let hash = dunlin_structures::Entries::hash(&cells, handle);
-                    candidates.add(Candidate { rank, hash, handle });
+                    candidates.add(Candidate { rank, hash, handle, stamp });
                 }
             }
             seen == wanted
         });
         candidates.chain = scratch;
+        if is_weighed {
+            let used = stamps.iter().filter(|stamp| uses(**stamp) > 0).count();
+            sampling.clock.weighing().note_sample(seen as u32, used as u32);
+        }
+        candidates.stamps = stamps;
     }
 
     /// Replaces the access stamps of the entries behind a cursor. The next cursor, 0 at the end, and how many entries

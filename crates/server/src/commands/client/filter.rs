@@ -8,7 +8,7 @@ use dunlin_engine::command::{Args, CommandError};
 use dunlin_net::{Client, Now, Transport};
 use dunlin_resp::number::parse_integer;
 
-use super::line::{Kind, capabilities, flags, user};
+use crate::observe::client_line::{Kind, capabilities, flags, user};
 
 /// Letters that can stand in `flags`, here or in Redis and Valkey.
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIiEN";

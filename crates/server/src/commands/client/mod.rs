@@ -5,25 +5,25 @@
 
 mod docs;
 mod filter;
-mod line;
 mod tracking;
 
 use std::sync::Arc;
 
-use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable};
+use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
 use dunlin_net::{Client, Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Known, Purpose};
-pub(in crate::commands) use self::line::user;
 use crate::{
     admission::PauseScope,
     config::SYNC_REPLICAS_MAX,
-    executor::{
-        Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
+    executor::{Flow, QUOTED_BYTES_MAX, ServerContext},
+    observe::client_line,
+    session::{ClientFlags, Durability, DurabilityWait, Replies},
+    workers::{
+        WorkerMessage,
         blocked::{self, Ending, Unblocked},
     },
-    session::{ClientFlags, Durability, DurabilityWait, Replies},
 };
 
 pub(super) const COMMANDS: &[Command] = &[docs::CLIENT];
@@ -106,7 +106,7 @@ fn capa(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
 fn info(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     context.session.publish();
     let mut text = String::new();
-    line::write(&mut text, &context.session.client, &context.shared.commands, context.executor.now());
+    client_line::write(&mut text, &context.session.client, &context.shared.commands, context.executor.now());
     text.push('\n');
     reply.verbatim("txt", text.as_bytes());
     Ok(())
@@ -122,13 +122,6 @@ fn parse_filter<'a>(
     Filter::parse(args, purpose, Known { databases, is_user: &is_user })
 }
 
-/// A client as `CLIENT INFO` shows it, without the end of the line.
-pub(crate) fn describe(client: &Client, commands: &CommandTable, now: Now) -> String {
-    let mut text = String::new();
-    line::write(&mut text, client, commands, now);
-    text
-}
-
 fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let filter = parse_filter(context, args, Purpose::List)?;
     context.session.publish();
@@ -138,7 +131,7 @@ fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         if (filter.skip_me && client.id() == me) || !filter.matches(&client, now) {
             continue;
         }
-        line::write(&mut text, &client, &context.shared.commands, now);
+        client_line::write(&mut text, &client, &context.shared.commands, now);
         text.push('\n');
     }
     reply.verbatim("txt", text.as_bytes());

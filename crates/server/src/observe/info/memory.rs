@@ -111,6 +111,11 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text("maxmemory_policy", "The directive `maxmemory-policy`.", |reading| {
         reading.config.maxmemory_policy.to_string().into()
     })),
+    quotient(
+        "maxmemory_auto_weight",
+        "Doublings of age or size that one use of a key outweighs under the policies `auto`, as learned so far.",
+        |reading| Number::Decimal(reading.shared.engine.keyspace.access_clock().weight_of_a_use(), 2),
+    ),
     quotient("allocator_frag_ratio", "`allocator_active` to `allocator_allocated`.", |reading| {
         quotient_of(reading, |memory| (memory.active, memory.used))
     }),

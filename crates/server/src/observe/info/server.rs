@@ -6,7 +6,7 @@ use super::{
     REDIS_VERSION, Reading,
     metric::{Family, Metric, Number, Row, Unit},
 };
-use crate::{process::supervisor::Supervisor, system::host};
+use crate::system::host;
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text(
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         "process_supervised",
         "The supervisor that learns of readiness, or `no`.",
         |reading| {
-            if Supervisor::exists(reading.config) { "systemd".into() } else { "no".into() }
+            if reading.config.supervised.socket().is_some() { "systemd".into() } else { "no".into() }
         },
     )),
     Row::One(Metric::text("run_id", "A random name of this run of the server.", |reading| {

@@ -10,10 +10,10 @@
 //! those of commands and errors to zero. docs/metrics.md lists all metrics; a test writes it from the same tables.
 
 mod commands;
-#[cfg(test)]
-mod documents;
 mod exposition;
 mod names;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, time::Instant};
 

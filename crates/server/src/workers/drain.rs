@@ -12,22 +12,26 @@ use std::sync::Arc;
 use dunlin_engine::{Served, Worker};
 use dunlin_net::WorkerQueues;
 
-use super::{Executor, WorkerMessage, blocked, blocked::Unblocked};
-use crate::shared::Shared;
+use super::{
+    WorkerMessage,
+    blocked::{self, Unblocked},
+    maintenance::Maintenance,
+};
 
 /// Sends the replies of clients that were served, and hands over what is freed elsewhere. No lock of the keyspace is held.
 #[inline]
-pub(crate) fn drain(worker: &mut Worker, shared: &Shared, queues: &WorkerQueues<WorkerMessage>) {
+pub(crate) fn drain(worker: &mut Worker, maintenance: &Maintenance, queues: &WorkerQueues<WorkerMessage>) {
     if !worker.served.is_empty() {
-        send(worker, queues);
+        send_served(worker, queues);
     }
     if !worker.garbage.is_empty() {
-        shared.maintenance.discard(worker.garbage.take());
+        maintenance.discard(worker.garbage.take());
     }
 }
 
+/// Sends the replies of clients that were served.
 #[cold]
-fn send(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
+pub(crate) fn send_served(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
     for Served { waiter, reply, nanoseconds } in worker.served.drain(..) {
         let message = match reply {
             Some(reply) => {
@@ -36,21 +40,5 @@ fn send(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
             None => WorkerMessage::Sooner,
         };
         queues.send(blocked::address(waiter.client()), message);
-    }
-}
-
-impl Executor {
-    /// [`drain`] of its own worker.
-    #[inline]
-    pub(crate) fn drain(&mut self) {
-        drain(&mut self.worker, &self.shared, &self.queues);
-    }
-
-    /// [`Self::drain`] between two commands of a batch: garbage waits for the end of the batch.
-    #[inline]
-    pub(crate) fn send_served(&mut self) {
-        if !self.worker.served.is_empty() {
-            send(&mut self.worker, &self.queues);
-        }
     }
 }

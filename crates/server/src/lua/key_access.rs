@@ -9,7 +9,7 @@ const KEYLESS: &[&str] = &["echo", "ping", "publish", "select", "spublish", "tim
 
 /// Whether a command, known as far as `words` say, and of which more words of the kind `list` may follow,
 /// touches declared keys only. A command that is refused before it runs touches none.
-pub(super) fn keeps_to_declared(table: &CommandTable, words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
+pub(crate) fn keeps_to_declared(table: &CommandTable, words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
     let Some(Word::Text(name)) = words.first() else { return false };
     let Some(mut entry) = table.find(name) else { return true };
     if !entry.subcommands.is_empty() {

@@ -3,6 +3,9 @@
 //! What others may see of it (`CLIENT LIST`, `INFO`) is copied into the connection's
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
+pub(crate) mod arrivals;
+pub(crate) mod transaction;
+
 use std::{cell::OnceCell, sync::Arc, time::Instant};
 
 use dunlin_acl::User;
@@ -10,14 +13,14 @@ use dunlin_engine::ClientPosition;
 use dunlin_net::Client;
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
+use self::{
+    arrivals::Arrivals,
+    transaction::{Queue, Watching},
+};
 use crate::{
     access::Access,
     admission::{Check, Conditions},
     config::Config,
-    executor::{
-        arrivals::Arrivals,
-        transaction::{Queue, Watching},
-    },
     push::{pubsub::Subscriptions, tracking::Tracking},
     replication::ReplicaClient,
 };

@@ -18,13 +18,14 @@ use dunlin_scripting::{
 };
 
 use super::{
-    MACHINE_BYTES_MAX, calls, key_access,
+    MACHINE_BYTES_MAX, key_access,
     libraries::{Callable, Change, Library, LibraryCache, Missed},
+    log,
 };
 use crate::config::words;
 
 /// In front of a library in an RDB file or a dump; the other is of a format that was never released.
-pub(super) const FUNCTION: u8 = 245;
+pub(crate) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 
 /// How long a library may take to load.
@@ -146,7 +147,7 @@ impl LoadedLibraries {
 
     /// How many libraries are loaded here.
     #[cfg(test)]
-    pub(super) fn loaded_count(&self) -> usize {
+    pub(crate) fn loaded_count(&self) -> usize {
         self.loaded.len()
     }
 
@@ -155,7 +156,7 @@ impl LoadedLibraries {
     }
 
     /// The function of that name, in a library that is loaded here.
-    pub(super) fn find(&mut self, cache: &LibraryCache, name: &[u8]) -> Result<Rc<Callable>, CommandError> {
+    pub(crate) fn find(&mut self, cache: &LibraryCache, name: &[u8]) -> Result<Rc<Callable>, CommandError> {
         self.catch_up(cache);
         if let Some(callable) = self.callables.get(name) {
             return Ok(Rc::clone(callable));
@@ -280,12 +281,12 @@ impl LoadedLibraries {
     }
 
     /// Calls a function that was found here.
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         callable: &Callable,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-        caller: &mut calls::Calls<'_, '_, '_>,
+        caller: &mut impl ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
         let (_, loaded) = &self.loaded[&callable.library.id()];
@@ -294,7 +295,7 @@ impl LoadedLibraries {
     }
 
     /// Publishes the memory of the machine.
-    pub(super) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
+    pub(crate) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
         let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
         cache.publish_machine_bytes(worker, bytes);
     }
@@ -372,7 +373,7 @@ impl ScriptHost for Loader {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        calls::log(level, message);
+        log(level, message);
     }
 
     fn set_replication(&mut self, _: u8) {}

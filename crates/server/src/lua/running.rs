@@ -43,7 +43,7 @@ impl Kind {
     }
 
     /// The command that ends it.
-    pub(super) fn command(self) -> &'static str {
+    pub(crate) fn command(self) -> &'static str {
         match self {
             Self::Script => "SCRIPT KILL",
             Self::Function => "FUNCTION KILL",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 /// The error in which a killed script or function ends.
-pub(super) const KILLED_LINE: &str = "Script killed by user with SCRIPT KILL.";
+pub(crate) const KILLED_LINE: &str = "Script killed by user with SCRIPT KILL.";
 
 /// The state of a running script.
 #[derive(Debug, Clone)]
@@ -90,33 +90,33 @@ impl RunningScripts {
     }
 
     /// Makes a script known.
-    pub(super) fn begin(&self, worker: usize, running: Running, has_written: bool) {
+    pub(crate) fn begin(&self, worker: usize, running: Running, has_written: bool) {
         let place = &self.places[worker];
         *place.running() = Some(running);
         place.state.store(if has_written { WRITTEN } else { READING }, SeqCst);
     }
 
     /// Forgets a script.
-    pub(super) fn end(&self, worker: usize) {
+    pub(crate) fn end(&self, worker: usize) {
         let place = &self.places[worker];
         place.state.store(NONE, SeqCst);
         *place.running() = None;
     }
 
     /// Notes that a script writes, from when on it cannot be ended; whether it may.
-    pub(super) fn write(&self, worker: usize) -> bool {
+    pub(crate) fn write(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
     }
 
     /// Ends a script because the server stops; `false` where it has written, and has to be given up with the process.
-    pub(super) fn stop(&self, worker: usize) -> bool {
+    pub(crate) fn stop(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, KILLED, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == KILLED
     }
 
     /// Whether a script is to end.
-    pub(super) fn is_killed(&self, worker: usize) -> bool {
+    pub(crate) fn is_killed(&self, worker: usize) -> bool {
         self.places[worker].state.load(SeqCst) == KILLED
     }
 
@@ -164,7 +164,7 @@ const OTHERS_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A script's own look at the clock.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     since: Instant,
     /// When others get to know of it; `None` when they have.
     known_at: Option<Instant>,
@@ -176,7 +176,7 @@ pub(super) struct Watch {
 
 /// The step that a script has to take because of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     Nothing,
     /// To make itself known.
     Known,
@@ -187,24 +187,24 @@ pub(super) enum Due {
 }
 
 impl Watch {
-    pub(super) fn new(busy_after_ms: u64) -> Self {
+    pub(crate) fn new(busy_after_ms: u64) -> Self {
         let since = Instant::now();
         let after = |duration: Duration| since.checked_add(duration);
         let busy_at = (busy_after_ms > 0).then(|| after(Duration::from_millis(busy_after_ms)));
         Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten(), others_at: None }
     }
 
-    pub(super) fn since(&self) -> Instant {
+    pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
     /// Whether others know of it.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.known_at.is_none()
     }
 
     /// Returns the step that is due now: each once, in order.
-    pub(super) fn due(&mut self) -> Due {
+    pub(crate) fn due(&mut self) -> Due {
         let now = Instant::now();
         if self.known_at.take_if(|at| *at <= now).is_some() {
             return Due::Known;
@@ -225,7 +225,7 @@ impl Watch {
     }
 
     /// Notes that others have been attended to since `begun`: half of the time, at least, is the script's.
-    pub(super) fn attended(&mut self, begun: Instant) {
+    pub(crate) fn attended(&mut self, begun: Instant) {
         let now = Instant::now();
         self.others_at = now.checked_add((now - begun).max(OTHERS_INTERVAL));
     }

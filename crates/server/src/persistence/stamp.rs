@@ -4,7 +4,7 @@
 //! auxiliary field dunlin-log = NAME GENERATION on|off|apart        NAME and GENERATION as in the manifest
 //! ```
 //!
-//! A start that finds a log and a snapshot decides by it which of them holds more ([`super::source`]).
+//! A start that finds a log and a snapshot decides by it which of them holds more ([`crate::durability`]).
 
 use std::fmt;
 
@@ -31,9 +31,9 @@ impl Standing {
 /// The stamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogStamp {
-    pub(super) name: String,
-    pub(super) generation: u64,
-    pub(super) standing: Standing,
+    pub(crate) name: String,
+    pub(crate) generation: u64,
+    pub(crate) standing: Standing,
 }
 
 impl fmt::Display for LogStamp {
@@ -45,7 +45,7 @@ impl fmt::Display for LogStamp {
 
 impl LogStamp {
     /// Reads the auxiliary field.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let (name, generation) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
         let word = words.next()?;
@@ -55,7 +55,7 @@ impl LogStamp {
 }
 
 /// Which log the one is that a data set begins: the next one of the name of `log`, which it holds all of, or a new one.
-pub(super) fn next_id(log: Option<&LogId>) -> Result<LogId, String> {
+pub(crate) fn next_id(log: Option<&LogId>) -> Result<LogId, String> {
     match log {
         Some(log) => Ok(LogId { generation: log.generation + 1, ..log.clone() }),
         None => Ok(LogId { name: random_id()?, generation: 1, origin: None }),

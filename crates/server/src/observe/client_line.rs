@@ -10,11 +10,19 @@ use dunlin_acl::DEFAULT_USER;
 use dunlin_engine::command::CommandTable;
 use dunlin_net::{Client, Names, Now, OutputClass, Transport};
 
-use crate::{observe::stats::CONNECTION_BYTES, session::ClientFlags};
+use super::stats::CONNECTION_BYTES;
+use crate::session::ClientFlags;
+
+/// A client as `CLIENT INFO` shows it, without the end of the line.
+pub(crate) fn describe(client: &Client, commands: &CommandTable, now: Now) -> String {
+    let mut text = String::new();
+    write(&mut text, client, commands, now);
+    text
+}
 
 /// What kind of client, by the output limits that apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Normal,
     Replica,
     Pubsub,
@@ -23,7 +31,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn parse(word: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(word: &[u8]) -> Option<Self> {
         Some(match &word.to_ascii_lowercase()[..] {
             b"normal" => Self::Normal,
             b"replica" | b"slave" => Self::Replica,
@@ -33,7 +41,7 @@ impl Kind {
         })
     }
 
-    pub(super) fn of(client: &Client) -> Self {
+    pub(crate) fn of(client: &Client) -> Self {
         match client.output_class() {
             OutputClass::Normal => Self::Normal,
             OutputClass::Replica => Self::Replica,
@@ -43,12 +51,12 @@ impl Kind {
 }
 
 /// The user that a client acts as.
-pub(in crate::commands) fn user(names: &Names) -> &[u8] {
+pub(crate) fn user(names: &Names) -> &[u8] {
     if names.user.is_empty() { DEFAULT_USER } else { &names.user }
 }
 
 /// `flags`: one letter for each property, `N` for none.
-pub(super) fn flags(client: &Client) -> String {
+pub(crate) fn flags(client: &Client) -> String {
     let own = ClientFlags::of(client);
     let subscribed = client.channels.get() + client.patterns.get() + client.shard_channels.get() > 0;
     let letters: String = [
@@ -73,12 +81,12 @@ pub(super) fn flags(client: &Client) -> String {
 }
 
 /// `capa`: one letter for each capability that the client has claimed.
-pub(super) fn capabilities(client: &Client) -> &'static str {
+pub(crate) fn capabilities(client: &Client) -> &'static str {
     if ClientFlags::of(client).has(ClientFlags::CAN_REDIRECT) { "r" } else { "" }
 }
 
 /// Appends a client's line, without its end.
-pub(super) fn write(out: &mut String, client: &Client, commands: &CommandTable, now: Now) {
+pub(crate) fn write(out: &mut String, client: &Client, commands: &CommandTable, now: Now) {
     let seconds_since = |then_ms: u64| now.unix_ms.saturating_sub(then_ms) / 1000;
     let names = client.names();
     let text = String::from_utf8_lossy;

@@ -37,11 +37,11 @@ pub(crate) struct Library {
     pub(crate) code: Vec<u8>,
     pub(crate) functions: Vec<Function>,
     /// Of each function, whether it keeps to the keys that a call declares.
-    pub(super) keeps_to_declared: Vec<bool>,
+    pub(crate) keeps_to_declared: Vec<bool>,
 }
 
 impl Library {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: Vec<u8>,
         code: &[u8],
         functions: Vec<Function>,
@@ -52,24 +52,24 @@ impl Library {
         Self { id, name, code: code.to_vec(), functions, keeps_to_declared }
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 }
 
 /// A function that can be called.
 #[derive(Debug, Clone)]
-pub(super) struct Callable {
-    pub(super) library: Arc<Library>,
+pub(crate) struct Callable {
+    pub(crate) library: Arc<Library>,
     place: usize,
 }
 
 impl Callable {
-    pub(super) fn function(&self) -> &Function {
+    pub(crate) fn function(&self) -> &Function {
         &self.library.functions[self.place]
     }
 
-    pub(super) fn keeps_to_declared(&self) -> bool {
+    pub(crate) fn keeps_to_declared(&self) -> bool {
         self.library.keeps_to_declared[self.place]
     }
 }
@@ -101,7 +101,7 @@ impl Libraries {
         self.iter().map(|library| library.code.len() + size_of::<Library>()).sum()
     }
 
-    pub(super) fn contains(&self, name: &[u8]) -> bool {
+    pub(crate) fn contains(&self, name: &[u8]) -> bool {
         self.by_name.contains_key(name)
     }
 
@@ -138,12 +138,12 @@ impl Libraries {
 
 /// A change of the libraries.
 #[derive(Debug, Default)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// Whether all go that are there.
-    pub(super) empties: bool,
-    pub(super) added: Vec<Arc<Library>>,
+    pub(crate) empties: bool,
+    pub(crate) added: Vec<Arc<Library>>,
     /// Those that go, where not all do: by name, each there or not.
-    pub(super) removed: HashSet<Vec<u8>>,
+    pub(crate) removed: HashSet<Vec<u8>>,
 }
 
 impl Change {
@@ -185,13 +185,13 @@ impl State {
 }
 
 /// The changes that a worker has missed.
-pub(super) struct Missed {
+pub(crate) struct Missed {
     /// The version that it knows now.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// How many libraries were removed ever.
-    pub(super) removals: u64,
+    pub(crate) removals: u64,
     /// The numbers of those that were removed since it last looked; `None` where it has to look for itself.
-    pub(super) removed: Option<Vec<u64>>,
+    pub(crate) removed: Option<Vec<u64>>,
 }
 
 /// The libraries of all workers.
@@ -224,12 +224,12 @@ impl LibraryCache {
     }
 
     /// Whether there is a library of that name.
-    pub(super) fn contains(&self, name: &[u8]) -> bool {
+    pub(crate) fn contains(&self, name: &[u8]) -> bool {
         self.read().libraries.contains(name)
     }
 
     /// The function of that name, which is in lower case.
-    pub(super) fn find(&self, name: &[u8]) -> Option<Callable> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Callable> {
         self.read().libraries.functions.get(name).cloned()
     }
 
@@ -239,14 +239,14 @@ impl LibraryCache {
     }
 
     /// Whether a library is still the one of its name.
-    pub(super) fn is_current(&self, library: &Library) -> bool {
+    pub(crate) fn is_current(&self, library: &Library) -> bool {
         let state = self.read();
         state.libraries.by_name.get(&library.name).is_some_and(|current| current.id == library.id)
     }
 
     /// The changes since a version, at which so many libraries had been removed; `None` where there are none.
     #[inline]
-    pub(super) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
+    pub(crate) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
         if self.version.load(Ordering::Acquire) == version {
             return None;
         }
@@ -266,7 +266,7 @@ impl LibraryCache {
     }
 
     /// Publishes the memory of a worker's machine.
-    pub(super) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
+    pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
         self.machines[worker].store(bytes, Ordering::Relaxed);
     }
 
@@ -292,7 +292,7 @@ impl LibraryCache {
 
     /// Makes the change that `plan` finds, and has it recorded, in the order in which others see it. Nothing is changed
     /// where that fails, or would leave two libraries with one function. O(what changes).
-    pub(super) fn change(
+    pub(crate) fn change(
         &self,
         record: impl FnOnce(),
         plan: impl FnOnce(&Libraries) -> Result<Change, CommandError>,
@@ -310,7 +310,7 @@ impl LibraryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{commands, scripting::LibraryChange, scripting::LoadedLibraries, scripting::RestorePolicy};
+    use crate::{commands, lua::LibraryChange, lua::LoadedLibraries, lua::RestorePolicy};
 
     fn text(name: usize, function: &str) -> Vec<u8> {
         let code =

@@ -1,0 +1,89 @@
+//! What workers leave to the maintenance thread.
+
+use std::sync::{
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    mpsc::{Receiver, Sender, channel},
+};
+
+use dunlin_engine::Garbage;
+
+/// What a worker leaves to the thread.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To free this, of so many bytes.
+    Discard(Garbage, usize),
+    /// To get memory for growth.
+    WarmUp,
+}
+
+/// Where workers hand in their orders.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    orders: Sender<Order>,
+    /// Whether warming up has been ordered and has not begun.
+    warm_up_ordered: AtomicBool,
+    /// Values and keys that wait to be freed.
+    pending_objects: AtomicUsize,
+    /// Their bytes.
+    pending_bytes: AtomicUsize,
+    /// Those that the thread has freed since the statistics were reset.
+    freed_objects: AtomicU64,
+}
+
+impl Maintenance {
+    /// The workers' end and the thread's.
+    pub(crate) fn new() -> (Self, Receiver<Order>) {
+        let (sender, receiver) = channel();
+        let maintenance = Self {
+            orders: sender,
+            warm_up_ordered: AtomicBool::new(false),
+            pending_objects: AtomicUsize::new(0),
+            pending_bytes: AtomicUsize::new(0),
+            freed_objects: AtomicU64::new(0),
+        };
+        (maintenance, receiver)
+    }
+
+    /// Has garbage freed elsewhere, soon.
+    pub(crate) fn discard(&self, garbage: Garbage) {
+        self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
+        let bytes = garbage.bytes();
+        self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // The thread ends only when the server does; then freeing here is as good.
+        let _ = self.orders.send(Order::Discard(garbage, bytes));
+    }
+
+    /// Values and keys that wait to be freed (`lazyfree_pending_objects`).
+    pub(crate) fn pending_objects(&self) -> usize {
+        self.pending_objects.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of these.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Values and keys freed in the background (`lazyfreed_objects`).
+    pub(crate) fn freed_objects(&self) -> u64 {
+        self.freed_objects.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the thread has freed so much.
+    pub(crate) fn note_freed(&self, objects: usize, bytes: usize) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
+        self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
+    }
+
+    /// Has memory put behind pages that will soon be wanted.
+    pub(crate) fn warm_up(&self) {
+        if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
+            let _ = self.orders.send(Order::WarmUp);
+        }
+    }
+
+    /// The thread begins to do that.
+    pub(crate) fn note_warm_up(&self) {
+        self.warm_up_ordered.store(false, Ordering::Relaxed);
+    }
+}
