@@ -23,9 +23,7 @@ impl Slots {
             Self::One(first) | Self::Several(first) => Self::Several(first),
         }
     }
-}
 
-impl Slots {
     /// The slots of two requests, this one the first.
     #[must_use]
     pub(crate) fn join(self, other: Self) -> Self {

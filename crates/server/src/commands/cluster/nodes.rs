@@ -112,10 +112,12 @@ pub(super) fn relay(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     topology(context)?;
-    let kind = match () {
-        () if args.token("MESSAGE") => Kind::Channel,
-        () if args.token("SMESSAGE") => Kind::ShardChannel,
-        () => return Err(CommandError::Syntax),
+    let kind = if args.token("MESSAGE") {
+        Kind::Channel
+    } else if args.token("SMESSAGE") {
+        Kind::ShardChannel
+    } else {
+        return Err(CommandError::Syntax);
     };
     let (channel, payload) = (args.word(), args.word());
     args.finish()?;
