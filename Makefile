@@ -14,7 +14,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run install deb tarball image test lint audit bench lab fuzz miri simulate console docs setup
+.PHONY: help run cluster install deb tarball image test lint audit bench lab fuzz miri simulate console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ help: ## Show this list
 run: ## Build the release binary and start the server (ARGS="--port 7000")
 	@scripts/build.sh --release -p dunlin $(features)
 	@exec scripts/serve.sh $(ARGS)
+
+cluster: ## Build the release binary and start etcd and six nodes of a cluster on ports 7001 to 7006, until Ctrl-C
+	@scripts/build.sh --release -p dunlin $(features)
+	@exec scripts/cluster.sh "$$(scripts/target-dir.sh)/release/dunlin"
 
 install: ## Build the release binary and put it into PREFIX/bin (PREFIX=~/.local, FULL=1 for all of dunlin bench and top)
 	@scripts/build.sh --release -p dunlin $(features)

@@ -155,6 +155,8 @@ once console console/package-lock.json -- \
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once go-cluster tests/cluster/goredis/{go.mod,go.sum,main.go} -- \
+    go -C tests/cluster/goredis build -o "$PWD/tests/.env/bin/goredis-cluster" .
 if command -v javac >/dev/null && command -v mvn >/dev/null; then
     once jedis tests/clients/jedis/{pom.xml,src/main/java/JedisClient.java} -- \
         mvn --quiet --batch-mode --file tests/clients/jedis compile dependency:copy-dependencies

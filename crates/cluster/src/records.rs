@@ -159,6 +159,9 @@ pub struct Addresses {
     pub tls_port: u16,
     /// The port for replication links, where it is another one.
     pub replication_port: u16,
+    /// A name that clients resolve. Empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hostname: String,
 }
 
 /// Where a node is in its life.
@@ -195,6 +198,9 @@ pub struct Restart {
 pub struct NodeRecord {
     /// Where it serves.
     pub addresses: Addresses,
+    /// Its name for people. Empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// The machine. Two nodes with the same one die together.
     pub host: String,
     /// The zone. Two nodes with the same one may be cut off together. Empty: unknown.

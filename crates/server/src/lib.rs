@@ -4,6 +4,7 @@
 mod access;
 mod admission;
 mod audit;
+mod cluster;
 mod commands;
 pub mod config;
 mod durability;

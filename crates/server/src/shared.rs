@@ -14,6 +14,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 use crate::{
     access::Access,
     audit::Audit,
+    cluster::Cluster,
     config::ConfigStore,
     durability::Durability,
     loading::{Loading, helpers},
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) loading: Loading,
     pub(crate) trackers: Trackers,
     pub(crate) replication: Replication,
+    pub(crate) cluster: Cluster,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -132,6 +134,7 @@ impl Shared {
             loading: Loading::default(),
             trackers,
             replication: Replication::new(id, workers),
+            cluster: Cluster::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),

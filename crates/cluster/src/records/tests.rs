@@ -39,7 +39,14 @@ fn slots_record() -> SlotsRecord {
 
 fn node_record() -> NodeRecord {
     NodeRecord {
-        addresses: Addresses { host: "::1".into(), port: 6379, tls_port: 0, replication_port: 0 },
+        addresses: Addresses {
+            host: "::1".into(),
+            port: 6379,
+            tls_port: 0,
+            replication_port: 0,
+            hostname: "one.example".into(),
+        },
+        name: "one".into(),
         host: "a".into(),
         zone: "z".into(),
         weight: 1 << 40,

@@ -118,7 +118,9 @@ impl Command {
 
     /// Whether the command reads the data set and cannot change it.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.run, Run::Read(_) | Run::Keyspace(_)) || self.flags.has(Flags::READ_ONLY)
+        // As in Redis, what is asked about slots is no read.
+        let reads = matches!(self.run, Run::Read(_) | Run::Keyspace(_)) && self.group != Group::Cluster;
+        reads || self.flags.has(Flags::READ_ONLY)
     }
 }
 

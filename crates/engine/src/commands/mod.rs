@@ -12,6 +12,7 @@ mod list;
 pub mod memory;
 mod scan;
 mod set;
+pub mod slots;
 mod sorted_set;
 mod stream;
 mod string;

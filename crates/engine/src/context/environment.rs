@@ -1,5 +1,7 @@
 //! The policy and the caller of a command: the settings in force, and on whose behalf it runs.
 
+use std::sync::Arc;
+
 use crate::{
     keyspace::{Access, ClientToken},
     notify::EventClasses,
@@ -27,6 +29,8 @@ pub struct Policy {
     pub collection_limits: CollectionLimits,
     /// The classes of keyspace events that are published (`notify-keyspace-events`).
     pub notifications: EventClasses,
+    /// The runs of slots whose keys are here, first and last, ascending; `None` without a cluster.
+    pub slots: Option<Arc<[(u16, u16)]>>,
 }
 
 /// The issuer of commands, the time, and what they may do. The default is the server itself, at no time.

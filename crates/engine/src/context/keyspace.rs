@@ -1,6 +1,6 @@
 //! For commands that look at the keyspace as a whole.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, sync::Arc};
 
 use super::{
     Environment, Worker,
@@ -102,6 +102,21 @@ impl<'a> KeyspaceContext<'a> {
             .database(self.database)
             .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
         Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.caller.now_ms)))
+    }
+
+    /// The runs of slots whose keys are here; `None` without a cluster.
+    pub fn slots(&self) -> Option<Arc<[(u16, u16)]>> {
+        self.environment.policy.slots.clone()
+    }
+
+    /// The stripe that holds every key of a slot.
+    pub fn stripe_of_slot(&self, slot: u16) -> usize {
+        self.keyspace.stripe_of_slot(slot)
+    }
+
+    /// A number that depends on these bytes and on the secret of the process.
+    pub fn fingerprint(&self, bytes: &[u8]) -> u64 {
+        self.keyspace.key(bytes).hash
     }
 
     /// The stripe that holds every key that can match a pattern, where its hash tag says so.

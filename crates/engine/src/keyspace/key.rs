@@ -79,6 +79,8 @@ pub struct Key<'a> {
     pub hash: u64,
     /// Its stripe.
     pub stripe: usize,
+    /// Its slot.
+    pub slot: u16,
 }
 
 impl Key<'_> {

@@ -203,13 +203,20 @@ impl Keyspace {
     /// The stripe of a key.
     #[inline]
     pub fn stripe_of(&self, key: &[u8]) -> usize {
-        usize::from(slot(key)) & (self.stripes.len() - 1)
+        self.stripe_of_slot(slot(key))
     }
 
-    /// A key with its stripe and hash.
+    /// The stripe of a slot.
+    #[inline]
+    pub fn stripe_of_slot(&self, slot: u16) -> usize {
+        usize::from(slot) & (self.stripes.len() - 1)
+    }
+
+    /// A key with its slot, stripe and hash.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
-        Key { bytes, hash: self.hasher.hash(bytes), stripe: self.stripe_of(bytes) }
+        let slot = slot(bytes);
+        Key { bytes, hash: self.hasher.hash(bytes), stripe: self.stripe_of_slot(slot), slot }
     }
 
     /// Asks the processor for the buckets and entries that keys will probably be found in. No lock is

@@ -49,6 +49,14 @@ pub enum ValueType {
 }
 
 impl ValueType {
+    /// All of them.
+    const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
+
+    /// The type of that name, in any letter case.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
     /// The name that `TYPE` answers and `SCAN … TYPE` takes.
     pub fn name(self) -> &'static str {
         match self {

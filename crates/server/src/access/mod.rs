@@ -33,16 +33,7 @@ use crate::config::{Config, PubsubDefault};
 
 /// Commands of Redis 7.0 and Valkey 9.1 that this server lacks. Rules of users that are written for these name them, those
 /// of Sentinel's user among them: such rules are kept as they are, and count from the day that the command is there.
-const ABSENT_COMMANDS: &[&str] = &[
-    "client|import-source",
-    "clusterscan",
-    "cluster|cancelslotmigrations",
-    "cluster|flushslot",
-    "cluster|getslotmigrations",
-    "cluster|migrateslots",
-    "cluster|slot-stats",
-    "cluster|syncslots",
-];
+const ABSENT_COMMANDS: &[&str] = &["client|import-source", "cluster|syncslots"];
 
 /// The users of a server, and what it notes about access.
 pub(crate) struct Access {

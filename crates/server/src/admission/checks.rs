@@ -38,6 +38,8 @@ pub(crate) enum Check {
     Script,
     /// There is something that the user may not do.
     Access,
+    /// The server is a node of a cluster: other nodes have other slots.
+    Slots,
     /// A script calls: no command waits.
     Blocking,
     /// A script calls that has promised to change nothing.
@@ -138,6 +140,12 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::Access,
         concerns: |_| true,
         verdict: |entry, facts| facts.check_access(entry).err().map(Verdict::Deny),
+    },
+    Row {
+        check: Check::Slots,
+        // Names of channels count as keys here.
+        concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
+        verdict: |entry, facts| facts.route(entry).map(Verdict::Redirect),
     },
     Row {
         check: Check::Blocking,

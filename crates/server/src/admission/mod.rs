@@ -15,6 +15,7 @@
 //! (`executor/admission.rs`), and a test.
 
 mod checks;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
 pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED};
+pub(crate) use self::slots::Slots;
 
 /// The outcome for a command.
 #[derive(Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub(crate) enum Verdict {
     Park(Wait),
     /// It is answered with this error.
     Refuse(CommandError),
+    /// It is answered with this error, which is for the client's library: EXEC answers it as it is.
+    Redirect(CommandError),
     /// The user may not run it: noted, and answered with an error.
     Deny(Denial),
 }
@@ -84,6 +88,12 @@ impl Conditions {
     #[must_use]
     pub(crate) const fn with(self, check: Check, is_met: bool) -> Self {
         Self(self.0 | (is_met as u32) << check as u32)
+    }
+
+    /// Whether these conditions, and no others, are met and concern a command.
+    #[inline]
+    pub(crate) fn concern(self, entry: &Entry, these: Self) -> bool {
+        self.0 & entry.concerns == these.0
     }
 
     /// Whether a condition is met.
@@ -144,6 +154,11 @@ pub(crate) trait Facts {
     /// Whether the audit log would record the command, and cannot.
     fn is_refused_by_audit(&self, _: &Entry) -> bool {
         false
+    }
+
+    /// Why a command does not run on this node of a cluster.
+    fn route(&mut self, _: &Entry) -> Option<CommandError> {
+        None
     }
 
     /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.

@@ -20,6 +20,7 @@ struct Given {
     are_keys_held: bool,
     asks_to_block: bool,
     is_refused_by_audit: bool,
+    is_elsewhere: bool,
 }
 
 const NOTHING: Given = Given {
@@ -35,10 +36,12 @@ const NOTHING: Given = Given {
     are_keys_held: false,
     asks_to_block: false,
     is_refused_by_audit: false,
+    is_elsewhere: false,
 };
 
 const BUSY: CommandError = CommandError::text("BUSY");
 const LOG: CommandError = CommandError::text("MISCONF log");
+const MOVED: CommandError = CommandError::text("MOVED 1 host:7000");
 const BLOCKS: CommandError = CommandError::text("ERR blocks");
 
 impl Facts for Given {
@@ -56,6 +59,10 @@ impl Facts for Given {
 
     fn is_refused_by_audit(&self, _: &Entry) -> bool {
         self.is_refused_by_audit
+    }
+
+    fn route(&mut self, _: &Entry) -> Option<CommandError> {
+        self.is_elsewhere.then_some(MOVED)
     }
 
     fn queue_writes(&self) -> bool {
@@ -123,7 +130,7 @@ fn shown(verdict: &Verdict) -> String {
         Verdict::Queue => "queue".to_owned(),
         Verdict::Park(Wait::Room) => "park: room".to_owned(),
         Verdict::Park(Wait::Pause(_)) => "park: pause".to_owned(),
-        Verdict::Refuse(error) => {
+        Verdict::Refuse(error) | Verdict::Redirect(error) => {
             let line = error.to_string();
             line.split(' ').take(2).collect::<Vec<_>>().join(" ")
         }
@@ -178,6 +185,19 @@ fn access_is_asked_of_every_command() {
     check(Check::Access, NOTHING, &[("get config|set auth", "run")]);
     let denial = Some(Denial { reason: Reason::Key, word: 1 });
     check(Check::Access, Given { denial, ..NOTHING }, &[("get config|set exec", "deny: key")]);
+}
+
+#[test]
+fn slots_are_asked_for_where_there_are_keys_or_channels() {
+    check(Check::Slots, NOTHING, &[("get set exec", "run")]);
+    check(
+        Check::Slots,
+        Given { is_elsewhere: true, ..NOTHING },
+        &[
+            ("get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan", "MOVED 1"),
+            ("ping scan keys dbsize flushall multi subscribe publish script|load cluster|nodes", "run"),
+        ],
+    );
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
     reply.bulk(b"id");
     reply.integer(session.client.id() as i64);
     reply.bulk(b"mode");
-    reply.bulk(b"standalone");
+    reply.bulk(if context.shared.cluster.is_on() { b"cluster" } else { b"standalone" });
     reply.bulk(b"role");
     reply.bulk(if context.shared.replication.is_replica() { b"replica" } else { b"master" });
     reply.bulk(b"modules");

@@ -96,7 +96,7 @@ const COUNT_DEFAULT: usize = 10;
 /// The longest session that ends by itself, in seconds.
 const SECONDS_MAX: i64 = 1_000_000;
 
-fn read_options(args: &mut Args<'_>) -> Result<HotKeyOptions, CommandError> {
+fn read_options(args: &mut Args<'_>, in_cluster: bool) -> Result<HotKeyOptions, CommandError> {
     if args.remaining() < 2 || !args.token("METRICS") {
         return Err(CommandError::text("ERR METRICS parameter is required"));
     }
@@ -134,7 +134,10 @@ fn read_options(args: &mut Args<'_>) -> Result<HotKeyOptions, CommandError> {
             let range = CommandError::text("ERR SAMPLE ratio must be positive");
             options.sample_ratio = args.integer_in(1..=i64::from(i32::MAX), range) as u32;
         } else if args.token_with("SLOTS", 1) {
-            return Err(CommandError::text("ERR SLOTS parameter cannot be used in non-cluster mode"));
+            return Err(CommandError::text(match in_cluster {
+                true => "ERR SLOTS parameter is not available in this version",
+                false => "ERR SLOTS parameter cannot be used in non-cluster mode",
+            }));
         } else {
             return Err(CommandError::Syntax);
         }
@@ -149,7 +152,7 @@ fn start(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
     if hot_keys.session().is_some_and(|session| session.is_active(now.instant)) {
         return Err(RUNNING);
     }
-    if !hot_keys.start(read_options(args)?, context.shared.workers, now) {
+    if !hot_keys.start(read_options(args, context.shared.cluster.is_on())?, context.shared.workers, now) {
         return Err(RUNNING);
     }
     context.executor.refresh_hot_keys();

@@ -301,7 +301,10 @@ fn send(
     // Replies of earlier commands of the same transaction come first.
     context.executor.worker.tell(context.executor.caller.client);
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
-    if context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
+    // Nodes of a cluster, replicas among them, get it from their bus.
+    let is_relayed =
+        context.shared.cluster.is_on() && context.shared.cluster.bus.send(kind, channel, payload);
+    if !is_relayed && context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
         let (database, worker) = (context.session.database, &mut context.executor.worker);
         context.shared.engine.propagate(database, worker, args.words(), context.in_transaction);
     }

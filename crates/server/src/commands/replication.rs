@@ -119,6 +119,9 @@ fn replicaof(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    if context.shared.cluster.is_on() {
+        return Err(CommandError::text("ERR REPLICAOF not allowed in cluster mode."));
+    }
     let (host, port) = (args.word(), args.word());
     args.finish()?;
     let is_no_one = host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one");
@@ -188,6 +191,11 @@ fn failover(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    if context.shared.cluster.is_on() {
+        return Err(CommandError::text(
+            "ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.",
+        ));
+    }
     let (mut options, is_alone) = (FailoverOptions::default(), args.remaining() == 1);
     let mut aborts = false;
     while let Some(option) = args.optional() {

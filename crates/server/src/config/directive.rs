@@ -89,13 +89,15 @@ pub enum Group {
     Persistence,
     /// Primaries and replicas.
     Replication,
+    /// Nodes of a cluster.
+    Cluster,
     /// Encryption, and certificates.
     Tls,
 }
 
 impl Group {
     /// All groups, in the order of the help.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Network,
         Self::Clients,
         Self::Security,
@@ -104,6 +106,7 @@ impl Group {
         Self::Monitoring,
         Self::Persistence,
         Self::Replication,
+        Self::Cluster,
         Self::Tls,
     ];
 
@@ -118,6 +121,7 @@ impl Group {
             Self::Monitoring => "Logs and monitoring",
             Self::Persistence => "Persistence",
             Self::Replication => "Replication",
+            Self::Cluster => "Cluster",
             Self::Tls => "TLS",
         }
     }

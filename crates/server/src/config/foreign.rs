@@ -49,7 +49,7 @@ impl std::fmt::Display for IgnoredLine {
 
 const NO_REPLICATION: Otherwise =
     Ignored("this version replicates in one way, which the directive does not change");
-const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
+const NO_CLUSTER: Otherwise = Ignored("nodes agree through etcd, which the directive does not concern");
 const NO_KEY_PASSWORDS: Otherwise = Refused(
     "keys with passwords are not read: write the key without one (openssl pkey -in old.key -out new.key) into a file that only the server may read, and remove the line",
 );
@@ -87,7 +87,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
     Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
     Foreign { names: &["aof-rewrite-incremental-fsync", "aof-disable-auto-gc"], obeyed: &["no"], otherwise: Ignored("files are made durable by the policy of appendfsync alone, and superseded ones are removed") },
-    Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*", "slot-migration-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["availability-zone"], obeyed: &[""], otherwise: Ignored("clients are not told of availability zones") },
     Foreign { names: &["extended-redis-compatibility"], obeyed: &[], otherwise: Ignored("INFO and HELLO always name a version of Redis") },
@@ -114,7 +113,6 @@ static FACTS: &[(&str, &str)] = &[
     ("bgsave_cpulist", ""),
     ("bind-source-addr", ""),
     ("bio_cpulist", ""),
-    ("cluster-enabled", "no"),
     ("crash-log-enabled", "no"),
     ("crash-memcheck-enabled", "no"),
     ("disable-thp", "no"),
@@ -266,10 +264,7 @@ mod tests {
 
     #[test]
     fn what_would_break_a_promise_is_refused() {
-        for (line, expected) in [
-            ("CLUSTER-ENABLED yes", "the cluster is not available"),
-            ("tls-key-file-pass x", "keys with passwords are not read"),
-        ] {
+        for (line, expected) in [("tls-key-file-pass x", "keys with passwords are not read")] {
             let error = load(line).unwrap_err();
             assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");
         }

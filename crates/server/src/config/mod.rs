@@ -40,10 +40,10 @@ pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
-    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, Config, LogLevel, MaxmemoryPolicy,
-    OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress, PubsubDefault, RenameLine,
-    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing,
-    SyslogFacility, UserLine, VersionCheck,
+    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, Config,
+    EndpointType, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission,
+    PrimaryAddress, PubsubDefault, RenameLine, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
+    SyncReplicasAck, SyncReplicasMissing, SyslogFacility, UserLine, VersionCheck,
 };
 
 /// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.

@@ -18,6 +18,7 @@ pub(crate) fn policy(config: &Config) -> Policy {
         lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
+        slots: None,
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,

@@ -459,7 +459,7 @@ mod tests {
             get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]),
             "cluster-enabled=no;SUPERVISED=no;tls-port=0"
         );
-        store.set(&pairs("cluster-enabled=NO;hz=20"), true).unwrap();
+        store.set(&pairs("tls-port=0;hz=20"), true).unwrap();
         assert_eq!(get(&store, &["hz", "replicaof"]), "hz=20;replicaof=");
         let primary = crate::config::PrimaryAddress { host: "host".to_owned(), port: 7000 };
         store.follow(Some(primary));

@@ -82,6 +82,48 @@ config! {
     client_output_buffer_limit: OutputBufferLimits,
     /// Bytes of unparsed input a client may have.
     client_query_buffer_limit: u64,
+    /// Whether reads are served while some slots have no shard.
+    cluster_allow_reads_when_down: bool,
+    /// The same of sharded pub/sub.
+    cluster_allow_pubsubshard_when_down: bool,
+    /// The node's name for clients that resolve it; empty for none.
+    cluster_announce_hostname: String,
+    /// The node's name for people; empty for none.
+    cluster_announce_human_nodename: String,
+    /// The node's address for others; empty for the one that reaches etcd.
+    cluster_announce_ip: String,
+    /// 0 for `port`.
+    cluster_announce_port: u16,
+    /// 0 for `tls-port`.
+    cluster_announce_tls_port: u16,
+    /// What acknowledged writes survive.
+    cluster_durability: ClusterDurability,
+    /// `yes` is what other servers need to become nodes.
+    cluster_enabled: bool,
+    /// Authorities of etcd's certificate; empty for those of the system.
+    cluster_etcd_ca_cert_file: PathBuf,
+    /// The certificate that etcd is shown; empty for none.
+    cluster_etcd_cert_file: PathBuf,
+    /// Its key.
+    cluster_etcd_key_file: PathBuf,
+    /// The password of `cluster_etcd_user`.
+    cluster_etcd_password: Secret,
+    /// The user in etcd; empty for none.
+    cluster_etcd_user: String,
+    /// The machine that the node is on; empty for its host name.
+    cluster_host: String,
+    /// etcd's addresses and the cluster's name; empty for no cluster.
+    cluster_join: String,
+    /// Members of a shard that have to have a write.
+    cluster_min_sync: u32,
+    /// Which name of nodes clients are given.
+    cluster_preferred_endpoint_type: EndpointType,
+    /// Replicas of each shard.
+    cluster_replicas: u32,
+    /// Whether a slot without a shard makes all others unavailable.
+    cluster_require_full_coverage: bool,
+    /// The zone that the node is in; empty for none.
+    cluster_zone: String,
     /// Bytes of a reply from which the command is logged; -1 for never.
     commandlog_reply_larger_than: i64,
     /// Entries kept.
@@ -494,6 +536,30 @@ impl Permission {
             Self::Everybody => true,
             Self::Local => client_is_local,
         }
+    }
+}
+
+words! {
+    /// `cluster-durability`.
+    ClusterDurability {
+        /// A failover may lose what the new primary had not received.
+        #[default]
+        "async" => Async,
+        /// Every in-sync member of a shard has what was acknowledged.
+        "sync" => Sync,
+    }
+}
+
+words! {
+    /// `cluster-preferred-endpoint-type`.
+    EndpointType {
+        /// Its address.
+        #[default]
+        "ip" => Ip,
+        /// `cluster-announce-hostname`.
+        "hostname" => Hostname,
+        /// None: clients go on with the address that they know.
+        "unknown-endpoint" => UnknownEndpoint,
     }
 }
 

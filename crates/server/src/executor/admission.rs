@@ -7,7 +7,8 @@ use std::{borrow::Cow, sync::Arc, time::Instant};
 use dunlin_acl::{Context, Denial, Denied, KeyAccess, Reason, User};
 use dunlin_engine::{
     command::{CommandError, CommandResult, CommandTable, Entry, Flags, Run},
-    keyspace::Inside,
+    glob,
+    keyspace::{Inside, Key, slot},
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -48,6 +49,7 @@ struct ClientFacts<'f, 'a, 'k> {
     shared: &'f Shared,
     session: &'f Session,
     words: &'f [&'a [u8]],
+    keys: &'f [Key<'a>],
     inside: Option<&'f Inside<'k>>,
 }
 
@@ -103,6 +105,11 @@ impl Facts for ClientFacts<'_, '_, '_> {
 
     fn is_refused_by_audit(&self, entry: &Entry) -> bool {
         self.shared.audit.refuses() && audited_as(&self.shared.audit, entry, self.words).is_some()
+    }
+
+    fn route(&mut self, entry: &Entry) -> Option<CommandError> {
+        self.executor.refresh_topology(self.shared);
+        self.executor.route(self.session, entry, self.words, self.keys)
     }
 
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {
@@ -198,8 +205,11 @@ impl Executor {
             .with(Check::FewReplicas, self.lacks_sync_replicas(shared, session))
             .with(
                 Check::Redirect,
-                session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica(),
+                session.flags.has(ClientFlags::CAN_REDIRECT)
+                    && shared.replication.is_replica()
+                    && !shared.cluster.is_on(),
             )
+            .with(Check::Slots, shared.cluster.is_on())
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, has_limit && !is_queueing)
@@ -239,11 +249,15 @@ impl Executor {
         session: &Session,
         entry: &Entry,
         words: &[&[u8]],
+        keys: &[Key<'_>],
         turn: &mut Turn<'k>,
     ) -> Verdict {
         let conditions = self.conditions(shared, session, turn);
+        if conditions.concern(entry, Conditions::of(Check::Slots)) && self.serves(shared, keys) {
+            return Verdict::Run;
+        }
         let inside = turn.inside.as_ref();
-        decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, inside })
+        decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
     /// Looks at the users again where they have changed, and at what a session may do now.
@@ -339,6 +353,29 @@ impl Executor {
         self.shared.access.note_denied(denied, self.config.config());
     }
 
+    /// Answers a command that is for another node. One of a transaction spoils it; `EXEC` ends it, and is answered as
+    /// any other command, so that libraries know where to go.
+    #[cold]
+    pub(super) fn redirect(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        error: &CommandError,
+        inside: Option<&Inside<'_>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        if entry.command.flags.has(Flags::RUNS_QUEUE) {
+            self.discard(session, inside);
+            self.refresh_conditions(&Arc::clone(&self.shared), session);
+        } else if let Some(queue) = &mut session.queue {
+            queue.aborted = true;
+        }
+        let line = error.line();
+        self.count_rejection(Some(entry), &line);
+        reply.error(&line);
+        Flow::Continue
+    }
+
     /// Answers a command that is refused. One of a transaction spoils it; `EXEC` ends it.
     #[cold]
     pub(super) fn refuse(
@@ -367,35 +404,66 @@ impl Executor {
 /// Whether a session's user may run SORT or SORT_RO with its patterns, which may lead to any key. The text is Redis's.
 #[inline]
 pub(crate) fn check_patterns(session: &Session, request: &AclRequest<'_>) -> CommandResult {
-    if session.conditions.has(Check::Access) && request.entry.command.undeclared_keys.is_some() {
-        return check_sort(&session.user, request);
+    let is_limited = session.conditions.has(Check::Access) || session.conditions.has(Check::Slots);
+    if is_limited && request.entry.command.undeclared_keys.is_some() {
+        return check_sort(session, request);
     }
     Ok(())
 }
 
 #[cold]
-fn check_sort(user: &User, request: &AclRequest<'_>) -> CommandResult {
+fn check_sort(session: &Session, request: &AclRequest<'_>) -> CommandResult {
+    const BY: SortRefusals = SortRefusals {
+        access: "ERR BY option of SORT denied due to insufficient ACL permissions.",
+        slots: "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+    };
+    const GET: SortRefusals = SortRefusals {
+        access: "ERR GET option of SORT denied due to insufficient ACL permissions.",
+        slots: "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
+    };
     let (mut at, words) = (2, request.words);
     while let Some(word) = words.get(at) {
-        let (is_pattern, step, text) = match word.to_ascii_lowercase().as_slice() {
-            b"by" => {
-                let is_pattern = words.get(at + 1).is_some_and(|pattern| pattern.contains(&b'*'));
-                (is_pattern, 2, "ERR BY option of SORT denied due to insufficient ACL permissions.")
-            }
-            b"get" => {
-                let has_operand = at + 1 < words.len();
-                (has_operand, 2, "ERR GET option of SORT denied due to insufficient ACL permissions.")
-            }
-            b"limit" => (false, 3, ""),
-            b"store" => (false, 2, ""),
-            b"asc" | b"desc" | b"alpha" => (false, 1, ""),
+        let operand = words.get(at + 1).copied();
+        let (pattern, step, texts) = match word.to_ascii_lowercase().as_slice() {
+            b"by" => (operand.filter(|pattern| pattern.contains(&b'*')), 2, BY),
+            b"get" => (operand, 2, GET),
+            b"limit" => (None, 3, BY),
+            b"store" => (None, 2, BY),
+            b"asc" | b"desc" | b"alpha" => (None, 1, BY),
             // No option: the handler says so.
             _ => return Ok(()),
         };
-        if is_pattern && !user.may_use_all_keys(request, KeyAccess::READ) {
-            return Err(CommandError::text(text));
+        if let Some(pattern) = pattern {
+            check_sort_pattern(session, request, pattern, &texts)?;
         }
         at += step;
+    }
+    Ok(())
+}
+
+/// Why a pattern of SORT is refused.
+struct SortRefusals {
+    access: &'static str,
+    slots: &'static str,
+}
+
+fn check_sort_pattern(
+    session: &Session,
+    request: &AclRequest<'_>,
+    pattern: &[u8],
+    texts: &SortRefusals,
+) -> CommandResult {
+    let is_restricted = session.conditions.has(Check::Access);
+    if is_restricted && !session.user.may_use_all_keys(request, KeyAccess::READ) {
+        return Err(CommandError::text(texts.access));
+    }
+    // GET # is the element itself.
+    if session.conditions.has(Check::Slots) && pattern != b"#" {
+        let own = request.words.get(1).map(|key| slot(key));
+        let other = glob::hash_tag(pattern).map(slot);
+        if own != other {
+            return Err(CommandError::text(texts.slots));
+        }
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ mod nested_poll;
 mod offload;
 pub(crate) mod offload_threads;
 mod service;
+mod slots;
 mod tracking;
 pub(crate) mod transaction;
 mod waiting;
@@ -53,12 +54,14 @@ use self::{
     compaction::Defragmentation,
     eviction::MemoryCheck,
     nested_poll::PausedScript,
+    slots::slots_of,
     waiting::RoomWaits,
     window::Window,
 };
 use crate::{
     access::AclRequest,
     admission::{Check, Verdict},
+    cluster::TopologyReader,
     config::{self, Config, ConfigReader},
     executor::{expiry::ExpiryCycle, transaction::Unwatched},
     lua::{Compiled, LoadedLibraries},
@@ -138,6 +141,8 @@ pub struct Executor {
     pub(crate) compiled: Compiled,
     /// Its functions.
     pub(crate) libraries: LoadedLibraries,
+    /// The cluster that it is a node of.
+    pub(crate) topology: TopologyReader,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -214,6 +219,7 @@ impl Executor {
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
+            topology: TopologyReader::default(),
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -291,7 +297,8 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            self.policy = policy(&self.shared, self.config.config());
+            let slots = self.policy.slots.take();
+            self.policy = Policy { slots, ..policy(&self.shared, self.config.config()) };
             self.meter.configure(self.config.config());
             configure_access(&self.shared.engine, self.config.config());
         }
@@ -581,7 +588,7 @@ impl Executor {
         session.last_command = Some(entry.index);
         // The log knows no names but those of the table.
         let encoded = if entry.renamed.is_some() { &[] } else { encoded };
-        let error = match self.admit(shared, session, entry, words, turn) {
+        let error = match self.admit(shared, session, entry, words, keys, turn) {
             Verdict::Run => {
                 let request = Request { entry, words, keys, encoded };
                 return self.perform(shared, session, request, None, turn, reply);
@@ -590,10 +597,16 @@ impl Executor {
                 let request = Request { entry, words, keys, encoded };
                 let queue = session.queue.as_mut().expect("commands are queued while there is a queue");
                 queue.push(&shared.engine.keyspace, &request, &self.worker.propagation.long_words);
+                if shared.cluster.is_on() {
+                    queue.slots = queue.slots.join(slots_of(entry, words, keys));
+                }
                 reply.simple("QUEUED");
                 return Flow::Continue;
             }
             Verdict::Park(wait) => return self.park(session, wait),
+            Verdict::Redirect(error) => {
+                return self.redirect(session, entry, &error, turn.inside.as_ref(), reply);
+            }
             Verdict::Refuse(error) => error,
             Verdict::Deny(denial) => {
                 let is_queueing = session.queue.is_some();

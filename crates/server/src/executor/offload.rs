@@ -47,7 +47,7 @@ impl Executor {
         let (admission, is_parked) =
             match decide(storage_conditions(&shared), entry, &mut StoreFacts { shared: &shared }) {
                 Verdict::Park(_) => (Ok(()), true),
-                Verdict::Refuse(error) => (Err(error), false),
+                Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
                 Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
             };
         let mut inside = self.pass(&shared.engine.keyspace);
@@ -63,6 +63,9 @@ impl Executor {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
         let connected = self.clients.find(client.id).filter(|client| !client.is_killed());
+        let is_tls = connected.as_ref().is_some_and(|client| client.is_tls);
+        // Its slot may have left this node since it began.
+        let admission = admission.and_then(|()| self.route_computed(&shared, entry, &texts, is_tls));
         let caller = Caller {
             client: blocked::token(client),
             // Its own view is among those that there are.

@@ -100,6 +100,9 @@ impl Service for Executor {
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.refresh_config();
+        if self.shared.cluster.is_on() && self.topology.refresh(&self.shared.cluster) {
+            self.follow_topology();
+        }
         self.caller = self.server();
         self.ticks_to_sample =
             self.ticks_to_sample.checked_sub(1).unwrap_or(key_samples::TICKS_PER_SAMPLE - 1);
@@ -207,6 +210,11 @@ impl Service for Executor {
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         self.withhold_to = Commitment::default();
         if session.waiting.is_some() {
+            if self.shared.cluster.is_on()
+                && let Some(next) = self.follow_slots(session, reply)
+            {
+                return next;
+            }
             return match session.waits_until {
                 Some(until) if until <= self.now.instant => self.withdraw(session, reply),
                 _ => self.look_again(session),
@@ -250,6 +258,7 @@ impl Service for Executor {
             WorkerMessage::Waits { timeout, nanoseconds } => {
                 self.wait_after_all(session, timeout, nanoseconds)
             }
+            WorkerMessage::SlotsMoved => self.follow_slots(session, reply),
             WorkerMessage::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
             WorkerMessage::Finished(finished) => {
                 let next = self.finish_offload(session, &finished, reply);
@@ -281,6 +290,7 @@ impl Service for Executor {
             | WorkerMessage::Unblocked(_)
             | WorkerMessage::Waits { .. }
             | WorkerMessage::Sooner
+            | WorkerMessage::SlotsMoved
             | WorkerMessage::Finished(_) => {}
             WorkerMessage::Computed(result) => {
                 let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -252,10 +252,11 @@ impl Executor {
             let entry = &shared.commands.entries()[queued.entry];
             keys.clear();
             let positions = entry.key_positions(words).zip(hashes);
-            keys.extend(positions.map(|(at, (hash, stripe))| Key {
+            keys.extend(positions.map(|(at, (hash, stripe, slot))| Key {
                 bytes: words[at],
                 hash: *hash,
                 stripe: *stripe,
+                slot: *slot,
             }));
             if let Err(error) = self.check_queued(session, entry, words) {
                 self.count_rejection(Some(entry), &error.line());

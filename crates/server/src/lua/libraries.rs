@@ -20,7 +20,7 @@ use dunlin_engine::{
     command::{CommandError, CommandResult},
     rdb::{Output, Version, seal_dump},
 };
-use dunlin_scripting::Function;
+use dunlin_scripting::{Function, ScriptFlags};
 
 use super::library::FUNCTION;
 
@@ -231,6 +231,11 @@ impl LibraryCache {
     /// The function of that name, which is in lower case.
     pub(crate) fn find(&self, name: &[u8]) -> Option<Callable> {
         self.read().libraries.functions.get(name).cloned()
+    }
+
+    /// The flags of the function of that name, in any letter case.
+    pub(crate) fn flags_of(&self, name: &[u8]) -> Option<ScriptFlags> {
+        self.find(&name.to_ascii_lowercase()).map(|callable| callable.function().flags)
     }
 
     /// Whether a library is still the one of its name.

@@ -29,6 +29,7 @@ use signal_hook::{
 
 use crate::{
     audit,
+    cluster::{self, AgentThread},
     commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, LogThread, Order, RING},
@@ -87,6 +88,7 @@ pub struct Server {
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
     replication: replication::Threads,
+    agent: Option<AgentThread>,
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
@@ -109,6 +111,7 @@ impl Server {
             );
             config.maxclients = room as u32;
         }
+        cluster::settle(&mut config)?;
         startup::announcement(&config, file.as_deref()).iter().for_each(|line| tracing::info!("{line}"));
         startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
         let supervisor = Supervisor::find(&config);
@@ -140,6 +143,7 @@ impl Server {
         let audit = audit::start(&shared.audit).map_err(|error| format!("cannot start a thread: {error}"))?;
         let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
+        let membership = cluster::prepare(&shared)?;
         if shared.config.current().replicaof.is_some() {
             shared.replication.expect_primary();
         }
@@ -190,9 +194,10 @@ impl Server {
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
         let replication = replication::Threads::start(&shared)
             .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let agent = membership.map(|member| AgentThread::start(&shared, member)).transpose()?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
-        Ok(Self { shared, running, log, replication, http, audit, supervisor, stopper, orders })
+        Ok(Self { agent, shared, running, log, replication, http, audit, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -222,6 +227,9 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
+            if let Some(agent) = self.agent {
+                agent.end(&self.shared);
+            }
             self.shared.replication.drain(&self.shared, stop.grace);
             self.running.shutdown(stop.grace);
         }
@@ -238,7 +246,7 @@ impl Server {
         if self.audit.join().is_err() {
             tracing::error!("the thread of the audit log failed");
         }
-        ended
+        ended.and_then(|()| self.shared.cluster.failure().map_or(Ok(()), Err))
     }
 }
 

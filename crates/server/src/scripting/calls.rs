@@ -12,7 +12,8 @@ use dunlin_scripting::{LogLevel, ScriptFlags, ScriptHost, Sha};
 
 use crate::{
     access::AclRequest,
-    admission::{self, Check, Conditions, Facts, Verdict, decide},
+    admission::{self, Check, Conditions, Facts, Slots, Verdict, decide},
+    cluster::route::script_refusal,
     executor::{Handler, ServerContext, check_patterns},
     lua::{
         self,
@@ -37,6 +38,9 @@ pub(super) struct Calls<'c, 'a, 'k> {
     /// Whether memory is short, and commands that need more are refused until the first write.
     short_of_memory: bool,
     has_written: bool,
+    /// The slot that its keys have to be in, on a node of a cluster.
+    slots: Slots,
+    may_cross_slots: bool,
     who: Who<'c>,
     /// The time, once the clock has been read.
     watch: Option<Watch>,
@@ -79,12 +83,25 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         flags: ScriptFlags,
         read_only: bool,
         short_of_memory: bool,
+        slots: Slots,
         who: Who<'c>,
     ) -> Self {
         let database = context.session.database;
         let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
-        let (has_written, watch) = (false, None);
-        Self { context, transaction, database, read_only, short_of_memory, has_written, who, watch }
+        let is_free = ScriptFlags::COMPATIBLE;
+        let may_cross_slots = flags.has(is_free) || flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS);
+        Self {
+            context,
+            transaction,
+            database,
+            read_only,
+            short_of_memory,
+            has_written: false,
+            slots,
+            may_cross_slots,
+            who,
+            watch: None,
+        }
     }
 
     fn worker(&self) -> usize {
@@ -156,6 +173,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             .and(Conditions::of(Check::Blocking))
             .with(Check::Access, self.context.session.conditions.has(Check::Access))
             .with(Check::ReadOnlyScript, self.read_only)
+            .with(Check::Slots, shared.cluster.is_on())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, self.short_of_memory)
             .with(Check::LogFailure, fails)
@@ -181,7 +199,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         let shared = self.context.shared;
         let mut facts = ScriptFacts { calls: self, words };
         match decide(conditions, entry, &mut facts) {
-            Verdict::Refuse(error) => return Err(error),
+            Verdict::Refuse(error) | Verdict::Redirect(error) => return Err(error),
             Verdict::Deny(denial) => {
                 let (executor, session) = (&*self.context.executor, &*self.context.session);
                 return Err(executor.deny(session, (entry, words), denial, Context::Script, self.database));
@@ -234,7 +252,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
 /// The facts about a command that a script calls.
 struct ScriptFacts<'f, 'c, 'a, 'k> {
-    calls: &'f Calls<'c, 'a, 'k>,
+    calls: &'f mut Calls<'c, 'a, 'k>,
     words: &'f [&'f [u8]],
 }
 
@@ -246,6 +264,25 @@ impl Facts for ScriptFacts<'_, '_, '_, '_> {
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
         let request = AclRequest { entry, words: self.words, database: self.calls.database };
         self.calls.context.session.user.decide(&request)
+    }
+
+    fn route(&mut self, entry: &Entry) -> Option<CommandError> {
+        let Calls { context, slots, may_cross_slots, .. } = &mut *self.calls;
+        let (route, own) =
+            context.executor.route_in_script(context.shared, context.session, entry, self.words);
+        let refusal = script_refusal(route);
+        if refusal.is_some() || *may_cross_slots {
+            return refusal;
+        }
+        match slots.join(own) {
+            Slots::Several(_) => Some(CommandError::text(
+                "ERR Script attempted to access keys that do not hash to the same slot",
+            )),
+            joined => {
+                *slots = joined;
+                None
+            }
+        }
     }
 
     fn is_short_of_memory(&mut self, entry: &Entry) -> bool {

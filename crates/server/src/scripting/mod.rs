@@ -23,7 +23,8 @@ use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use self::calls::{Calls, Name, Who};
 use crate::{
-    admission::UNSAVED,
+    admission::{Slots, UNSAVED},
+    cluster::slots_of,
     executor::{Flow, ServerContext},
     lua::{Compiled, CompiledScript, Operands, Script, key_access, not_compiled, parse},
     push::monitor,
@@ -146,6 +147,11 @@ impl Plan<'_> {
         let short_of_memory = context.executor.over_memory_limit(&[], database, context.turn.inside.as_ref());
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if self.flags.has(ScriptFlags::NO_CLUSTER) && shared.cluster.is_on() {
+                return Err(CommandError::text(
+                    "ERR Can not run script on cluster, 'no-cluster' flag is set.",
+                ));
+            }
             if self.read_only && !no_writes {
                 return Err(CommandError::text(
                     "ERR Can not execute a script with write flag using *_ro command.",
@@ -194,7 +200,8 @@ impl Plan<'_> {
         context.executor.caller = Caller { deny_blocking: true, in_script: true, ..caller };
         let read_only = self.read_only || no_writes;
         let (flags, who) = (self.flags, self.who);
-        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
+        let slots = if shared.cluster.is_on() { slots_of(keys.iter().copied()) } else { Slots::None };
+        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, slots, who);
         let result = script(&mut calls);
         calls.end();
         context.executor.caller = caller;

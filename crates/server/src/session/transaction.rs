@@ -16,6 +16,8 @@ use dunlin_engine::{
     keyspace::{Keyspace, Watcher},
 };
 
+use crate::admission::Slots;
+
 /// Memory of a queue that is kept for the next transaction of any client of the worker.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
@@ -37,10 +39,12 @@ pub(crate) struct Queue {
     pub(crate) words: Vec<usize>,
     /// Long words, each with its place among the words: they are shared, not copied.
     pub(crate) long_words: Vec<(usize, Arc<LongWord>)>,
-    /// Hashes and stripes of the keys.
-    pub(crate) keys: Vec<(u64, usize)>,
+    /// Hashes, stripes and slots of the keys.
+    pub(crate) keys: Vec<(u64, usize, u16)>,
     pub(crate) commands: Vec<Queued>,
     pub(crate) footprint: Footprint,
+    /// The slots of all keys and channels, on a node of a cluster.
+    pub(crate) slots: Slots,
     /// A command was refused: `EXEC` will run none.
     pub(crate) aborted: bool,
     /// One of the commands is refused when memory is short.
@@ -75,7 +79,7 @@ impl Queue {
             }
             self.words.push(self.bytes.len());
         }
-        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe)));
+        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe, key.slot)));
         self.commands.push(Queued {
             words_end: self.words.len(),
             keys_end: self.keys.len(),
@@ -107,6 +111,7 @@ impl Queue {
         self.keys.clear();
         self.commands.clear();
         self.footprint = Footprint::default();
+        self.slots = Slots::None;
         (self.aborted, self.needs_memory, self.writes) = (false, false, false);
         Some(self)
     }

@@ -33,6 +33,8 @@ pub enum WorkerMessage {
     Durable,
     /// To a client: its command that has waited has been answered.
     Unblocked(Arc<Unblocked>),
+    /// To a client that waits for keys or listens to shard channels: the slots of some may have left this node.
+    SlotsMoved,
     /// To a client: what it waits for comes of age earlier than it was to.
     Sooner,
     /// To a client: what became of its command that was offloaded.

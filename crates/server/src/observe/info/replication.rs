@@ -212,5 +212,9 @@ fn offset(reading: &super::Reading<'_>) -> Number {
     replication.offset(reading.shared.durability.tail()).into()
 }
 
-pub(super) const CLUSTER_ROWS: &[Row] =
-    &[Row::One(Metric::none("cluster_enabled", "Whether the server is part of a cluster."))];
+pub(super) const CLUSTER_ROWS: &[Row] = &[Row::One(Metric::gauge(
+    "cluster_enabled",
+    Unit::Flag,
+    "Whether the server is a node of a cluster.",
+    |reading| reading.shared.cluster.is_on().into(),
+))];

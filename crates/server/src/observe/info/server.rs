@@ -19,7 +19,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::always("redis_git_sha1", "00000000", "A commit of Redis: none here.")),
     Row::One(Metric::none("redis_git_dirty", "Changes to a commit of Redis: none here.")),
     Row::One(Metric::none("redis_build_id", "A build of Redis: none here.")),
-    Row::One(Metric::always("redis_mode", "standalone", "Whether the server is part of a cluster.")),
+    Row::One(Metric::text("redis_mode", "`cluster` of a node of a cluster, or `standalone`.", |reading| {
+        if reading.shared.cluster.is_on() { "cluster" } else { "standalone" }.into()
+    })),
     Row::One(Metric::text("os", "System, release and machine.", |reading| {
         reading.shared.stats.process.system.as_str().into()
     })),

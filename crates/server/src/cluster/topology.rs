@@ -1,0 +1,270 @@
+//! [`Topology`]: the cluster as this node knows it at one moment.
+//!
+//! ```text
+//! nodes    [ n0 · n1 · n2 · n3 ]          each with its shard
+//! shards   [ s0: n0 ← n3 · s1: n1 · s2: n2 ]   primary ← replicas, runs of slots
+//! owners   slot → shard                  16,384 numbers of two bytes
+//! ```
+//!
+//! A topology never changes; the node's agent makes another one of the cluster's records. Invariants: every slot of a run is
+//! the shard's in `owners`; a node is a member of one shard at most.
+
+use std::sync::Arc;
+
+use dunlin_engine::keyspace::SLOTS;
+
+/// No shard has the slot.
+const NOBODY: u16 = u16::MAX;
+
+/// How a node stands, as far as this one knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It renews its presence.
+    Online,
+    /// It does not.
+    Failed,
+}
+
+impl Health {
+    /// The word in `CLUSTER SHARDS`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The addresses of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) ip: String,
+    /// 0 for none.
+    pub(crate) port: u16,
+    /// 0 for none.
+    pub(crate) tls_port: u16,
+    /// Empty for none.
+    pub(crate) hostname: String,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// 40 hexadecimal digits.
+    pub(crate) id: String,
+    pub(crate) addresses: Addresses,
+    /// For people; empty for none.
+    pub(crate) human_name: String,
+    /// Empty for none.
+    pub(crate) zone: String,
+    pub(crate) health: Health,
+    /// Bytes of its data set's history, as last recorded.
+    pub(crate) offset: u64,
+}
+
+/// A shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shard {
+    /// 40 hexadecimal digits.
+    pub(crate) id: String,
+    pub(crate) epoch: u64,
+    /// A place among the nodes.
+    pub(crate) primary: usize,
+    /// Places among the nodes.
+    pub(crate) replicas: Vec<usize>,
+    /// Runs of slots, first and last, ascending.
+    pub(crate) slots: Arc<[(u16, u16)]>,
+}
+
+impl Shard {
+    /// The primary, then the replicas.
+    pub(crate) fn members(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.primary).chain(self.replicas.iter().copied())
+    }
+}
+
+/// The cluster as this node knows it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Topology {
+    nodes: Vec<Node>,
+    shards: Vec<Shard>,
+    /// By slot: a place among the shards, or [`NOBODY`].
+    owners: Box<[u16]>,
+    /// By slot, a bit: whether any request with keys there runs here. None of a cluster that lacks slots, whose requests are
+    /// asked more.
+    served: Box<[u64]>,
+    assigned: u16,
+    /// By node: the place of its shard, or [`NOBODY`].
+    shard_of: Box<[u16]>,
+    /// This node's place among the nodes.
+    me: usize,
+    /// This node's shard, once it has one.
+    my_shard: Option<usize>,
+}
+
+impl Topology {
+    /// Makes a topology. `me` is this node's place among the nodes.
+    ///
+    /// # Panics
+    /// If a shard names a node that is not there, or a slot that is none, or there are 65,535 shards. The records have been
+    /// checked.
+    pub(crate) fn new(nodes: Vec<Node>, shards: Vec<Shard>, me: usize) -> Self {
+        let mut owners = vec![NOBODY; SLOTS.into()].into_boxed_slice();
+        assert!(shards.len() < usize::from(NOBODY), "a shard's place fits");
+        let mut shard_of = vec![NOBODY; nodes.len()].into_boxed_slice();
+        let mut assigned = 0;
+        for (place, shard) in shards.iter().enumerate() {
+            shard.members().for_each(|node| shard_of[node] = place as u16);
+            for (first, last) in shard.slots.iter() {
+                owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
+                assigned += last - first + 1;
+            }
+        }
+        let my_shard = Some(shard_of[me]).filter(|shard| *shard != NOBODY).map(usize::from);
+        let mut served = vec![0; usize::from(SLOTS / 64)].into_boxed_slice();
+        if let Some(shard) = my_shard.map(|place| &shards[place])
+            && shard.primary == me
+            && assigned == SLOTS
+        {
+            let slots = shard.slots.iter().flat_map(|(first, last)| *first..=*last);
+            slots.for_each(|slot| served[usize::from(slot / 64)] |= 1 << (slot % 64));
+        }
+        Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard }
+    }
+
+    /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
+    #[inline]
+    pub(crate) fn serves(&self, slot: u16) -> bool {
+        self.served[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
+    }
+
+    /// All nodes.
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// All shards.
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// This node.
+    pub(crate) fn me(&self) -> &Node {
+        &self.nodes[self.me]
+    }
+
+    /// The place of this node among the nodes.
+    pub(crate) fn my_place(&self) -> usize {
+        self.me
+    }
+
+    /// This node's shard, once it has one.
+    pub(crate) fn my_shard(&self) -> Option<&Shard> {
+        self.my_shard.map(|shard| &self.shards[shard])
+    }
+
+    /// The shard of a node.
+    pub(crate) fn shard_of(&self, node: usize) -> Option<&Shard> {
+        self.shards.get(usize::from(self.shard_of[node]))
+    }
+
+    /// Whether this node is its shard's primary.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.my_shard().is_some_and(|shard| shard.primary == self.me)
+    }
+
+    /// The place of a slot's shard.
+    #[inline]
+    pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
+        let owner = self.owners[usize::from(slot)];
+        (owner != NOBODY).then_some(owner.into())
+    }
+
+    /// Whether this node's shard has the slot.
+    #[inline]
+    pub(crate) fn is_mine(&self, slot: u16) -> bool {
+        self.my_shard.is_some() && self.owner(slot) == self.my_shard
+    }
+
+    /// The runs of slots of this node's shard.
+    pub(crate) fn my_slots(&self) -> Arc<[(u16, u16)]> {
+        self.my_shard().map_or_else(|| Arc::from([]), |shard| Arc::clone(&shard.slots))
+    }
+
+    /// How many slots have a shard.
+    pub(crate) fn assigned(&self) -> u16 {
+        self.assigned
+    }
+
+    /// Whether slots are served: all of them have a shard, unless that is not demanded. A cluster without slots is down.
+    #[inline]
+    pub(crate) fn is_ok(&self, require_full_coverage: bool) -> bool {
+        self.assigned == SLOTS || !require_full_coverage && self.assigned > 0
+    }
+
+    /// The place of the node with this name, in any letter case.
+    pub(crate) fn find(&self, id: &[u8]) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id.as_bytes().eq_ignore_ascii_case(id))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A node by its number.
+    pub(crate) fn node(number: u16) -> Node {
+        Node {
+            id: format!("{number:040x}"),
+            addresses: Addresses { ip: "127.0.0.1".to_owned(), port: 7000 + number, ..Addresses::default() },
+            human_name: String::new(),
+            zone: String::new(),
+            health: Health::Online,
+            offset: 0,
+        }
+    }
+
+    /// Three shards with the slots of `redis-cli --cluster create`, the first with a replica: node 3. `me` is a number of one
+    /// of the four nodes, or of one that has no shard: 4.
+    pub(crate) fn three_shards(me: usize) -> Topology {
+        let runs: [(u16, u16); 3] = [(0, 5460), (5461, 10922), (10923, SLOTS - 1)];
+        let shards = runs.into_iter().enumerate().map(|(number, run)| Shard {
+            id: format!("{:040x}", 100 + number),
+            epoch: 1 + number as u64,
+            primary: number,
+            replicas: if number == 0 { vec![3] } else { vec![] },
+            slots: Arc::from([run]),
+        });
+        Topology::new((0..5).map(node).collect(), shards.collect(), me)
+    }
+
+    #[test]
+    fn topology_knows_the_shard_of_each_slot() {
+        let topology = three_shards(3);
+        for (slot, owner) in [(0, 0), (5460, 0), (5461, 1), (10922, 1), (10923, 2), (16383, 2)] {
+            assert_eq!(topology.owner(slot), Some(owner));
+            assert_eq!(topology.is_mine(slot), owner == 0, "{slot}");
+            assert_eq!(three_shards(0).serves(slot), owner == 0, "{slot}");
+            assert!(!topology.serves(slot), "a replica does not serve every request");
+        }
+        assert_eq!((topology.is_primary(), topology.assigned()), (false, SLOTS));
+        assert!(topology.is_ok(true));
+        let joining = three_shards(4);
+        assert!(joining.my_shard().is_none() && !joining.is_mine(0) && joining.my_slots().is_empty());
+    }
+
+    #[test]
+    fn topology_without_all_slots_is_down_where_all_are_demanded() {
+        let shard = Shard {
+            id: "s".repeat(40),
+            epoch: 1,
+            primary: 0,
+            replicas: vec![],
+            slots: Arc::from([(0, 10), (12, 12)]),
+        };
+        let topology = Topology::new(vec![node(0)], vec![shard], 0);
+        assert_eq!((topology.assigned(), topology.owner(11), topology.owner(12)), (12, None, Some(0)));
+        assert!(!topology.is_ok(true) && topology.is_ok(false) && !topology.serves(5));
+        assert!(!Topology::new(vec![node(0)], vec![], 0).is_ok(false));
+    }
+}

@@ -1,0 +1,241 @@
+//! [`View`]: the cluster's records as this node has read them last, and the topology that they make.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use dunlin_cluster::{
+    NodeId, SLOTS, ShardId,
+    meta::{Change, Item, Revision},
+    records::{
+        AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError,
+        ShardRecord, SlotsRecord,
+    },
+};
+
+use super::topology::{Addresses, Health, Node, Shard, Topology};
+
+/// Shards of a cluster at most: each has a slot, and some may be about to get one.
+const SHARDS_MAX: usize = 2 * SLOTS as usize;
+
+/// A record with the revision of its last change.
+pub(super) type Stored<R> = (Revision, R);
+
+/// The records.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) cluster: Option<Stored<ClusterRecord>>,
+    pub(super) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
+    pub(super) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
+    pub(super) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
+    pub(super) slots: Option<Stored<SlotsRecord>>,
+    pub(super) controller: Option<Stored<ControllerRecord>>,
+    /// Records that this version cannot read, by their keys.
+    pub(super) unreadable: BTreeMap<String, RecordError>,
+    /// The last change that it has.
+    pub(super) revision: Revision,
+}
+
+impl View {
+    /// The records of a snapshot.
+    pub(super) fn of(keys: &Keys, revision: Revision, items: &[Item]) -> Self {
+        let mut view = Self { revision, ..Self::default() };
+        items.iter().for_each(|item| view.set(keys, &item.key, Some(&item.value), item.revision));
+        view
+    }
+
+    /// Takes a change over.
+    pub(super) fn apply(&mut self, keys: &Keys, change: &Change) {
+        self.revision = self.revision.max(change.revision);
+        self.set(keys, &change.key, change.value.as_deref(), change.revision);
+    }
+
+    fn set(&mut self, keys: &Keys, name: &str, value: Option<&[u8]>, revision: Revision) {
+        let Some(key) = keys.parse(name) else { return };
+        self.unreadable.remove(name);
+        let unreadable = match key {
+            Key::Cluster => put(&mut self.cluster, value, revision),
+            Key::Slots => put(&mut self.slots, value, revision),
+            Key::Controller => put(&mut self.controller, value, revision),
+            Key::Node(id) => put_at(&mut self.nodes, id, value, revision),
+            Key::Alive(id) => put_at(&mut self.alive, id, value, revision),
+            Key::Shard(id) => put_at(&mut self.shards, id, value, revision),
+            Key::Users | Key::Functions | Key::Settings => None,
+        };
+        if let Some(error) = unreadable {
+            self.unreadable.insert(name.to_owned(), error);
+        }
+    }
+
+    /// The shard of a node.
+    pub(super) fn shard_of(&self, node: NodeId) -> Option<(ShardId, &Stored<ShardRecord>)> {
+        self.shards.iter().find(|(_, (_, shard))| shard.has(node)).map(|(id, shard)| (*id, shard))
+    }
+
+    /// The topology, for one of the nodes. `None` while its own record is not among them.
+    pub(super) fn topology(&self, me: NodeId) -> Option<Topology> {
+        if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
+            return None;
+        }
+        // A member that has no record is a member all the same.
+        let members = self.shards.values().flat_map(|(_, shard)| shard.nodes());
+        let ids: BTreeSet<NodeId> = self.nodes.keys().copied().chain(members).collect();
+        let places: BTreeMap<NodeId, usize> =
+            ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
+        let nodes = ids.iter().map(|id| self.node(*id, *id == me)).collect();
+        let mut slots: BTreeMap<ShardId, Vec<(u16, u16)>> = BTreeMap::new();
+        for run in self.slots.iter().flat_map(|(_, record)| record.slots.runs()) {
+            slots.entry(run.shard).or_default().push((run.slots.first(), run.slots.last()));
+        }
+        let shards = self.shards.iter().map(|(id, (_, shard))| Shard {
+            id: id.to_string(),
+            epoch: shard.epoch,
+            primary: places[&shard.primary],
+            replicas: shard.nodes().filter(|node| *node != shard.primary).map(|node| places[&node]).collect(),
+            slots: Arc::from(slots.remove(id).unwrap_or_default()),
+        });
+        let shards = shards.collect();
+        Some(Topology::new(nodes, shards, places[&me]))
+    }
+
+    fn node(&self, id: NodeId, is_me: bool) -> Node {
+        let record = self.nodes.get(&id).map(|(_, record)| record);
+        let is_there = is_me || record.is_some() && self.alive.contains_key(&id);
+        Node {
+            id: id.to_string(),
+            addresses: record.map(|record| &record.addresses).map_or_else(Addresses::default, |addresses| {
+                Addresses {
+                    ip: addresses.host.clone(),
+                    port: addresses.port,
+                    tls_port: addresses.tls_port,
+                    hostname: addresses.hostname.clone(),
+                }
+            }),
+            human_name: record.map_or(String::new(), |record| record.name.clone()),
+            zone: record.map_or(String::new(), |record| record.zone.clone()),
+            health: if is_there { Health::Online } else { Health::Failed },
+            offset: 0,
+        }
+    }
+}
+
+/// Sets a record; the error where it cannot be read, and then the last one that could remains.
+fn put<R: Record>(
+    place: &mut Option<Stored<R>>,
+    value: Option<&[u8]>,
+    revision: Revision,
+) -> Option<RecordError> {
+    match value.map(R::decode) {
+        None => *place = None,
+        Some(Ok(record)) => *place = Some((revision, record)),
+        Some(Err(error)) => return Some(error),
+    }
+    None
+}
+
+/// The same in a map.
+fn put_at<I: Ord, R: Record>(
+    map: &mut BTreeMap<I, Stored<R>>,
+    id: I,
+    value: Option<&[u8]>,
+    revision: Revision,
+) -> Option<RecordError> {
+    match value.map(R::decode) {
+        None => drop(map.remove(&id)),
+        Some(Ok(record)) => drop(map.insert(id, (revision, record))),
+        Some(Err(error)) => return Some(error),
+    }
+    None
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use dunlin_cluster::{
+        BootId, HistoryId, SlotMap, SlotRange,
+        records::{self, History, NodeState},
+    };
+
+    use super::*;
+
+    pub(in super::super) fn node_id(number: u8) -> NodeId {
+        NodeId::from_bytes([number; 20])
+    }
+
+    /// A node's record.
+    pub(in super::super) fn node_record(number: u8, host: &str) -> NodeRecord {
+        NodeRecord {
+            addresses: records::Addresses {
+                host: "127.0.0.1".to_owned(),
+                port: 7000 + u16::from(number),
+                tls_port: 0,
+                replication_port: 0,
+                hostname: String::new(),
+            },
+            name: String::new(),
+            host: host.to_owned(),
+            zone: String::new(),
+            weight: 1,
+            version: "0".to_owned(),
+            state: NodeState::Joining,
+            boot: BootId::from_bytes([number; 20]),
+            restart: None,
+        }
+    }
+
+    /// A view of nodes that are alive.
+    pub(in super::super) fn view_of(hosts: &[&str]) -> View {
+        let mut view = View::default();
+        for (number, host) in (1..).zip(hosts) {
+            view.nodes.insert(node_id(number), (number.into(), node_record(number, host)));
+            let alive = AliveRecord { boot: BootId::from_bytes([number; 20]), used_bytes: 0 };
+            view.alive.insert(node_id(number), (number.into(), alive));
+        }
+        view
+    }
+
+    #[test]
+    fn view_makes_a_topology_of_records() {
+        let mut view = view_of(&["a", "b", "c"]);
+        assert!(view.topology(node_id(9)).is_none(), "it has not registered");
+        let shard = ShardId::from_bytes([50; 20]);
+        let record = ShardRecord {
+            epoch: 4,
+            primary: node_id(1),
+            in_sync: [node_id(1)].into(),
+            learners: [node_id(2), node_id(8)].into(),
+            history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
+            wish: None,
+        };
+        view.shards.insert(shard, (5, record));
+        let mut slots = SlotMap::default();
+        slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(shard));
+        view.slots = Some((6, SlotsRecord { slots, moving: vec![] }));
+        view.alive.remove(&node_id(1));
+        let topology = view.topology(node_id(2)).unwrap();
+        assert_eq!(topology.my_slots()[..], [(3, 9)]);
+        assert!(!topology.is_primary() && topology.is_mine(3) && !topology.is_mine(10));
+        let [shard] = topology.shards() else { panic!("one shard") };
+        let health = |place: usize| topology.nodes()[place].health;
+        assert_eq!((shard.epoch, health(shard.primary)), (4, Health::Failed));
+        // Node 8 has no record, and is a member all the same.
+        let replicas: Vec<Health> = shard.replicas.iter().map(|place| health(*place)).collect();
+        assert_eq!(replicas, [Health::Online, Health::Failed]);
+    }
+
+    #[test]
+    fn view_keeps_the_last_record_that_it_could_read() {
+        let keys = Keys::new("c").unwrap();
+        let mut view = View::default();
+        let key = keys.text(Key::Slots);
+        let mut change = |value: Option<&[u8]>, revision| {
+            let change = Change { key: key.clone(), value: value.map(<[u8]>::to_vec), revision, lease: None };
+            view.apply(&keys, &change);
+            (view.slots.is_some(), view.unreadable.len(), view.revision)
+        };
+        assert_eq!(change(Some(&SlotsRecord::default().encode()), 3), (true, 0, 3));
+        assert_eq!(change(Some(b"{\"v\":9}"), 4), (true, 1, 4));
+        assert_eq!(change(Some(&SlotsRecord::default().encode()), 5), (true, 0, 5));
+        assert_eq!(change(None, 6), (false, 0, 6));
+    }
+}

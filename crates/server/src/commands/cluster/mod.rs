@@ -1,0 +1,473 @@
+//! CLUSTER, CLUSTERSCAN, ASKING, READONLY and READWRITE.
+//!
+//! A server that is no node of a cluster refuses them as redis-server does with `cluster-enabled no`, after their arity has
+//! been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for clients that
+//! take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
+//!
+//! Nobody assigns slots by hand: the commands for that are refused with a line that says so.
+
+mod describe;
+mod nodes;
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    commands::slots::{self, NO_CLUSTER},
+    keyspace::slot,
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    cluster::{endpoints, route::EndpointRule, topology::Topology},
+    executor::{Handler, ServerContext},
+    session::ClientFlags,
+};
+
+pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
+
+/// Of the subcommands that change the cluster.
+const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
+/// Of those that administrators read with.
+const INSPECTION: Flags = Flags::ADMIN.and(Flags::STALE);
+/// Of the commands that choose where a connection may read.
+const CONNECTION: Flags = Flags::FAST.and(Flags::CONNECTION);
+
+const ASKING: Command = Command {
+    name: "asking",
+    summary: "Lets the next command reach a slot that is being imported. No client needs it: a slot changes hands at once.",
+    since: "3.0.0",
+    group: Group::Cluster,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(asking)),
+    flags: CONNECTION,
+    ..Command::DEFAULT
+};
+
+const READONLY: Command = Command {
+    name: "readonly",
+    summary: "Has a replica answer reads of this client, which is redirected otherwise.",
+    since: "3.0.0",
+    group: Group::Cluster,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(|context, args, reply| set_reads_replicas(context, args, reply, true))),
+    flags: CONNECTION.and(Flags::LOADING).and(Flags::STALE),
+    ..Command::DEFAULT
+};
+
+const READWRITE: Command = Command {
+    name: "readwrite",
+    summary: "Ends what READONLY began.",
+    since: "3.0.0",
+    group: Group::Cluster,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(|context, args, reply| set_reads_replicas(context, args, reply, false))),
+    flags: CONNECTION.and(Flags::LOADING).and(Flags::STALE),
+    ..Command::DEFAULT
+};
+
+const CLUSTERSCAN: Command = Command {
+    name: "clusterscan",
+    summary: "Iterates over the keys of all nodes, one run of slots after the other. Its cursor says which node is next.",
+    since: "9.1.0",
+    group: Group::Cluster,
+    complexity: "O(COUNT) a call; O(n) for n keys from the first call to the last",
+    arity: Arity::AtLeast(2),
+    run: Run::Keyspace(slots::scan),
+    flags: Flags::KEYSPACE.and(Flags::READ_ONLY),
+    keys: &[KeySpec::at(1).not_key()],
+    args: &[
+        Argument::string("cursor"),
+        Argument::pattern("match-pattern").after("MATCH").optional(),
+        Argument::integer("count").after("COUNT").optional(),
+        Argument::string("type").after("TYPE").optional(),
+        Argument::integer("slot").after("SLOT").optional(),
+    ],
+    tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
+    ..Command::DEFAULT
+};
+
+const CLUSTER: Command = Command {
+    name: "cluster",
+    summary: "Describes the nodes and slots of a cluster.",
+    since: "3.0.0",
+    group: Group::Cluster,
+    complexity: "Depends on subcommand.",
+    arity: Arity::AtLeast(2),
+    run: Run::Container,
+    subcommands: &[
+        by_hand("addslots", "3.0.0", Arity::AtLeast(3), CHANGE, "Gives slots to the node."),
+        by_hand("addslotsrange", "7.0.0", Arity::AtLeast(4), CHANGE, "Gives ranges of slots to the node."),
+        varying(by_hand(
+            "bumpepoch",
+            "3.0.0",
+            Arity::Exactly(2),
+            CHANGE,
+            "Advances the node's configuration epoch.",
+        )),
+        absent("cancelslotmigrations", "9.0.0", Arity::AtLeast(2), CHANGE, "Ends moves of slots."),
+        varying(row(
+            "count-failure-reports",
+            "3.0.0",
+            Arity::Exactly(3),
+            INSPECTION,
+            "Counts who reports that a node fails: nobody does, etcd knows who is there.",
+            &Handler(nodes::failure_reports),
+        )),
+        Command {
+            complexity: "O(n) for n keys of a part of the data set",
+            args: &[Argument::integer("slot")],
+            ..walk(
+                "countkeysinslot",
+                "3.0.0",
+                Arity::Exactly(3),
+                "Counts the keys of a slot.",
+                Run::Keyspace(slots::count_keys),
+            )
+        },
+        by_hand("delslots", "3.0.0", Arity::AtLeast(3), CHANGE, "Takes slots away from the node."),
+        by_hand(
+            "delslotsrange",
+            "7.0.0",
+            Arity::AtLeast(4),
+            CHANGE,
+            "Takes ranges of slots away from the node.",
+        ),
+        absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
+        absent("flushslot", "9.0.0", Arity::AtLeast(3), CHANGE, "Removes all keys of a slot."),
+        by_hand("flushslots", "3.0.0", Arity::Exactly(2), CHANGE, "Takes all slots away from the node."),
+        absent("forget", "3.0.0", Arity::Exactly(3), CHANGE, "Removes a node from the cluster."),
+        Command {
+            complexity: "O(n) for n keys of a part of the data set",
+            args: &[Argument::integer("slot"), Argument::integer("count")],
+            ..varying(walk(
+                "getkeysinslot",
+                "3.0.0",
+                Arity::Exactly(4),
+                "Returns keys of a slot.",
+                Run::Keyspace(slots::keys),
+            ))
+        },
+        varying(row(
+            "getslotmigrations",
+            "9.0.0",
+            Arity::Exactly(2),
+            CHANGE,
+            "Lists moves of slots.",
+            &Handler(nodes::migrations),
+        )),
+        row(
+            "help",
+            "5.0.0",
+            Arity::Exactly(2),
+            Flags::LOADING.and(Flags::STALE),
+            "Shows the help.",
+            &Handler(help),
+        ),
+        varying(row(
+            "info",
+            "3.0.0",
+            Arity::Exactly(2),
+            Flags::STALE,
+            "Describes the cluster's state.",
+            &Handler(describe::info),
+        )),
+        Command {
+            args: &[Argument::string("key")],
+            ..row(
+                "keyslot",
+                "3.0.0",
+                Arity::Exactly(3),
+                Flags::STALE,
+                "Returns the slot of a key.",
+                &Handler(key_slot),
+            )
+        },
+        varying(row(
+            "links",
+            "7.0.0",
+            Arity::Exactly(2),
+            Flags::STALE,
+            "Lists the connections between nodes: none, they meet in etcd.",
+            &Handler(nodes::links),
+        )),
+        by_hand("meet", "3.0.0", Arity::AtLeast(4), CHANGE, "Introduces another node."),
+        absent("migrateslots", "9.0.0", Arity::AtLeast(4), CHANGE, "Moves slots to another shard."),
+        row(
+            "myid",
+            "3.0.0",
+            Arity::Exactly(2),
+            Flags::STALE,
+            "Returns the node's identifier.",
+            &Handler(nodes::my_id),
+        ),
+        varying(row(
+            "myshardid",
+            "7.2.0",
+            Arity::Exactly(2),
+            Flags::LOADING.and(Flags::STALE),
+            "Returns the identifier of the node's shard.",
+            &Handler(nodes::my_shard_id),
+        )),
+        varying(row(
+            "nodes",
+            "3.0.0",
+            Arity::Exactly(2),
+            Flags::STALE,
+            "Lists the nodes with their slots.",
+            &Handler(nodes::list),
+        )),
+        Command {
+            args: &[
+                Argument::one_of(
+                    "title",
+                    &[Argument::word("message", "MESSAGE"), Argument::word("smessage", "SMESSAGE")],
+                ),
+                Argument::string("channel"),
+                Argument::string("message"),
+            ],
+            ..row(
+                "relay",
+                "7.0.0",
+                Arity::Exactly(5),
+                Flags::ADMIN.and(Flags::STALE).and(Flags::LOADING),
+                "Used by nodes: sends a message of another node to the subscribers of this one.",
+                &Handler(nodes::relay),
+            )
+        },
+        varying(row(
+            "replicas",
+            "5.0.0",
+            Arity::Exactly(3),
+            INSPECTION,
+            "Lists the replicas of a primary.",
+            &Handler(nodes::replicas),
+        )),
+        by_hand("replicate", "3.0.0", Arity::Exactly(3), CHANGE, "Makes the node a replica of another one."),
+        by_hand(
+            "reset",
+            "3.0.0",
+            Arity::AtLeast(2),
+            INSPECTION.and(Flags::NO_SCRIPT),
+            "Makes the node forget its cluster.",
+        ),
+        row(
+            "saveconfig",
+            "3.0.0",
+            Arity::Exactly(2),
+            CHANGE,
+            "Writes the node's configuration to its file. etcd has it always.",
+            &Handler(save_config),
+        ),
+        by_hand(
+            "set-config-epoch",
+            "3.0.0",
+            Arity::Exactly(3),
+            CHANGE,
+            "Sets the configuration epoch of a new node.",
+        ),
+        by_hand("setslot", "3.0.0", Arity::AtLeast(4), CHANGE, "Moves a slot from node to node."),
+        varying(row(
+            "shards",
+            "7.0.0",
+            Arity::Exactly(2),
+            Flags::STALE,
+            "Lists the shards with their nodes and slots.",
+            &Handler(describe::shards),
+        )),
+        Command {
+            deprecated: Some(("5.0.0", "CLUSTER REPLICAS")),
+            ..varying(row(
+                "slaves",
+                "3.0.0",
+                Arity::Exactly(3),
+                INSPECTION,
+                "Lists the replicas of a primary.",
+                &Handler(nodes::replicas),
+            ))
+        },
+        Command {
+            complexity: "O(n) for n keys",
+            tips: &["nondeterministic_output", "request_policy:all_shards"],
+            args: &[Argument::one_of(
+                "filter",
+                &[
+                    Argument::block(
+                        "slotsrange",
+                        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
+                    )
+                    .after("SLOTSRANGE"),
+                    Argument::block(
+                        "orderby",
+                        &[
+                            Argument::string("metric"),
+                            Argument::integer("limit").after("LIMIT").optional(),
+                            Argument::one_of(
+                                "order",
+                                &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
+                            )
+                            .optional(),
+                        ],
+                    )
+                    .after("ORDERBY"),
+                ],
+            )],
+            ..walk(
+                "slot-stats",
+                "8.0.0",
+                Arity::AtLeast(4),
+                "Returns how many keys the node's slots have.",
+                Run::Keyspace(slots::statistics),
+            )
+        },
+        Command {
+            deprecated: Some(("7.0.0", "CLUSTER SHARDS")),
+            ..varying(row(
+                "slots",
+                "3.0.0",
+                Arity::Exactly(2),
+                Flags::STALE,
+                "Lists which node has which slots.",
+                &Handler(describe::slots),
+            ))
+        },
+    ],
+    ..Command::DEFAULT
+};
+
+/// A subcommand.
+const fn row(
+    name: &'static str,
+    since: &'static str,
+    arity: Arity,
+    flags: Flags,
+    summary: &'static str,
+    handler: &'static Handler,
+) -> Command {
+    Command {
+        name,
+        since,
+        arity,
+        flags,
+        summary,
+        group: Group::Cluster,
+        run: Run::Host(handler),
+        ..Command::DEFAULT
+    }
+}
+
+/// A subcommand that looks at keys.
+const fn walk(
+    name: &'static str,
+    since: &'static str,
+    arity: Arity,
+    summary: &'static str,
+    run: Run,
+) -> Command {
+    Command { run, ..row(name, since, arity, Flags::STALE, summary, &Handler(by_itself)) }
+}
+
+/// A subcommand that elsewhere does by hand what a cluster does by itself here.
+const fn by_hand(
+    name: &'static str,
+    since: &'static str,
+    arity: Arity,
+    flags: Flags,
+    summary: &'static str,
+) -> Command {
+    row(name, since, arity, flags, summary, &Handler(by_itself))
+}
+
+/// A subcommand that is still to come.
+const fn absent(
+    name: &'static str,
+    since: &'static str,
+    arity: Arity,
+    flags: Flags,
+    summary: &'static str,
+) -> Command {
+    row(name, since, arity, flags, summary, &Handler(not_available))
+}
+
+/// A subcommand whose reply differs from time to time.
+const fn varying(command: Command) -> Command {
+    Command { tips: &["nondeterministic_output"], ..command }
+}
+
+/// The cluster as the worker knows it, or the refusal of a server that is no node of one.
+fn topology(context: &ServerContext<'_, '_>) -> Result<Arc<Topology>, CommandError> {
+    context.executor.topology.topology().cloned().ok_or(NO_CLUSTER)
+}
+
+/// How the client is sent to other nodes.
+fn endpoints_for(context: &ServerContext<'_, '_>) -> EndpointRule {
+    endpoints(context.executor.config.config(), context.session.client.is_tls)
+}
+
+/// The word that names the subcommand, for refusals.
+fn subcommand(args: &Args<'_>) -> String {
+    String::from_utf8_lossy(args.words()[1]).to_uppercase()
+}
+
+fn by_itself(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
+    topology(context)?;
+    Err(CommandError::owned(format!(
+        "ERR CLUSTER {} is not for hands: the cluster arranges nodes and slots by itself (docs/cluster.md)",
+        subcommand(args)
+    )))
+}
+
+fn not_available(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    _: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    Err(CommandError::owned(format!("ERR CLUSTER {} is not available in this version", subcommand(args))))
+}
+
+fn help(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    topology(context)?;
+    super::help(context, args, reply)
+}
+
+fn save_config(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    reply.ok();
+    Ok(())
+}
+
+fn key_slot(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    reply.integer(slot(args.word()).into());
+    Ok(())
+}
+
+fn asking(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    topology(context)?;
+    reply.ok();
+    Ok(())
+}
+
+fn set_reads_replicas(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    on: bool,
+) -> CommandResult {
+    let takes_redirections = context.session.flags.has(ClientFlags::CAN_REDIRECT);
+    if !takes_redirections && !context.shared.cluster.is_on() {
+        return Err(NO_CLUSTER);
+    }
+    context.session.flags.set(ClientFlags::READS_REPLICAS, on);
+    reply.ok();
+    Ok(())
+}

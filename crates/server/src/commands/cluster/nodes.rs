@@ -1,0 +1,176 @@
+//! CLUSTER NODES, REPLICAS, and what is asked about single nodes.
+
+use std::fmt::Write;
+
+use dunlin_engine::command::{Args, CommandError, CommandResult};
+use dunlin_resp::ReplyBuffer;
+
+use super::{endpoints_for, topology};
+use crate::{
+    cluster::{
+        route::EndpointRule,
+        topology::{Health, Topology},
+    },
+    executor::ServerContext,
+    push::pubsub::Kind,
+};
+
+/// A node as a line of CLUSTER NODES, without its end. There is no bus: its port is 0, and nobody pings.
+fn line(topology: &Topology, place: usize, endpoints: EndpointRule) -> String {
+    let node = &topology.nodes()[place];
+    let shard = topology.shard_of(place);
+    let is_replica = shard.is_some_and(|shard| shard.primary != place);
+    let is_me = place == topology.my_place();
+    let mut text = format!("{} {}:{}@0", node.id, node.addresses.ip, endpoints.port(node));
+    let (name, human_name) = (&node.addresses.hostname, &node.human_name);
+    if !name.is_empty() {
+        let _ = write!(text, ",{name}");
+    }
+    if !human_name.is_empty() {
+        let _ = write!(text, "{},nodename={human_name}", if name.is_empty() { "," } else { "" });
+    }
+    let mut flags = String::new();
+    if is_me {
+        flags.push_str("myself,");
+    }
+    flags.push_str(if is_replica { "slave" } else { "master" });
+    if node.health == Health::Failed {
+        flags.push_str(",fail");
+    }
+    let primary = shard.filter(|_| is_replica).map_or("-", |shard| &topology.nodes()[shard.primary].id);
+    let epoch = shard.map_or(0, |shard| shard.epoch);
+    let link = if node.health == Health::Failed { "disconnected" } else { "connected" };
+    let _ = write!(text, " {flags} {primary} 0 0 {epoch} {link}");
+    for (first, last) in shard.filter(|_| !is_replica).iter().flat_map(|shard| shard.slots.iter()) {
+        let _ = match first == last {
+            true => write!(text, " {first}"),
+            false => write!(text, " {first}-{last}"),
+        };
+    }
+    text
+}
+
+pub(super) fn list(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let endpoints = endpoints_for(context);
+    let lines = (0..topology.nodes().len()).map(|place| line(&topology, place, endpoints) + "\n");
+    reply.verbatim("txt", lines.collect::<String>().as_bytes());
+    Ok(())
+}
+
+/// The place of the node that a request names.
+fn named(topology: &Topology, args: &mut Args<'_>) -> Result<usize, CommandError> {
+    let id = args.word();
+    topology.find(id).ok_or_else(|| CommandError::quoting("ERR Unknown node ", id))
+}
+
+pub(super) fn replicas(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let node = named(&topology, args)?;
+    let endpoints = endpoints_for(context);
+    let replicas = match topology.shard_of(node) {
+        Some(shard) if shard.primary == node => &shard.replicas[..],
+        Some(_) => return Err(CommandError::text("ERR The specified node is not a master")),
+        None => &[],
+    };
+    reply.array(replicas.len());
+    replicas.iter().for_each(|place| reply.bulk(line(&topology, *place, endpoints).as_bytes()));
+    Ok(())
+}
+
+pub(super) fn failure_reports(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    named(&*topology(context)?, args)?;
+    reply.integer(0);
+    Ok(())
+}
+
+pub(super) fn links(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    reply.array(0);
+    Ok(())
+}
+
+pub(super) fn relay(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let kind = if args.token("MESSAGE") {
+        Kind::Channel
+    } else if args.token("SMESSAGE") {
+        Kind::ShardChannel
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    let (channel, payload) = (args.word(), args.word());
+    args.finish()?;
+    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
+    Ok(())
+}
+
+pub(super) fn migrations(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    reply.array(0);
+    Ok(())
+}
+
+pub(super) fn my_id(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    reply.bulk(topology(context)?.me().id.as_bytes());
+    Ok(())
+}
+
+pub(super) fn my_shard_id(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let shard = topology.my_shard().ok_or(CommandError::text("ERR this node has no shard yet"))?;
+    reply.bulk(shard.id.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cluster::topology::tests::three_shards, config::EndpointType};
+
+    #[test]
+    fn cluster_nodes_has_the_fields_that_clients_parse() {
+        let topology = three_shards(3);
+        let endpoints = EndpointRule { kind: EndpointType::Ip, tls: false };
+        let zeros = "0".repeat(39);
+        for (place, expected) in [
+            (0, format!("{zeros}0 127.0.0.1:7000@0 master - 0 0 1 connected 0-5460")),
+            (3, format!("{zeros}3 127.0.0.1:7003@0 myself,slave {zeros}0 0 0 1 connected")),
+            (4, format!("{zeros}4 127.0.0.1:7004@0 master - 0 0 0 connected")),
+        ] {
+            assert_eq!(line(&topology, place, endpoints), expected);
+        }
+    }
+}

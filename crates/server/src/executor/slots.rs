@@ -1,0 +1,191 @@
+//! Slots, on a node of a cluster: where a request runs, and what becomes of clients when slots leave the node.
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    command::{Command, CommandError, CommandResult, Entry, Flags},
+    keyspace::{Key, slot},
+};
+use dunlin_net::Next;
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
+
+use super::{Executor, waiting::KEPT_OUT_PAUSE};
+use crate::{
+    admission::Slots,
+    cluster::{
+        endpoints,
+        route::{Request, Route, refusal, route},
+        rules,
+        topology::Topology,
+    },
+    push::pubsub::{Kind, Subscriptions},
+    session::{ClientFlags, Session},
+    shared::Shared,
+    workers::blocked::{Unblocked, encode},
+};
+
+/// The slots of a command's keys and channels. `keys` are those that the window has hashed.
+#[inline]
+pub(super) fn slots_of(entry: &Entry, words: &[&[u8]], keys: &[Key<'_>]) -> Slots {
+    // A window knows no keys of subcommands.
+    match keys.is_empty() {
+        false if entry.container.is_none() => keys.iter().map(|key| key.slot).collect(),
+        _ => slots_of_words(entry.command, words),
+    }
+}
+
+/// The same where no keys have been hashed.
+pub(crate) fn slots_of_words(command: &Command, words: &[&[u8]]) -> Slots {
+    let positions = command.keys.iter().flat_map(|spec| spec.positions(words));
+    positions.map(|at| slot(words[at])).collect()
+}
+
+/// Whether a command names channels of shards.
+fn is_sharded_pubsub(command: &Command) -> bool {
+    command.flags.has(Flags::PUBSUB) && !command.keys.is_empty()
+}
+
+/// Whether a command runs a script that declares its flags, and not that it leaves the data set alone. A script without flags is
+/// let in, and refused where it writes.
+fn script_writes(shared: &Shared, entry: &Entry, words: &[&[u8]]) -> bool {
+    let name = words.get(1).copied().unwrap_or_default();
+    let flags = match entry.command.name {
+        "eval" => Shebang::parse(name).ok().map(|shebang| shebang.flags),
+        "evalsha" => Sha::parse(name).and_then(|sha| Some(shared.scripts.get(&sha)?.flags)),
+        "fcall" => shared.libraries.flags_of(name),
+        _ => None,
+    };
+    flags.is_some_and(|flags| !flags.has(ScriptFlags::COMPATIBLE) && !flags.has(ScriptFlags::NO_WRITES))
+}
+
+impl Executor {
+    /// Looks at the topology again where it has changed.
+    #[inline]
+    pub(crate) fn refresh_topology(&mut self, shared: &Shared) {
+        if self.topology.refresh(&shared.cluster) {
+            self.follow_topology();
+        }
+    }
+
+    /// Has commands obey another topology.
+    #[cold]
+    pub(super) fn follow_topology(&mut self) {
+        self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
+    }
+
+    /// Whether a command runs here because of its keys, at a glance: nearly always there is one, of a slot that this node has.
+    /// The caller is inside the gate.
+    #[inline]
+    pub(super) fn serves(&mut self, shared: &Shared, keys: &[Key<'_>]) -> bool {
+        self.refresh_topology(shared);
+        matches!(keys, [key] if self.topology.serves(key.slot))
+    }
+
+    /// Why a client's command does not run here. The caller is inside the gate, and has looked whether the topology has changed.
+    #[inline(never)]
+    pub(super) fn route(
+        &self,
+        session: &Session,
+        entry: &Entry,
+        words: &[&[u8]],
+        keys: &[Key<'_>],
+    ) -> Option<CommandError> {
+        let topology = self.topology.topology()?;
+        let (slots, writes) = match entry.command.flags.has(Flags::RUNS_QUEUE) {
+            true => session.queue.as_ref().map_or((Slots::None, false), |queue| (queue.slots, queue.writes)),
+            false => (slots_of(entry, words, keys), entry.command.is_write()),
+        };
+        let reads_replicas = session.flags.has(ClientFlags::READS_REPLICAS);
+        let writes = writes || reads_replicas && script_writes(&self.shared, entry, words);
+        let request = Request { writes, is_sharded_pubsub: is_sharded_pubsub(entry.command), reads_replicas };
+        match route(topology, rules(self.config.config()), slots, request) {
+            Route::Here => None,
+            elsewhere => self.refusal(topology, elsewhere, session.client.is_tls),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, topology: &Topology, route: Route, is_tls: bool) -> Option<CommandError> {
+        refusal(topology, route, endpoints(self.config.config(), is_tls))
+    }
+
+    /// Whether the result of an offloaded command may be stored here. The caller is inside the gate.
+    pub(super) fn route_computed(
+        &mut self,
+        shared: &Shared,
+        entry: &Entry,
+        words: &[&[u8]],
+        is_tls: bool,
+    ) -> CommandResult {
+        self.refresh_topology(shared);
+        let Some(topology) = self.topology.topology() else { return Ok(()) };
+        let request = Request { writes: true, ..Request::default() };
+        let slots = slots_of_words(entry.command, words);
+        let elsewhere = route(topology, rules(self.config.config()), slots, request);
+        self.refusal(topology, elsewhere, is_tls).map_or(Ok(()), Err)
+    }
+
+    /// Where a command that a script calls runs, and the one slot of its keys.
+    pub(crate) fn route_in_script(
+        &mut self,
+        shared: &Shared,
+        session: &Session,
+        entry: &Entry,
+        words: &[&[u8]],
+    ) -> (Route, Slots) {
+        self.refresh_topology(shared);
+        let slots = slots_of_words(entry.command, words);
+        let Some(topology) = self.topology.topology() else { return (Route::Here, slots) };
+        let request = Request {
+            writes: entry.command.is_write(),
+            is_sharded_pubsub: is_sharded_pubsub(entry.command),
+            reads_replicas: session.flags.has(ClientFlags::READS_REPLICAS),
+        };
+        (route(topology, rules(self.config.config()), slots, request), slots)
+    }
+
+    /// Some slots have left this node: ends the client's subscriptions to channels of theirs, and its wait for their keys.
+    #[cold]
+    pub(super) fn follow_slots(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Option<Next> {
+        let shared = Arc::clone(&self.shared);
+        self.refresh_topology(&shared);
+        let topology = Arc::clone(self.topology.topology()?);
+        self.leave_channels(&topology, session, reply);
+        session.waiting?;
+        let waiter = shared.blocked.waiter(session.client.address)?;
+        let (command, words, _) = waiter.request();
+        let slots = slots_of_words(command, &words);
+        let request = Request { writes: command.is_write(), ..Request::default() };
+        let elsewhere = route(&topology, rules(self.config.config()), slots, request);
+        let error = self.refusal(&topology, elsewhere, session.client.is_tls)?;
+        let ended = {
+            let inside = self.pass(&shared.engine.keyspace);
+            inside.map(|_| shared.blocked.end(&shared.engine, session.client.address))
+        };
+        Some(match ended {
+            Some(Ok(Some(waiter))) => {
+                let answer = encode(waiter.protocol, |reply| reply.error(error.line()));
+                self.stop_waiting(session, reply, &Unblocked::with(answer))
+            }
+            // It was served at the last moment: the reply is on its way.
+            Some(Ok(None)) => Next::Park { until: None },
+            None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
+        })
+    }
+
+    /// Ends a client's subscriptions to channels whose slots are another shard's, and says so.
+    fn leave_channels(&self, topology: &Topology, session: &mut Session, reply: &mut ReplyBuffer) {
+        let lost = Subscriptions::names(session, Kind::ShardChannel);
+        let lost = lost.into_iter().filter(|name| !topology.is_mine(slot(name)));
+        reply.set_protocol(session.protocol);
+        for name in lost {
+            Subscriptions::unsubscribe(&self.shared.exchange, session, Kind::ShardChannel, &name);
+            reply.push(3);
+            reply.bulk(b"sunsubscribe");
+            reply.bulk(&name);
+            reply.count(Subscriptions::counted_with(session, Kind::ShardChannel));
+        }
+        session.publish();
+    }
+}

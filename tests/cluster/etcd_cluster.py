@@ -1,0 +1,182 @@
+"""etcd and clusters for tests: of Dunlin nodes that meet in it, and of redis-server or Valkey, the oracles."""
+
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import redis
+
+from harness import DUNLIN, Server, free_port, is_redis
+
+ETCD = shutil.which("etcd")
+REDIS_CLI = shutil.which("redis-cli")
+WITHOUT_ETCD = "there is no etcd (apt-get install etcd-server)"
+DEADLINE_S = 60
+
+
+def until(condition, what, deadline_s=DEADLINE_S):
+    """Waits for something that must come; its value."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"in vain: {what() if callable(what) else what}"
+        time.sleep(0.02)
+
+
+class Etcd:
+    """One etcd, on ports and in a folder of its own."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-etcd-"))
+        self.port, self.peer_port = free_port(), free_port()
+        self.process = None
+        self.start()
+
+    def start(self):
+        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    ETCD,
+                    *("--data-dir", self.folder / "data", "--name", "one", "--unsafe-no-fsync"),
+                    *("--listen-client-urls", client, "--advertise-client-urls", client),
+                    *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                    *("--initial-cluster", f"one={peer}"),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+        def listens():
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+        until(listens, "etcd")
+
+    def join(self, name="test"):
+        """What `cluster-join` says for a cluster in it."""
+        return f"etcd://127.0.0.1:{self.port}/{name}"
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def pause(self, on):
+        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Nodes:
+    """Nodes of one cluster, in the order of their slots; the replicas come last."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def client(self, number=0, **options):
+        return redis.Redis(port=self.nodes[number].port, socket_timeout=30, **options)
+
+    def info(self, number=0):
+        text = self.client(number, protocol=2).execute_command("CLUSTER", "INFO")
+        lines = text if isinstance(text, dict) else dict(
+            line.split(":", 1) for line in text.decode().splitlines() if ":" in line
+        )
+        return {str(name): str(value) for name, value in lines.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for node in self.nodes:
+            node.__exit__(kind, value, trace)
+
+
+def dunlin_nodes(etcd, count, *directives, replicas=0, name="test"):
+    """A cluster of Dunlin nodes that is ready."""
+    nodes = []
+    try:
+        for _ in range(count):
+            own = ["--cluster-join", etcd.join(name), "--cluster-replicas", str(replicas), "--threads", "2"]
+            nodes.append(Server(*own, *directives))
+        cluster = Nodes(nodes)
+        logs = lambda: "\n".join(node.log()[-1500:] for node in nodes)  # noqa: E731
+
+        def is_ready():
+            return all(
+                cluster.info(number)["cluster_state"] == "ok" and cluster.info(number)["cluster_known_nodes"] == str(count)
+                for number in range(count)
+            )
+
+        until(is_ready, logs)
+        order = {}
+        until(lambda: len(shard_ports(cluster)) == count, logs)
+        for first, _, primary, *members in shard_order(cluster):
+            order[primary] = (0, first)
+            order.update({replica: (1, first) for replica in members})
+        nodes.sort(key=lambda node: order.get(node.port, (2, 0)))
+        return cluster
+    except BaseException:
+        for node in nodes:
+            print(node.log())
+            node.kill()
+        raise
+
+
+def raw_slots(cluster):
+    """CLUSTER SLOTS as it comes."""
+    client = cluster.client(0, protocol=2)
+    client.response_callbacks.clear()
+    return client.execute_command("CLUSTER", "SLOTS")
+
+
+def shard_order(cluster):
+    """For each run: its first slot, its last, the ports of primary and replicas."""
+    return [(run[0], run[1], *(member[1] for member in run[2:])) for run in raw_slots(cluster)]
+
+
+def shard_ports(cluster):
+    return {port for run in shard_order(cluster) for port in run[2:]}
+
+
+def oracle_nodes(program, count=3, replicas=0):
+    """The same of redis-server or Valkey, which redis-cli makes a cluster of."""
+    own = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000"]
+    # The port of the bus is the client's and 10,000.
+    nodes = []
+    try:
+        for _ in range(count + replicas):
+            nodes.append(Server(*own, "--cluster-port", str(free_port()), program=program))
+        addresses = [f"127.0.0.1:{node.port}" for node in nodes]
+        cli = [REDIS_CLI, "--cluster"]
+        subprocess.run([*cli, "create", *addresses[:count], "--cluster-yes"], check=True, stdout=subprocess.DEVNULL)
+        cluster = Nodes(nodes)
+        until(lambda: cluster.info(count - 1)["cluster_state"] == "ok", "the oracle's cluster")
+        for number, address in enumerate(addresses[count:]):
+            primary = cluster.client(number, protocol=2).execute_command("CLUSTER MYID")
+            primary = primary if isinstance(primary, str) else primary.decode()
+            command = [*cli, "add-node", address, addresses[0], "--cluster-slave", "--cluster-master-id", primary]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        known = str(count + replicas)
+        until(lambda: all(cluster.info(n)["cluster_known_nodes"] == known for n in range(count + replicas)), "replicas")
+        return cluster
+    except BaseException:
+        for node in nodes:
+            node.kill()
+        raise
+
+
+__all__ = ["DUNLIN", "ETCD", "Etcd", "Nodes", "REDIS_CLI", "WITHOUT_ETCD", "dunlin_nodes", "is_redis", "oracle_nodes", "until"]

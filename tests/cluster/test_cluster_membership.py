@@ -1,0 +1,313 @@
+"""Nodes that join, follow the records in etcd, and are refused: roles, slots that leave a node, etcd that fails."""
+
+import base64
+import json
+import shutil
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+import redis
+from redis.exceptions import MovedError
+
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
+from harness import DUNLIN, Server, command, is_redis
+
+pytestmark = [
+    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
+    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+]
+
+
+def ask_etcd(etcd, path, **request):
+    body = json.dumps(request).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{etcd.port}/v3/{path}", body, timeout=10) as answer:
+        return json.load(answer)
+
+
+def text(value):
+    return base64.b64encode(value.encode()).decode()
+
+
+def records(etcd, name="test"):
+    """All records of a cluster, by what follows its name."""
+    prefix = f"/dunlin/{name}/"
+    found = ask_etcd(etcd, "kv/range", key=text(prefix), range_end=text(f"/dunlin/{name}0"))
+    entries = [(base64.b64decode(item["key"]).decode(), base64.b64decode(item["value"])) for item in found.get("kvs", [])]
+    return {key.removeprefix(prefix): json.loads(value) for key, value in entries}
+
+
+def put(etcd, key, record, name="test"):
+    ask_etcd(etcd, "kv/put", key=text(f"/dunlin/{name}/{key}"), value=text(json.dumps(record)))
+
+
+def shard_of(etcd, node):
+    """The id of the shard that a node is the primary of."""
+    name = redis.Redis(port=node.port).execute_command("CLUSTER MYID")
+    name = name if isinstance(name, str) else name.decode()
+    found = records(etcd)
+    return next(key.split("/")[1] for key, shard in found.items() if key.startswith("shards/") and shard["primary"] == name)
+
+
+def give(etcd, slots):
+    """Has the record say who owns which slots: what a move ends with."""
+    entries = [{"shard": shard, "slots": runs} for shard, runs in slots.items()]
+    put(etcd, "slots", {"v": 1, "slots": entries, "moving": []})
+
+
+@pytest.fixture()
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def test_replicas_follow_and_redirect(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        primary, replica = cluster.client(0), cluster.client(1)
+        assert [len(run) for run in shard_order(cluster)] == [4]
+        primary.set("key", "value")
+        with pytest.raises(MovedError, match=f"^12539 127.0.0.1:{cluster.nodes[0].port}$"):
+            replica.get("key")
+        reader = redis.Redis(port=cluster.nodes[1].port, single_connection_client=True)
+        reader.execute_command("READONLY")
+        until(lambda: reader.get("key") == b"value", "the replica's copy")
+        with pytest.raises(MovedError, match="^12539 "):
+            reader.set("key", "other")
+        reader.execute_command("READWRITE")
+        with pytest.raises(MovedError, match="^12539 "):
+            reader.get("key")
+        assert replica.info("replication")["role"] == "slave"
+        for call in ("REPLICAOF NO ONE", "FAILOVER"):
+            with pytest.raises(redis.ResponseError, match="not allowed in cluster mode"):
+                replica.execute_command(*call.split())
+
+
+def test_slots_that_leave_take_waiting_and_listening_clients_along(etcd):
+    with dunlin_nodes(etcd, 2, replicas=0) as cluster:
+        one, two = (shard_of(etcd, node) for node in cluster.nodes)
+        port = cluster.nodes[1].port
+        answers = []
+
+        def block():
+            client = redis.Redis(port=cluster.nodes[0].port, socket_timeout=60)
+            try:
+                answers.append(client.blpop(["{bar}list"], 0))
+            except MovedError as error:
+                answers.append(str(error))
+
+        waiting = threading.Thread(target=block)
+        waiting.start()
+        listener = cluster.nodes[0].connect().makefile("rwb")
+        listener.write(b"SSUBSCRIBE bar\r\nSSUBSCRIBE b\r\n")
+        listener.flush()
+        observer = cluster.client(0)
+        until(lambda: observer.info("clients")["blocked_clients"] == 1, "the client that waits")
+        until(lambda: dict(observer.pubsub_shardnumsub("bar", "b")).get(b"b") == 1, "the subscriptions")
+        # Slot 5061 is bar's, 3300 b's.
+        give(etcd, {one: "0-5060,5062-8191", two: "5061,8192-16383"})
+        waiting.join(60)
+        assert answers == [f"5061 127.0.0.1:{port}"], answers
+        until(lambda: dict(observer.pubsub_shardnumsub("bar")).get(b"bar") == 0, "the end of the subscription")
+        assert dict(observer.pubsub_shardnumsub("b")) == {b"b": 1}
+        confirmed = [listener.readline() for _ in range(18)]
+        assert confirmed[12:] == [b"*3\r\n", b"$12\r\n", b"sunsubscribe\r\n", b"$3\r\n", b"bar\r\n", b":1\r\n"]
+        with pytest.raises(MovedError, match="^5061 "):
+            observer.get("bar")
+        assert cluster.client(1).get("bar") is None
+
+
+def test_transactions_meet_slots_that_leave(etcd):
+    with dunlin_nodes(etcd, 2, replicas=0) as cluster:
+        one, two = (shard_of(etcd, node) for node in cluster.nodes)
+        client = redis.Redis(port=cluster.nodes[0].port, single_connection_client=True)
+        client.execute_command("MULTI")
+        client.execute_command("SET", "bar", 1)
+        give(etcd, {one: "0-5060,5062-8191", two: "5061,8192-16383"})
+        observer = cluster.client(0)
+
+        def has_left():
+            try:
+                observer.get("bar")
+            except MovedError:
+                return True
+            return False
+
+        until(has_left, "the slot's end here")
+        with pytest.raises(MovedError, match="^5061 "):
+            client.execute_command("EXEC")
+        # The transaction is over.
+        with pytest.raises(redis.ResponseError, match="EXEC without MULTI"):
+            client.execute_command("EXEC")
+        assert cluster.client(1).get("bar") is None
+
+
+def test_a_slot_without_a_shard_makes_the_cluster_down(etcd):
+    with dunlin_nodes(etcd, 1, replicas=0) as cluster:
+        one = shard_of(etcd, cluster.nodes[0])
+        client = cluster.client(0)
+        client.set("bar", 1)
+        give(etcd, {one: "1-16383"})
+        until(lambda: cluster.info()["cluster_state"] == "fail", "the state")
+        for call, error in [
+            (("GET", "bar"), "CLUSTERDOWN|The cluster is down"),
+            (("GET", "{06S}"), "CLUSTERDOWN|Hash slot not served"),
+        ]:
+            with pytest.raises(redis.RedisError, match=error):
+                client.execute_command(*call)
+        client.config_set("cluster-allow-reads-when-down", "yes")
+        assert client.get("bar") == b"1"
+        with pytest.raises(redis.RedisError, match="only accepts read commands"):
+            client.set("bar", 2)
+        client.config_set("cluster-require-full-coverage", "no")
+        client.set("bar", 3)
+        assert client.get("bar") == b"3"
+        with pytest.raises(redis.RedisError, match="Hash slot not served"):
+            client.get("{06S}")
+
+
+def test_etcd_that_is_dead_stops_nothing(etcd):
+    with dunlin_nodes(etcd, 3, replicas=0) as cluster:
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
+        before = shard_order(cluster)
+        etcd.kill()
+        until(lambda: all("etcd" in node.log() or "metadata store" in node.log() for node in cluster.nodes), "that it is noticed")
+        for number in range(1000):
+            client.set(f"key:{number}", number)
+        assert all(client.get(f"key:{number}") == str(number).encode() for number in range(0, 1000, 7))
+        etcd.start()
+        until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
+        assert shard_order(cluster) == before
+        client.close()
+
+
+def test_a_node_keeps_its_id_and_slots_over_a_restart(etcd):
+    with dunlin_nodes(etcd, 2, "--appendonly", "yes", "--appendfsync", "always", replicas=0) as cluster:
+        first = cluster.nodes[0]
+        before = cluster.client(0).execute_command("CLUSTER MYID"), shard_order(cluster)
+        cluster.client(0).set("bar", "kept")
+        first.process.kill()
+        first.process.wait()
+        arguments = ["--save", "", "--bind", "127.0.0.1", "--port", first.port, "--dir", first.folder]
+        arguments += ["--appendonly", "yes", "--cluster-join", etcd.join(), "--unixsocket", first.socket]
+        with open(first.log_path, "ab") as log:
+            first.process = subprocess.Popen(command(DUNLIN, *arguments), stdout=log, stderr=log)
+        first._await_ping()
+
+        def is_back():
+            try:
+                return cluster.client(0).get("bar") == b"kept"
+            except redis.RedisError:
+                return False
+
+        until(is_back, first.log)
+        assert (cluster.client(0).execute_command("CLUSTER MYID"), shard_order(cluster)) == before
+
+
+def fails(*directives, folder=None):
+    """What a server says that does not start, or ends by itself."""
+    with pytest.raises(AssertionError) as failure:
+        with Server(*directives, files=folder) as server:
+            code = server.process.wait(30)
+            raise AssertionError(f"ended with {code}:\n{server.log()}")
+    return str(failure.value)
+
+
+def test_slips_of_operators_are_refused_with_a_line(etcd):
+    join = etcd.join()
+    for directives, line in [
+        (("--cluster-enabled", "yes"), "with cluster-join etcd://HOST:2379/NAME"),
+        (("--cluster-join", "127.0.0.1:2379/x"), "the address of a cluster is etcd://"),
+        (("--cluster-join", "etcd://127.0.0.1"), "the name of the cluster is missing"),
+        (("--cluster-join", join, "--cluster-durability", "sync"), "cluster-durability sync is not available"),
+        (("--cluster-join", join, "--cluster-min-sync", "2"), "cluster-min-sync above 1 needs"),
+        (("--cluster-join", join, "--replicaof", "127.0.0.1 1"), "exclude each other"),
+        (("--cluster-join", join, "--cluster-etcd-cert-file", "x"), "belong together"),
+    ]:
+        assert line in fails(*directives), directives
+
+
+def test_a_directory_belongs_to_one_cluster_and_one_process(etcd):
+    with dunlin_nodes(etcd, 1, replicas=0) as cluster:
+        node = cluster.nodes[0]
+        assert "belongs to a node of the cluster 'test'" in fails("--cluster-join", etcd.join("other"), folder=node.folder)
+        copied = fails("--cluster-join", etcd.join(), folder=node.folder)
+        assert "its data directory was copied" in copied, copied
+        assert cluster.client(0).set("key", 1)
+        # The records are gone: another etcd under the same address.
+        shutil.copytree(node.folder, node.folder / "copy", ignore=shutil.ignore_patterns("socket", "copy"))
+        with Etcd() as another:
+            lost = fails("--cluster-join", another.join(), folder=node.folder / "copy")
+            assert "etcd has no records of the cluster 'test'" in lost, lost
+
+
+def test_a_server_with_keys_does_not_join(etcd):
+    with Server("--appendonly", "yes") as server:
+        redis.Redis(port=server.port).set("key", 1)
+        redis.Redis(port=server.port).execute_command("WAITAOF", 1, 0, 1000)
+        line = fails("--appendonly", "yes", "--cluster-join", etcd.join(), folder=server.folder)
+    assert "the data set has keys" in line, line
+
+
+def test_records_that_are_wiped_change_nothing(etcd):
+    with dunlin_nodes(etcd, 2, replicas=0) as cluster:
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
+        client.set("bar", 1)
+        before = shard_order(cluster)
+        ask_etcd(etcd, "kv/deleterange", key=text("/dunlin/test/"), range_end=text("/dunlin/test0"))
+        until(lambda: all("nothing is thrown away" in node.log() for node in cluster.nodes), "the line")
+        assert client.get("bar") == b"1" and shard_order(cluster) == before
+        client.close()
+
+
+def test_scripts_at_replicas_are_let_in_where_they_do_not_write(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        client = redis.Redis(port=cluster.nodes[1].port, single_connection_client=True)
+        client.execute_command("READONLY")
+        read, write = "return redis.call('get', KEYS[1])", "return redis.call('set', KEYS[1], 1)"
+        assert client.eval(read, 1, "bar") is None
+        assert client.eval("#!lua flags=no-writes\n" + read, 1, "bar") is None
+        for script in ("#!lua\n" + read, "#!lua\n" + write):
+            with pytest.raises(MovedError):
+                client.eval(script, 1, "bar")
+        sha = cluster.client(1).script_load("#!lua\n" + read)
+        with pytest.raises(MovedError):
+            client.evalsha(sha, 1, "bar")
+        with pytest.raises(redis.ResponseError, match="non local key|READONLY"):
+            client.eval(write, 1, "bar")
+
+
+def test_publish_reaches_subscribers_at_all_nodes(etcd):
+    with dunlin_nodes(etcd, 4, replicas=1) as cluster:
+        listeners = []
+        for number in range(4):
+            listener = cluster.nodes[number].connect().makefile("rwb")
+            listener.write(b"SUBSCRIBE news\r\nPSUBSCRIBE n*\r\n")
+            listener.flush()
+            for _ in range(12):
+                listener.readline()
+            listeners.append(listener)
+        # From a primary, and from a replica.
+        for publisher in (0, 3):
+            for count in range(100):
+                assert cluster.client(publisher).publish("news", f"{publisher}:{count}") == 2
+        for listener in listeners:
+            words = []
+            while sum(b":99\r\n" in word for word in words) < 4:
+                words.append(listener.readline())
+            payloads = [word for word in words if word.count(b":") == 1 and word[:1].isdigit()]
+            for publisher in (b"0", b"3"):
+                own = [word for word in payloads if word.startswith(publisher + b":")]
+                assert own == [b"%s:%d\r\n" % (publisher, count) for count in range(100) for _ in range(2)]
+
+
+def test_shard_messages_reach_the_members_of_the_shard(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        listener = cluster.nodes[1].connect().makefile("rwb")
+        listener.write(b"SSUBSCRIBE news\r\n")
+        listener.flush()
+        for _ in range(6):
+            listener.readline()
+        assert cluster.client(0).execute_command("SPUBLISH", "news", "hello") == 0
+        got = [listener.readline() for _ in range(7)]
+        assert got[2::2] == [b"smessage\r\n", b"news\r\n", b"hello\r\n"]
