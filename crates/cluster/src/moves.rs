@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// What the record of slots says of this shard.
+/// This shard's part of the record of slots.
 #[derive(Debug, Clone, Default)]
 pub struct Ownership {
     known: Option<(Revision, SlotsRecord)>,
@@ -108,7 +108,7 @@ pub enum SourceEvent<'a> {
     Slots(Revision, &'a SlotsRecord, Option<u64>),
     /// The records of both shards.
     Shards(Revisions),
-    /// What has become of the proposal with this number. Numbers of proposals and reads are a move's own: the caller keeps answers
+    /// The outcome of the proposal with this number. Numbers of proposals and reads are a move's own: the caller keeps answers
     /// to different moves apart.
     Outcome(u64, Outcome),
     /// The operator ends the move.
@@ -496,9 +496,9 @@ pub struct Progress {
     pub id: MoveId,
     /// The primary that sends.
     pub source: NodeId,
-    /// What the target has of what there is.
+    /// The part of the data that the target has.
     pub held: u64,
-    /// What there is.
+    /// The data.
     pub end: u64,
 }
 

@@ -45,13 +45,13 @@ pub struct Node {
 /// Everything that a plan rests on.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// What was wished for.
+    /// The wish.
     pub cluster: ClusterRecord,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, Node>,
     /// The shards, with the revisions of their records.
     pub shards: BTreeMap<ShardId, (Revision, ShardRecord)>,
-    /// Who owns which slot, with the record's revision; 0 while there is no record.
+    /// The owners of slots, with the record's revision; 0 while there is no record.
     pub slots: (Revision, SlotsRecord),
     /// Bytes of data of each shard. One that is missing has none.
     pub bytes: BTreeMap<ShardId, u64>,

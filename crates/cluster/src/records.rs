@@ -109,7 +109,7 @@ struct Version {
     v: u64,
 }
 
-/// What an acknowledged write has survived.
+/// The failures that an acknowledged write has survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -127,7 +127,7 @@ pub struct ClusterRecord {
     pub id: ClusterId,
     /// Replicas of each shard, beside its primary.
     pub replicas: u8,
-    /// What an acknowledged write has survived.
+    /// The failures that an acknowledged write has survived.
     pub durability: Durability,
     /// Members that a write needs, the primary among them: 1 at least.
     pub min_sync: u8,
@@ -176,7 +176,7 @@ pub enum NodeState {
     Draining,
 }
 
-/// What a node had of its shard when its process started.
+/// A node's part of its shard's data when its process started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restart {
@@ -214,7 +214,7 @@ pub struct NodeRecord {
     pub state: NodeState,
     /// The start of the process that wrote the record.
     pub boot: BootId,
-    /// What it had of its shard at that start; `None` if it had nothing.
+    /// Its part of the shard's data at that start; `None` if it had nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
 }

@@ -7,7 +7,7 @@
 //! lock · compare · remove · unlock      ◀── these have arrived
 //! ```
 //!
-//! What is removed is what was sent: a key that a transaction, a script or the clock has changed meanwhile stays, and is
+//! Only a value that was sent is removed: a key that a transaction, a script or the clock has changed meanwhile stays, and is
 //! named to the caller. Other writers of the keys wait ([`crate::keyspace`]'s claims), readers do not.
 
 use std::fmt;

@@ -19,7 +19,7 @@ pub struct Log2Histogram {
     sum: AtomicU64,
 }
 
-/// What a histogram has counted.
+/// The counts of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Log2Counts {
     buckets: [u64; BUCKETS],
@@ -39,7 +39,7 @@ impl Log2Histogram {
         self.sum.fetch_add(number, Relaxed);
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> Log2Counts {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
         Log2Counts { buckets, sum: self.sum.load(Relaxed) }

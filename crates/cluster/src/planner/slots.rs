@@ -8,14 +8,14 @@ use crate::{
     records::{Move, SlotsRecord},
 };
 
-/// What an empty slot counts for, in bytes: without data, slots are spread by their number.
+/// The weight of an empty slot, in bytes: without data, slots are spread by their number.
 const SLOT_BYTES: u64 = 64;
 
 /// A shard's part of the balance. All amounts are bytes.
 struct Part {
     shard: ShardId,
     slots: SlotSet,
-    /// What one of its slots counts for, in the mean.
+    /// The mean weight of its slots.
     slot_bytes: u64,
     load: u64,
     share: u64,

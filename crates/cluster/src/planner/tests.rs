@@ -16,6 +16,7 @@ fn node(host: usize, zone: usize, weight: u64, state: NodeState) -> Node {
     Node {
         record: NodeRecord {
             addresses: Addresses::default(),
+            name: String::new(),
             host: format!("host{host}"),
             zone: if zone == 0 { String::new() } else { format!("zone{zone}") },
             weight,
@@ -179,7 +180,7 @@ impl Model {
         }
     }
 
-    /// What holds at every moment.
+    /// Invariants at every moment.
     fn check(&self) {
         let mut seen = BTreeSet::new();
         for (_, record) in self.view.shards.values() {
@@ -191,7 +192,7 @@ impl Model {
         assert!(owners.iter().all(|shard| self.view.shards.contains_key(shard)), "a slot's owner is gone");
     }
 
-    /// What holds at the end, with every node up and one active at least.
+    /// Invariants at the end, with every node up and one active at least.
     fn check_settled(&self) {
         let active: BTreeSet<NodeId> = self
             .view

@@ -198,7 +198,7 @@ impl Shard {
                 facts.reported_clean.insert(*member);
             }
             revisions.push((*member, process.revision));
-            // What is in the current history is more than anything of the one before.
+            // Data of the current history are more than any of the one before.
             let has = (restart.history == record.history.id, restart.offset, *member);
             if Some(has) > most {
                 (most, facts.best) = (Some(has), Some(*member));

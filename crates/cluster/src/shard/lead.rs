@@ -8,7 +8,7 @@ use crate::{NodeId, meta::Revision, records::Wish};
 /// After a handover that did not come about.
 const HANDOVER_AGAIN_MS: u64 = 5_000;
 
-/// What a primary knows about another node.
+/// A primary's knowledge of another node.
 #[derive(Debug, Clone, Default)]
 struct Peer {
     /// The node takes nothing over before this time, by the primary's clock.

@@ -1,4 +1,4 @@
-//! What the nodes of a shard say to each other, over the replication links and beside the stream.
+//! Messages between the nodes of a shard, over the replication links and beside the stream.
 
 use crate::{
     BootId, HistoryId, NodeId, ShardId,

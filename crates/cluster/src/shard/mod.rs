@@ -119,7 +119,7 @@ pub enum Fault {
     GiveEarly,
 }
 
-/// What a node has of its shard's data.
+/// A node's part of its shard's data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Local {
     /// The history that it is part of; `None`: it has nothing.
@@ -159,7 +159,7 @@ pub enum Event {
     /// A record of a node: its revision, its process, and what it had of this shard when that started. All nodes of the shard
     /// have to be reported, this one, too.
     Node(NodeId, Revision, BootId, Option<Restart>),
-    /// What has become of a proposal.
+    /// The outcome of a proposal.
     Outcome(u64, Outcome),
     /// A message of a node.
     Message(NodeId, Message),
@@ -228,7 +228,7 @@ struct Pending {
     void_since: Option<u64>,
 }
 
-/// What is known about a node's process.
+/// The knowledge of a node's process.
 #[derive(Debug, Clone)]
 struct Process {
     revision: Revision,

@@ -45,7 +45,7 @@ pub enum Transition {
     Force,
 }
 
-/// Who may propose a transition.
+/// The proposers of transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proposer {
     /// The planner, on whichever node it runs.
@@ -60,7 +60,7 @@ pub enum Proposer {
     Operator,
 }
 
-/// What the proposer knows. Everything is false or zero unless it is known.
+/// The proposer's knowledge. Everything is false or zero unless it is known.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The subject may hold data: its record says `active`.
@@ -102,11 +102,11 @@ pub struct Facts {
 pub struct Row {
     /// The change.
     pub transition: Transition,
-    /// Who may propose it.
+    /// Its proposer.
     pub by: Proposer,
     /// Whether it begins a new epoch: it changes the primary or the in-sync set.
     pub new_epoch: bool,
-    /// What must hold of the record, the subject and the proposer's facts; each with the sentence for whoever asks why it waits.
+    /// The conditions on the record, the subject and the proposer's facts; each with the sentence that says why the change waits.
     pub only_if: &'static [(&'static str, Condition)],
     /// The record afterwards, without its epoch.
     pub change: fn(&mut ShardRecord, NodeId, &Facts),

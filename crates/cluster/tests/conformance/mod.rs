@@ -1,4 +1,4 @@
-//! What every [`Meta`] must do: the suite runs on the model in memory and, from dunlin-etcd's tests, on a real etcd.
+//! The contract of every [`Meta`]: the suite runs on the model in memory and, from dunlin-etcd's tests, on a real etcd.
 //!
 //! All checks share one store, so each has a prefix of its own.
 

@@ -1,4 +1,4 @@
-//! What must hold at every moment: the invariants I1 to I9 of one shard, by name.
+//! Checks at every moment: the invariants I1 to I9 of one shard, by name.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct Violation {
 /// How much was known to be there when a command was sent, and in which generation.
 pub type Floor = (u64, usize);
 
-/// What everybody may rely on so far.
+/// Facts that everybody may rely on so far.
 #[derive(Default)]
 pub struct Oracle {
     /// All that was acknowledged, seen, or known to be committed anywhere.

@@ -30,7 +30,7 @@ enum Op {
     Delete(SlotSet),
 }
 
-/// What a log amounts to.
+/// The contents of a log.
 #[derive(Debug, Clone, Default)]
 struct Data {
     own: Keyspace,
@@ -51,7 +51,7 @@ impl Data {
             Op::Serve(id) => {
                 let (_, data) = self.importing.remove(id).expect("it has begun");
                 for (slot, ids) in data {
-                    // What was there before would be seen twice.
+                    // Keys that were there before would be seen twice.
                     self.own.entry(slot).or_default().extend(ids);
                 }
             }
@@ -65,7 +65,7 @@ struct Reply {
     client: usize,
     number: u64,
     slot: u16,
-    /// What the command has seen, itself included.
+    /// The writes that the command has seen, itself included.
     seen: Vec<u64>,
     at: usize,
     known: usize,
@@ -88,7 +88,7 @@ struct Shard {
     commit: usize,
     data: Data,
     ownership: Ownership,
-    /// What the next primary will have seen of the record before it takes over.
+    /// The revision that the next primary will have seen before it takes over.
     watched: Option<(u64, SlotsRecord)>,
     source: Option<Source>,
     stream: Vec<(u16, Vec<u64>)>,

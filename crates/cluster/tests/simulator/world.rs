@@ -34,7 +34,7 @@ const TICK_MS: u64 = 40;
 const STORE_TIMEOUT_MS: u64 = 300;
 const CHUNK: usize = 40;
 
-/// What a run is like.
+/// The nature of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     pub seed: u64,
@@ -44,7 +44,7 @@ pub struct Setting {
     pub is_stormy: bool,
 }
 
-/// What a run has seen.
+/// The events that a run has seen.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub acknowledged: u64,

@@ -1,4 +1,4 @@
-//! What stands in the way of a move, and what would be lost.
+//! Obstacles to a move, and losses by it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,11 +16,11 @@ const KEYS_EACH: &str = "500";
 const FIELDS_SAMPLED: &str = "100";
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
-/// What the two servers say of themselves comes to.
+/// The finding from both servers' descriptions of themselves.
 pub(super) struct Plan {
     /// Reasons not to begin.
     pub(super) refusals: Vec<String>,
-    /// What the user is to know.
+    /// Lines for the user.
     pub(super) notes: Vec<String>,
     /// The new server is the old one's replica already.
     pub(super) follows_already: bool,
@@ -180,7 +180,7 @@ impl fmt::Display for Census {
 }
 
 impl Census {
-    /// What the new server cannot have.
+    /// Data that the new server cannot have.
     pub(super) fn losses(&self) -> Vec<String> {
         let foreign = self.foreign.iter().map(|(name, key)| {
             let keys = self.types.get(name).copied().unwrap_or(0);

@@ -21,7 +21,7 @@ const BYTES_EACH: u64 = 256 * 1024;
 /// A digest of a key; `None` where it is not there.
 pub(super) type Digest = Option<u64>;
 
-/// What both servers can be asked.
+/// The commands that both servers have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Questions {
     /// When a key expires, in absolute time: without, only whether it does.

@@ -18,7 +18,7 @@ use super::{
 
 /// How much longer the pause is than it may take.
 const MARGIN: Duration = Duration::from_secs(10);
-/// What no server has so many of: writes are refused.
+/// More replicas than any server has: writes are refused.
 const REPLICAS_NEVER_THERE: &str = "100";
 
 pub(super) fn run(

@@ -10,7 +10,7 @@ use dunlin_resp::Value;
 
 use crate::server::{ask, strings, text};
 
-/// Who made a server.
+/// The house that a server comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum House {
     Dunlin,

@@ -76,7 +76,7 @@ fn number(text: &str) -> Option<f64> {
 pub(super) struct Histogram(pub(super) BTreeMap<u64, u64>);
 
 impl Histogram {
-    /// What was added since `before`. After a reset of the server's counters, all.
+    /// The counts added since `before`. After a reset of the server's counters, all.
     pub(super) fn since(&self, before: &Self) -> Self {
         let count = |histogram: &Self| histogram.0.values().max().copied().unwrap_or(0);
         if count(self) < count(before) {
@@ -128,7 +128,7 @@ pub(super) struct Event {
     pub(super) text: String,
 }
 
-/// What the last session of HOTKEYS has collected.
+/// The collection of the last session of HOTKEYS.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HotKeys {
     pub(super) is_active: bool,

@@ -89,7 +89,7 @@ fn live(arguments: &Arguments, interval: Duration) -> Result<(), String> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err("this is no terminal: `dunlin top --once` prints text".to_owned());
     }
-    // What is wrong at once, as a password, is an error before the terminal is touched.
+    // A fault that shows at once, as a wrong password, is an error before the terminal is touched.
     let target = arguments.server.target()?;
     let describe = |error| format!("{}: {}", target.address, watch::describe(&error));
     let mut client = watch::open(&target).map_err(describe)?;

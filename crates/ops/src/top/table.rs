@@ -135,7 +135,7 @@ impl Cell {
     }
 }
 
-/// What rows are ordered by.
+/// The order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) column: usize,

@@ -19,7 +19,7 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const HOT_KEYS: [&str; 9] = ["HOTKEYS", "START", "METRICS", "2", "CPU", "NET", "COUNT", "64", "DURATION"];
 const HOT_KEYS_SECONDS: &str = "60";
 
-/// What the screen wants.
+/// A request of the screen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Request {
     Page(Page),
@@ -27,7 +27,7 @@ pub(super) enum Request {
     StartHotKeys,
 }
 
-/// What the thread has heard.
+/// News from the thread.
 #[derive(Debug)]
 pub(super) enum Heard {
     Look(Box<Look>),

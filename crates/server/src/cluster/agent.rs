@@ -62,7 +62,7 @@ impl From<MetaError> for Failure {
     }
 }
 
-/// What the server does for its shard.
+/// The server's part in its shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Role {
     Primary,

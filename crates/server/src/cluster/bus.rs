@@ -42,7 +42,7 @@ struct Message {
     encoded: Arc<[u8]>,
 }
 
-/// What workers leave for the thread.
+/// Messages of workers for the thread.
 #[derive(Debug, Default)]
 struct Queue {
     messages: Vec<Message>,

@@ -1,4 +1,4 @@
-//! What the node that holds the key `controller` proposes: the first shards, and members for shards that lack some.
+//! The proposals of the node that holds the key `controller`: the first shards, and members for shards that lack some.
 //!
 //! This is the planner's place until it moves slots: the shards that a cluster is founded with keep all slots. Pure; every
 //! proposal compares the revisions that it was made of, so two controllers at once do no harm.

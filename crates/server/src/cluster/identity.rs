@@ -1,4 +1,4 @@
-//! Who a node is: its id and its cluster, in a file of the data directory.
+//! The identity of a node: its id and its cluster, in a file of the data directory.
 //!
 //! ```text
 //! dir/cluster-node      node 3f…        drawn at the first start

@@ -48,7 +48,7 @@ use crate::{
     workers::WorkerMessage,
 };
 
-/// What all threads share of the cluster.
+/// The state of the cluster that all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// This node's id, once it is one of a cluster.
@@ -129,7 +129,7 @@ fn draw() -> Result<[u8; 20], String> {
     Ok(bytes)
 }
 
-/// What a node needs to take part in its cluster.
+/// The settings with which a node takes part in its cluster.
 pub(crate) struct Membership {
     identity: Identity,
     keys: Keys,
@@ -286,7 +286,7 @@ impl TopologyReader {
     }
 }
 
-/// What the operator wants while some slots are not served.
+/// The operator's rules while some slots are not served.
 #[inline]
 pub(crate) fn rules(config: &Config) -> Rules {
     Rules {

@@ -9,7 +9,7 @@ use dunlin_engine::command::CommandError;
 use super::topology::{Node, Topology};
 use crate::{admission::Slots, config::EndpointType};
 
-/// What routing has to know of a request beside its slots.
+/// A request as routing has to know it, beside its slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Whether it may change something.
@@ -20,7 +20,7 @@ pub(crate) struct Request {
     pub(crate) reads_replicas: bool,
 }
 
-/// What the operator wants while some slots are not served.
+/// The operator's rules while some slots are not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// `cluster-require-full-coverage`.

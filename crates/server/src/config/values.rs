@@ -96,7 +96,7 @@ config! {
     cluster_announce_port: u16,
     /// 0 for `tls-port`.
     cluster_announce_tls_port: u16,
-    /// What acknowledged writes survive.
+    /// The failures that acknowledged writes survive.
     cluster_durability: ClusterDurability,
     /// `yes` is what other servers need to become nodes.
     cluster_enabled: bool,

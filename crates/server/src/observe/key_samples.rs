@@ -27,7 +27,7 @@ const KEY_BYTES_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct KeySamples(Box<[Mutex<Table>]>);
 
-/// What one worker has noted.
+/// The notes of one worker.
 #[derive(Debug, Default)]
 struct Table {
     keys: HeavyKeys,

@@ -115,7 +115,7 @@ impl Migration {
             return None;
         }
         self.gone = stragglers.gone;
-        // What the target has under these names is ours.
+        // The target's keys under these names are ours.
         self.target.replace = true;
         Some(stragglers.changed)
     }

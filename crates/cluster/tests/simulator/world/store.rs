@@ -52,6 +52,7 @@ impl World {
             Request::Announce { restart, is_start } => {
                 let record = NodeRecord {
                     addresses: Addresses::default(),
+                    name: String::new(),
                     host: String::new(),
                     zone: String::new(),
                     weight: 1,
@@ -98,7 +99,7 @@ impl World {
         let checked = self.oracle.record(before, after, transition, self.is_durable);
         self.check(checked);
         if transition == Transition::Recover {
-            // What only lost processes had is gone, as the operator is told. Everything else holds from here on.
+            // Data that only lost processes had are gone, as the operator learns. Everything else holds from here on.
             let best = self.index(after.primary);
             let log = &self.nodes[best].log;
             let shared =

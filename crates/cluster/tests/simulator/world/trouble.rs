@@ -1,4 +1,4 @@
-//! What operators do, and what goes wrong.
+//! Operators' acts, and faults.
 
 use super::*;
 

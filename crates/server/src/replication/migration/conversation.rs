@@ -32,7 +32,7 @@ pub(super) struct Connection {
     credentials: Option<Credentials>,
     /// The database that the target has selected for it, where that is known.
     database: Option<i64>,
-    /// What has been read and is not looked at, from `position` on.
+    /// Bytes that have been read and not looked at, from `position` on.
     input: Vec<u8>,
     position: usize,
 }
