@@ -159,7 +159,7 @@ once go-cluster tests/cluster/goredis/{go.mod,go.sum,main.go} -- \
     go -C tests/cluster/goredis build -o "$PWD/tests/.env/bin/goredis-cluster" .
 if command -v javac >/dev/null && command -v mvn >/dev/null; then
     once jedis tests/clients/jedis/{pom.xml,src/main/java/JedisClient.java} -- \
-        mvn --quiet --batch-mode --file tests/clients/jedis compile dependency:copy-dependencies
+        mvn --quiet --batch-mode -Dstyle.color=never --file tests/clients/jedis compile dependency:copy-dependencies
 fi
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \

@@ -140,13 +140,16 @@ pub(super) fn catch_up(old: &mut Side, new: &mut Side, patience: Duration) -> Re
     Ok(())
 }
 
+/// Names of keys.
+type Keys = Vec<Vec<u8>>;
+
 /// Looks at keys that differ until it is known whether they do: those that do, and those that change all the time.
 fn settle(
     old: &mut Side,
     new: &mut Side,
-    mut suspects: Vec<Vec<u8>>,
+    mut suspects: Keys,
     questions: Questions,
-) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>), String> {
+) -> Result<(Keys, Keys), String> {
     let (mut different, mut proofs) = (Vec::new(), vec![0; suspects.len()]);
     for _ in 0..LOOKS_MAX {
         if suspects.is_empty() {

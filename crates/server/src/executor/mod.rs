@@ -122,6 +122,7 @@ pub struct Executor {
     /// Results of offloaded commands that found no room when they came.
     result: Vec<OffloadedResult>,
     /// Keys that were sent to other servers and could not be removed when that was known.
+    #[expect(clippy::vec_box, reason = "they come and go in boxes")]
     sent_keys: Vec<Box<Migration>>,
     /// The commitment that the replies of the last call wait for.
     withhold_to: Commitment,

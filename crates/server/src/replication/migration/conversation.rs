@@ -265,15 +265,14 @@ pub(super) fn send(
     let is_refused = error_line.is_some();
     // An error in front of the first key's reply is reported with that.
     let mut refusal = None;
-    let mut count = 0;
-    for key in std::iter::repeat_n(None, owed.removals).chain(owed.keys.iter().copied().map(Some)) {
+    let replies = std::iter::repeat_n(None, owed.removals).chain(owed.keys.iter().copied().map(Some));
+    for (count, key) in replies.enumerate() {
         let line = connection.line(shared, timeout).map_err(|error| Broken {
             error,
             while_writing: false,
             has_begun: count > 0,
             refusal: refusal.clone(),
         })?;
-        count += 1;
         match line.strip_prefix(b"-") {
             None if !is_refused => key.into_iter().for_each(|key| arrived[key] = true),
             own => {
