@@ -15,6 +15,8 @@
 //! Invariants:
 //! - The source executes nothing on the slots from [`SourceAction::Park`] until it knows the outcome.
 //! - The source gives the slots away only when the target's shard has committed all that was ever executed on them.
+//! - The source gives nothing away before all that it was given itself is visible, and committed. Then imported slots that a new
+//!   primary finds are either all its shard's or none ([`Target::settle`]).
 //! - A failover of either shard changes its record, so the transaction fails, and the move is void.
 //! - A new primary serves no slot before it has read the record of slots *after* its takeover ([`Ownership`]): a transaction of
 //!   the primary before may have come in until then, and none can afterwards.
@@ -93,6 +95,13 @@ pub struct Revisions {
     pub to: (Revision, u64),
 }
 
+impl Revisions {
+    /// Each shard's record as it was later.
+    fn later(self, other: Self) -> Self {
+        Self { from: self.from.max(other.from), to: self.to.max(other.to) }
+    }
+}
+
 /// An input of the source.
 #[derive(Debug, Clone)]
 pub enum SourceEvent<'a> {
@@ -102,6 +111,9 @@ pub enum SourceEvent<'a> {
     End(u64),
     /// The target's shard has committed the stream up to here.
     Held(u64),
+    /// Slots that came to the source by earlier moves are visible in its log, and that is committed. To be said once, before
+    /// which nothing is parked; the machine is made only when nothing is imported any more, so that the snapshot is whole.
+    Settled,
     /// Nothing runs on the slots any more, after [`SourceAction::Park`]. The stream ends where the last `End` said.
     Parked,
     /// The record of slots: from a watch, or from the read with this number, which began after its [`SourceAction::Read`].
@@ -167,6 +179,7 @@ pub struct Source {
     state: State,
     end: u64,
     held: u64,
+    is_settled: bool,
     slots: Option<(Revision, SlotsRecord)>,
     revisions: Option<Revisions>,
     next_number: u64,
@@ -186,6 +199,7 @@ impl Source {
             state,
             end: u64::MAX,
             held: 0,
+            is_settled: false,
             slots: None,
             revisions: None,
             next_number: 0,
@@ -219,12 +233,16 @@ impl Source {
             SourceEvent::Tick => {}
             SourceEvent::End(end) => self.end = end,
             SourceEvent::Held(held) => self.held = self.held.max(held),
+            SourceEvent::Settled => self.is_settled = true,
             SourceEvent::Parked => {
                 if let State::Parking { is_quiet, .. } = &mut self.state {
                     *is_quiet = true;
                 }
             }
-            SourceEvent::Shards(revisions) => self.revisions = Some(revisions),
+            // News may come late: a record never goes back.
+            SourceEvent::Shards(news) => {
+                self.revisions = Some(self.revisions.map_or(news, |known| known.later(news)));
+            }
             SourceEvent::Slots(revision, record, read) => {
                 self.take_slots(now_ms, revision, record, read, actions)
             }
@@ -329,7 +347,11 @@ impl Source {
                     self.end != u64::MAX && self.end.saturating_sub(self.held) <= self.options.park_below;
                 if self.is_cancelled {
                     self.end_with("cancelled", actions);
-                } else if is_near && now_ms >= *not_before_ms && self.is_current() {
+                } else if is_near
+                    && now_ms >= *not_before_ms
+                    && self.is_current()
+                    && (self.is_settled || self.options.fault == Some(Fault::GiveUnsettled))
+                {
                     self.state = State::Parking { since_ms: now_ms, is_quiet: false };
                     actions.push(SourceAction::Park);
                 }
@@ -478,7 +500,8 @@ impl Target {
         }
     }
 
-    /// Returns what becomes of imported slots, given the record and this shard's epoch: `None` while the move goes on.
+    /// Returns what becomes of imported slots, given the record and this shard's epoch: `None` while the move goes on. One slot
+    /// stands for all: none of them is given on before the import is visible and committed.
     pub fn settle(one: &Move, record: &SlotsRecord, epoch: u64) -> Option<TargetAction> {
         let first = one.slots.ranges().first()?.first();
         if record.slots.owner(first) == Some(one.to) {

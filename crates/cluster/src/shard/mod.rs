@@ -117,6 +117,8 @@ pub enum Fault {
     ServeUnread,
     /// Slots: the source gives away what the target has not committed.
     GiveEarly,
+    /// Slots: the source gives slots away while others that it was given could still vanish from its log.
+    GiveUnsettled,
 }
 
 /// A node's part of its shard's data.

@@ -424,6 +424,9 @@ impl World {
         for number in late {
             self.outcome(at, number, Outcome::Unknown(String::new()));
         }
+        if self.is_settled(at) {
+            self.source(at, |source, now, actions| source.step(now, SourceEvent::Settled, actions));
+        }
         self.source(at, |source, now, actions| source.step(now, SourceEvent::Tick, actions));
         if self.random.chance(60) {
             let shard = &mut self.shards[at];
@@ -548,7 +551,11 @@ impl World {
                 self.push(at, Op::Begin(one.clone()));
                 self.shards[at].target = Some(Target::new(one.clone()));
             }
-            if one.from == me && one.from_epoch == epoch && self.shards[at].source.is_none() {
+            if one.from == me
+                && one.from_epoch == epoch
+                && self.shards[at].source.is_none()
+                && self.shards[at].data.importing.is_empty()
+            {
                 let options = Options { park_below: 4, fault: self.fault, ..Options::default() };
                 let mut source = Source::new(one.clone(), self.keys.clone(), options, self.now);
                 let own = &self.shards[at].data.own;
@@ -564,6 +571,13 @@ impl World {
                 (self.shards[at].source, self.shards[at].stream) = (Some(source), stream);
             }
         }
+    }
+
+    /// Whether everything that came to a shard by moves is visible, and committed.
+    fn is_settled(&self, at: usize) -> bool {
+        let shard = &self.shards[at];
+        let served = shard.log.iter().rposition(|op| matches!(op, Op::Serve(_)));
+        shard.data.importing.is_empty() && served.is_none_or(|place| place < shard.commit)
     }
 
     fn source(&mut self, at: usize, step: impl FnOnce(&mut Source, u64, &mut Vec<SourceAction>)) {
