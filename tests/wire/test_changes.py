@@ -79,6 +79,7 @@ MEANT = [
 # Writing commands that no story has, and why.
 WITHOUT_STORY = {
     "restore": "a payload is made of bytes that no story can hold; every option of it is called below",
+    "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
     **dict.fromkeys(["delex", "xackdel", "xcfgset", "xdelex"], "neither oracle has it; it is told below"),

@@ -105,7 +105,7 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Advances the node's configuration epoch.",
         )),
-        absent("cancelslotmigrations", "9.0.0", Arity::AtLeast(2), CHANGE, "Ends moves of slots."),
+        absent("cancelslotmigrations", "9.0.0", Arity::Exactly(2), CHANGE, "Ends moves of slots."),
         varying(row(
             "count-failure-reports",
             "3.0.0",
@@ -134,7 +134,13 @@ const CLUSTER: Command = Command {
             "Takes ranges of slots away from the node.",
         ),
         absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
-        absent("flushslot", "9.0.0", Arity::AtLeast(3), CHANGE, "Removes all keys of a slot."),
+        absent(
+            "flushslot",
+            "9.0.0",
+            Arity::AtLeast(3),
+            Flags::WRITE.and(Flags::ADMIN).and(Flags::KEYSPACE).and(Flags::NO_ASYNC_LOADING),
+            "Removes all keys of a slot.",
+        ),
         by_hand("flushslots", "3.0.0", Arity::Exactly(2), CHANGE, "Takes all slots away from the node."),
         absent("forget", "3.0.0", Arity::Exactly(3), CHANGE, "Removes a node from the cluster."),
         Command {
@@ -148,14 +154,14 @@ const CLUSTER: Command = Command {
                 Run::Keyspace(slots::keys),
             ))
         },
-        varying(row(
+        row(
             "getslotmigrations",
             "9.0.0",
             Arity::Exactly(2),
             CHANGE,
             "Lists moves of slots.",
             &Handler(nodes::migrations),
-        )),
+        ),
         row(
             "help",
             "5.0.0",
@@ -312,6 +318,7 @@ const CLUSTER: Command = Command {
                     .after("ORDERBY"),
                 ],
             )],
+            flags: Flags::LOADING.and(Flags::STALE),
             ..walk(
                 "slot-stats",
                 "8.0.0",
