@@ -33,7 +33,7 @@ pub(crate) enum Failure {
     Unknown(String),
 }
 
-/// The codes of gRPC that are told apart.
+/// The codes of gRPC that are treated differently.
 mod code {
     pub(super) const CANCELLED: u32 = 1;
     pub(super) const UNKNOWN: u32 = 2;

@@ -181,7 +181,7 @@ impl Touch {
         }
     }
 
-    /// Whether entries are ranked by age and uses: then those that come back are told from new ones.
+    /// Whether entries are ranked by age and uses: then the ranking learns from entries that come back.
     #[inline]
     pub(super) fn is_weighed(self) -> bool {
         self.ranking == Ranking::Weighed

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A key is claimed under the lock of its stripe. A thread that holds that lock knows of all claims of the key.
 //! - A claim holds for a name in all databases: a writer of the same name elsewhere waits for nothing, but not for long.
-//! - Transactions and scripts do not wait. Whoever claims keys compares them before it removes them.
+//! - Transactions and scripts do not wait. The claimant compares keys before it removes them.
 
 use std::{
     collections::HashMap,

@@ -31,7 +31,7 @@ Examples:
   dunlin adopt redis://dunlin --into redis://redis    the way out works the same
   dunlin adopt redis://new --into redis://old         the way back, while the old server follows
 
-What happens, in this order:
+The steps, in this order:
   1. Versions, modules, databases and memory of both servers are compared; nothing is changed.
   2. The new server becomes a replica of the old one. Both serve reads, the old one serves writes.
   3. All keys are compared, some hundred at a time, while clients go on writing.

@@ -687,7 +687,7 @@ words! {
     SyslogFacility {
         /// Processes of users.
         "user" => User,
-        /// Whatever the administrator has decided upon; the same of the others.
+        /// Facilities for the administrator's own use; as the others.
         #[default]
         "local0" => Local0,
         /// Likewise.
