@@ -160,7 +160,7 @@ const CLUSTER: Command = Command {
             Arity::Exactly(2),
             CHANGE,
             "Lists moves of slots.",
-            &Handler(nodes::migrations),
+            &Handler(nodes::empty_list),
         ),
         row(
             "help",
@@ -195,7 +195,7 @@ const CLUSTER: Command = Command {
             Arity::Exactly(2),
             Flags::STALE,
             "Lists the connections between nodes: none, they meet in etcd.",
-            &Handler(nodes::links),
+            &Handler(nodes::empty_list),
         )),
         by_hand("meet", "3.0.0", Arity::AtLeast(4), CHANGE, "Introduces another node."),
         absent("migrateslots", "9.0.0", Arity::AtLeast(4), CHANGE, "Moves slots to another shard."),

@@ -96,7 +96,8 @@ pub(super) fn failure_reports(
     Ok(())
 }
 
-pub(super) fn links(
+/// Links of gossip, or moves of slots: there are none.
+pub(super) fn empty_list(
     context: &mut ServerContext<'_, '_>,
     _: &mut Args<'_>,
     reply: &mut ReplyBuffer,
@@ -122,16 +123,6 @@ pub(super) fn relay(
     let (channel, payload) = (args.word(), args.word());
     args.finish()?;
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
-    Ok(())
-}
-
-pub(super) fn migrations(
-    context: &mut ServerContext<'_, '_>,
-    _: &mut Args<'_>,
-    reply: &mut ReplyBuffer,
-) -> CommandResult {
-    topology(context)?;
-    reply.array(0);
     Ok(())
 }
 
