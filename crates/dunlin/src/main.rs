@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-// Under musl, too: its own allocator has one lock for all threads, and `MEMORY PURGE` and INFO ask mimalloc.
+// Under musl, too: its own allocator has one lock for all threads, and `MEMORY PURGE` and INFO ask this one.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: dunlin_server::Allocator = dunlin_server::Allocator;
 
 const EXAMPLES: &str = "\
 Examples:

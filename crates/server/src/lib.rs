@@ -31,4 +31,4 @@ mod tls;
 mod workers;
 
 pub use observe::quantities;
-pub use system::machine;
+pub use system::{allocator::Allocator, machine};
