@@ -97,6 +97,7 @@ def _finish(workload, history, client):
         before = len(history.records)
         if workload.finish(history, client):
             return
+        why = history.records[-1]["why"]
         del history.records[before:]
-        assert time.monotonic() < deadline, f"{workload.name} cannot be read, though nothing is broken any more"
+        assert time.monotonic() < deadline, f"{workload.name} cannot be read, though nothing is broken any more: {why}"
         time.sleep(0.5)
