@@ -17,6 +17,7 @@ mod identity;
 pub(crate) mod route;
 pub(crate) mod topology;
 mod view;
+pub(crate) mod wide;
 
 use std::{
     net::UdpSocket,
@@ -39,6 +40,7 @@ use self::{
     identity::Identity,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
+    wide::Wide,
 };
 use crate::{
     admission::Slots,
@@ -58,6 +60,8 @@ pub(crate) struct Cluster {
     version: AtomicU64,
     /// Messages of pub/sub for other nodes.
     pub(crate) bus: Bus,
+    /// Changes of users, functions and settings.
+    pub(crate) wide: Wide,
     /// The agent is to take its leave.
     ended: AtomicBool,
     /// Why the server could not go on as this node: a line for the operator.
@@ -133,7 +137,7 @@ fn draw() -> Result<[u8; 20], String> {
 pub(crate) struct Membership {
     identity: Identity,
     keys: Keys,
-    meta: Box<dyn Meta>,
+    meta: Arc<dyn Meta>,
     addresses: Addresses,
 }
 
@@ -186,6 +190,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     let lock = shared.directory.hold(&config);
     lock.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
     let identity = Identity::of(&config.dir, &name, draw)?;
+    wide::load_kept(shared)?;
     let addresses = addresses(&config, &endpoints)?;
     let meta = dunlin_etcd::Etcd::new(etcd_options(&config, endpoints)?).map_err(wrong)?;
     let me = Node {
@@ -198,7 +203,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     };
     shared.cluster.begin(Topology::new(vec![me], Vec::new(), 0));
     tracing::info!("Node {} of the cluster '{name}'", identity.node);
-    Ok(Some(Membership { identity, keys, meta: Box::new(meta), addresses }))
+    Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
 }
 
 /// How etcd is reached.

@@ -17,6 +17,7 @@ mod directive;
 mod documents;
 mod events;
 mod foreign;
+mod cluster_wide;
 mod policy;
 mod rewrite;
 mod source;
@@ -26,6 +27,7 @@ mod units;
 mod values;
 pub(crate) mod words;
 
+pub use cluster_wide::CLUSTER_WIDE;
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;

@@ -4,6 +4,7 @@
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
 pub(crate) mod arrivals;
+pub(crate) mod order;
 pub(crate) mod transaction;
 
 use std::{cell::OnceCell, sync::Arc, time::Instant};
@@ -15,6 +16,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use self::{
     arrivals::Arrivals,
+    order::Order,
     transaction::{Queue, Watching},
 };
 use crate::{
@@ -208,6 +210,8 @@ pub struct Session {
     pub(crate) durability_mode: Durability,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
+    /// The change of the cluster that it has ordered and that its command waits for.
+    pub(crate) order: Option<Arc<Order>>,
 }
 
 impl Session {
@@ -248,6 +252,7 @@ impl Session {
             replica: None,
             durability_mode: Durability::Configured,
             role_order: None,
+            order: None,
         };
         session.refresh_conditions(access.is_open());
         session

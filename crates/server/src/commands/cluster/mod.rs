@@ -8,6 +8,7 @@
 
 mod describe;
 mod nodes;
+pub(super) mod wide;
 
 use std::sync::Arc;
 
