@@ -13,7 +13,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{Arc, atomic::Ordering::{Release, SeqCst}},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -27,7 +27,7 @@ use dunlin_cluster::{
 };
 
 use super::{
-    Membership, bus, controller,
+    ALIVE_MS, Membership, bus, controller,
     view::View,
     wide::{self, Wide},
 };
@@ -38,8 +38,8 @@ use crate::{
     system::host,
 };
 
-/// How long a node counts as there that has stopped saying so, in seconds. A hint: no safety rests on it.
-const LEASE_S: u32 = 5;
+/// The seconds of the lease that says that the node is there.
+const LEASE_S: u32 = (ALIVE_MS / 1000) as u32;
 /// The longest wait for changes: how late the presence is renewed and the end is noticed.
 const WAIT_MS: u64 = 500;
 /// Between two attempts while etcd fails.
@@ -165,6 +165,7 @@ impl Agent {
 
     /// Logs what keeps the node from following its cluster, once for as long as it lasts.
     fn complain(&mut self, reason: String) {
+        self.shared.cluster.follows.store(false, Release);
         if self.complaint.as_ref() != Some(&reason) {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
@@ -407,6 +408,7 @@ impl Agent {
             self.shared.cluster.wide.found(cluster);
         }
         self.follow_wide(view);
+        self.shared.cluster.follows.store(true, Release);
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
         }

@@ -50,11 +50,18 @@ use crate::{
     workers::WorkerMessage,
 };
 
+/// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
+pub(crate) const ALIVE_MS: u64 = 5000;
+
 /// The state of the cluster that all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// This node's id, once it is one of a cluster.
     id: OnceLock<String>,
+    /// The cluster's name.
+    name: OnceLock<String>,
+    /// Whether the agent follows the records: etcd answers.
+    follows: AtomicBool,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
@@ -70,7 +77,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Makes the server a node of a cluster, which has no slots yet. Once, before it is connected to.
-    fn begin(&self, topology: Topology) {
+    fn begin(&self, name: String, topology: Topology) {
+        // Both are set here only.
+        let _ = self.name.set(name);
         self.id.set(topology.me().id.clone()).expect("a server becomes a node once");
         self.store(topology);
     }
@@ -79,6 +88,16 @@ impl Cluster {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.id.get().is_some()
+    }
+
+    /// The cluster's name; empty where there is none.
+    pub(crate) fn name(&self) -> &str {
+        self.name.get().map_or("", String::as_str)
+    }
+
+    /// Whether the node follows the cluster's records: etcd answers.
+    pub(crate) fn follows_records(&self) -> bool {
+        self.follows.load(Acquire)
     }
 
     /// Why the server could not go on as this node: a line for the operator.
@@ -105,6 +124,26 @@ impl Cluster {
     /// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
     fn publish(&self, shared: &Shared, topology: Topology) {
         let Some(before) = self.topology() else { return self.store(topology) };
+        let switch = before.switch_to(&topology);
+        let is_demoted = before.is_primary() && !topology.is_primary();
+        self.replace(shared, &before, topology);
+        let Some(queues) = shared.durability.queues() else { return };
+        if let Some(addresses) = switch {
+            let message = format!("{} {addresses}", self.name());
+            shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), queues);
+        }
+        if is_demoted && self.serves_plain_clients(&shared.config.current()) {
+            // Sentinel does it, so that clients ask it where to go.
+            shared.connected(queues).disconnect_all();
+        }
+    }
+
+    /// Whether clients without cluster support are served: the operator wants it, and there is one shard.
+    fn serves_plain_clients(&self, config: &Config) -> bool {
+        config.cluster_plain_clients && self.topology().is_some_and(|topology| topology.shards().len() == 1)
+    }
+
+    fn replace(&self, shared: &Shared, before: &Topology, topology: Topology) {
         let was_mine = before.my_slots();
         let mut slots = was_mine.iter().flat_map(|(first, last)| *first..=*last);
         let has_lost = slots.any(|slot| !topology.is_mine(slot));
@@ -201,7 +240,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
         health: Health::Online,
         offset: 0,
     };
-    shared.cluster.begin(Topology::new(vec![me], Vec::new(), 0));
+    shared.cluster.begin(name.clone(), Topology::new(vec![me], Vec::new(), 0));
     tracing::info!("Node {} of the cluster '{name}'", identity.node);
     Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
 }
@@ -298,6 +337,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
         require_full_coverage: config.cluster_require_full_coverage,
         reads_when_down: config.cluster_allow_reads_when_down,
         pubsub_when_down: config.cluster_allow_pubsubshard_when_down,
+        plain_clients: config.cluster_plain_clients,
     }
 }
 

@@ -19,7 +19,6 @@ use crate::{
     cluster::wide::WideChange,
     config::Config,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
-    push::rights,
     session::{ClientFlags, order::Carried},
 };
 
@@ -485,7 +484,7 @@ fn leave(context: Context<'_, '_, '_>) {
 fn felt(context: Context<'_, '_, '_>, gone: &[&[u8]], changes: &[Change]) {
     let own = context.session.client.id();
     let (shared, queues) = (context.shared, context.executor.queues());
-    if rights::follow(shared, queues, gone, changes, Some(own)) {
+    if shared.connected(queues).follow(gone, changes, Some(own)) {
         context.session.flags.set(ClientFlags::CLOSING, true);
         context.flow = Flow::Stop(Next::CloseAfterReply);
     }

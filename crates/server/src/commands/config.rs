@@ -10,7 +10,7 @@ use crate::{
     cluster::wide::WideChange,
     config::{self, Config, RewrittenUsers, is_secret},
     executor::{Handler, ServerContext},
-    observe::info::{self, Reading},
+    info::{self, Reading},
     shared::Shared,
 };
 

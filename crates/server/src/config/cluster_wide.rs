@@ -15,6 +15,7 @@ pub const CLUSTER_WIDE: &[&str] = &[
     "client-query-buffer-limit",
     "cluster-allow-pubsubshard-when-down",
     "cluster-allow-reads-when-down",
+    "cluster-plain-clients",
     "cluster-preferred-endpoint-type",
     "cluster-require-full-coverage",
     "hash-max-listpack-entries",

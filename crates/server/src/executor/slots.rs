@@ -19,7 +19,7 @@ use crate::{
         rules,
         topology::Topology,
     },
-    push::pubsub::{Kind, Subscriptions},
+    push::pubsub::{Kind, unsubscribe},
     session::{ClientFlags, Session},
     shared::Shared,
     workers::blocked::{Unblocked, encode},
@@ -142,7 +142,10 @@ impl Executor {
             is_sharded_pubsub: is_sharded_pubsub(entry.command),
             reads_replicas: session.flags.has(ClientFlags::READS_REPLICAS),
         };
-        (route(topology, rules(self.config.config()), slots, request), slots)
+        let rules = rules(self.config.config());
+        // Where slots do not matter to clients, they do not to scripts.
+        let own = if rules.plain_clients && topology.shards().len() == 1 { Slots::None } else { slots };
+        (route(topology, rules, slots, request), own)
     }
 
     /// Some slots have left this node: ends the client's subscriptions to channels of theirs, and its wait for their keys.
@@ -176,15 +179,15 @@ impl Executor {
 
     /// Ends a client's subscriptions to channels whose slots are another shard's, and says so.
     fn leave_channels(&self, topology: &Topology, session: &mut Session, reply: &mut ReplyBuffer) {
-        let lost = Subscriptions::names(session, Kind::ShardChannel);
+        let lost = session.subscribed(Kind::ShardChannel);
         let lost = lost.into_iter().filter(|name| !topology.is_mine(slot(name)));
         reply.set_protocol(session.protocol);
         for name in lost {
-            Subscriptions::unsubscribe(&self.shared.exchange, session, Kind::ShardChannel, &name);
+            unsubscribe(&self.shared.exchange, session, Kind::ShardChannel, &name);
             reply.push(3);
             reply.bulk(b"sunsubscribe");
             reply.bulk(&name);
-            reply.count(Subscriptions::counted_with(session, Kind::ShardChannel));
+            reply.count(session.subscriptions_counted_with(Kind::ShardChannel));
         }
         session.publish();
     }

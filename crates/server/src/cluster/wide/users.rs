@@ -4,7 +4,7 @@ pub(super) use dunlin_cluster::records::UsersRecord;
 use dunlin_engine::command::CommandError;
 
 use super::{super::view::Stored, WideChange};
-use crate::{push::rights, session::order::Carried, shared::Shared};
+use crate::{session::order::Carried, shared::Shared};
 
 /// The record after a change.
 pub(super) fn plan(
@@ -56,7 +56,7 @@ pub(super) fn put(shared: &Shared, record: &UsersRecord, own: Option<u64>) -> Re
     let gone: Vec<&[u8]> = before.iter().filter(is_gone).map(|user| user.name()).collect();
     // Before the workers run, there are no clients.
     if let Some(queues) = shared.durability.queues() {
-        rights::follow(shared, queues, &gone, &changes, own);
+        shared.connected(queues).follow(&gone, &changes, own);
     }
     Ok(())
 }

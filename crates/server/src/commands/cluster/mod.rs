@@ -8,6 +8,7 @@
 
 mod describe;
 mod nodes;
+mod sentinel;
 pub(super) mod wide;
 
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use crate::{
     session::ClientFlags,
 };
 
-pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
+pub(super) const COMMANDS: &[Command] = 
+    &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE, sentinel::SENTINEL];
 
 /// Of the subcommands that change the cluster.
 const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);

@@ -109,7 +109,8 @@ const fn named(
     summary: &'static str,
     handler: &'static Handler,
 ) -> Command {
-    Command { args: &[Argument::string("master-name")], ..row(name, since, Arity::Exactly(3), summary, handler) }
+    const MASTER: &[Argument] = &[Argument::string("master-name")];
+    Command { args: MASTER, ..row(name, since, Arity::Exactly(3), summary, handler) }
 }
 
 /// A subcommand that configures a Sentinel, which there is none of.
