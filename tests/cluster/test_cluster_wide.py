@@ -64,10 +64,11 @@ def test_users_are_the_same_on_all_nodes(etcd):
             until(lambda other=other: "app" in users(other), lambda: other.acl_list())
             assert other.acl_list() == one.acl_list()
         # Another node builds on it, and nothing shows the password.
-        two.acl_setuser("app", reset=False, passwords=["+other"], categories=["+@write"])
-        assert "secret" not in str(records(etcd)["users"]) and len(one.acl_list()) == 2
+        two.acl_setuser("app", enabled=True, passwords=["+other"], categories=["+@connection"])
+        assert "other" not in str(records(etcd)["users"]) and len(records(etcd)["users"]["users"]) == 2
         app = redis.Redis(port=cluster.nodes[2].port, username="app", password="other")
-        until(lambda: connects(app), "the user at the third node")
+        until(lambda: "-@all +@connection" in str(three.acl_list()), lambda: three.acl_list())
+        assert app.ping()
         # A user that is removed is disconnected everywhere.
         assert three.acl_deluser("app", "nobody") == 1
         until(lambda: all(users(client) == ["default"] for client in (one, two, three)), "the end of the user")
@@ -78,13 +79,6 @@ def test_users_are_the_same_on_all_nodes(etcd):
         with pytest.raises(redis.ResponseError, match="^Error in ACL SETUSER modifier 'nonsense': Syntax error"):
             one.execute_command("ACL SETUSER app nonsense")
         assert "app" not in str(records(etcd)["users"])
-
-
-def connects(client):
-    try:
-        return client.ping()
-    except redis.AuthenticationError:
-        return False
 
 
 def test_a_user_that_removes_itself_is_answered_and_disconnected(etcd):

@@ -222,7 +222,6 @@ fn setuser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
         let owned = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
         let change = |_: Context<'_, '_, '_>| Ok(WideChange::SetUser { name: name.to_vec(), rules: owned(rules) });
         if wide::carry_out(context, change)?.is_some() {
-            leave(context);
             reply.ok();
         }
         return Ok(());
@@ -245,7 +244,6 @@ fn deluser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     if context.shared.cluster.is_on() {
         let names = || names.iter().map(|name| name.to_vec()).collect();
         if let Some(carried) = wide::carry_out(context, |_| Ok(WideChange::RemoveUsers { names: names() }))? {
-            leave(context);
             reply.count(if let Carried::Count(removed) = carried { removed } else { 0 });
         }
         return Ok(());
@@ -401,7 +399,6 @@ fn load(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
             Ok(WideChange::ReplaceUsers { lines: lines.map_err(failed)? })
         };
         if wide::carry_out(context, change)?.is_some() {
-            leave(context);
             reply.ok();
         }
         return Ok(());
@@ -469,14 +466,6 @@ fn describe_entry(entry: &LogEntry, now_ms: u64, reply: &mut ReplyBuffer) {
     ] {
         reply.bulk(name.as_bytes());
         reply.integer(number as i64);
-    }
-}
-
-/// Closes the connection once it has been answered if its user is gone.
-fn leave(context: Context<'_, '_, '_>) {
-    if context.shared.access.newest(&context.session.user).is_none() {
-        context.session.flags.set(ClientFlags::CLOSING, true);
-        context.flow = Flow::Stop(Next::CloseAfterReply);
     }
 }
 

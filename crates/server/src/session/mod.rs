@@ -214,8 +214,8 @@ pub struct Session {
     pub(crate) durability_mode: Durability,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
-    /// The change of the cluster that it has ordered and that its command waits for.
-    pub(crate) order: Option<Arc<Order>>,
+    /// The change of the cluster that its command waits for, and the user that has ordered it.
+    pub(crate) order: Option<(Arc<Order>, Arc<User>)>,
 }
 
 impl Session {
