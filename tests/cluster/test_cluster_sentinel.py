@@ -186,7 +186,6 @@ def test_sentinel_client_follows(etcd, name):
             PROGRAMS[name](cluster.nodes[1].port),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
         )
         try:

@@ -13,14 +13,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::{Release, SeqCst}},
+    sync::{Arc, atomic::Ordering::SeqCst},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
-    meta::{LeaseId, MetaError, Outcome, Transaction},
+    meta::{LeaseId, MetaError, Outcome, Revision, Transaction},
     records::{
         self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
     },
@@ -28,6 +28,7 @@ use dunlin_cluster::{
 
 use super::{
     ALIVE_MS, Membership, bus, controller,
+    overview::Overview,
     view::View,
     wide::{self, Wide},
 };
@@ -86,6 +87,8 @@ struct Agent {
     waits_since: Option<Instant>,
     role: Option<Role>,
     wide: wide::Follower,
+    /// The revision of the overview that is published.
+    shown: Revision,
     /// The highest epoch seen of each shard.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
@@ -112,6 +115,7 @@ impl AgentThread {
             waits_since: None,
             role: None,
             wide: wide::Follower::default(),
+            shown: 0,
             epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
@@ -165,7 +169,7 @@ impl Agent {
 
     /// Logs what keeps the node from following its cluster, once for as long as it lasts.
     fn complain(&mut self, reason: String) {
-        self.shared.cluster.follows.store(false, Release);
+        self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
         if self.complaint.as_ref() != Some(&reason) {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
@@ -408,7 +412,11 @@ impl Agent {
             self.shared.cluster.wide.found(cluster);
         }
         self.follow_wide(view);
-        self.shared.cluster.follows.store(true, Release);
+        self.shared.cluster.trouble.store(None);
+        if self.shown != view.revision {
+            self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
+            self.shown = view.revision;
+        }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
         }

@@ -14,6 +14,7 @@ mod agent;
 mod bus;
 mod controller;
 mod identity;
+pub(crate) mod overview;
 pub(crate) mod route;
 pub(crate) mod topology;
 mod view;
@@ -38,6 +39,7 @@ pub(crate) use self::agent::AgentThread;
 use self::{
     bus::Bus,
     identity::Identity,
+    overview::Overview,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
     wide::Wide,
@@ -60,8 +62,9 @@ pub(crate) struct Cluster {
     id: OnceLock<String>,
     /// The cluster's name.
     name: OnceLock<String>,
-    /// Whether the agent follows the records: etcd answers.
-    follows: AtomicBool,
+    /// What keeps the agent from following the records; `None`: nothing.
+    trouble: ArcSwapOption<String>,
+    overview: ArcSwapOption<Overview>,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
@@ -95,9 +98,18 @@ impl Cluster {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// Whether the node follows the cluster's records: etcd answers.
-    pub(crate) fn follows_records(&self) -> bool {
-        self.follows.load(Acquire)
+    /// What keeps the node from following the cluster's records, for operators; empty for nothing.
+    pub(crate) fn trouble(&self) -> String {
+        match (self.trouble.load_full(), self.overview.load().is_some()) {
+            (Some(trouble), _) => String::clone(&trouble),
+            (None, false) => "etcd has not answered since this node has started".to_owned(),
+            (None, true) => String::new(),
+        }
+    }
+
+    /// What the records say beside the topology, once they have been seen.
+    pub(crate) fn overview(&self) -> Option<Arc<Overview>> {
+        self.overview.load_full()
     }
 
     /// Why the server could not go on as this node: a line for the operator.

@@ -33,6 +33,14 @@ pub(crate) struct Rules {
     pub(crate) plain_clients: bool,
 }
 
+impl Rules {
+    /// Whether slots are not asked: clients without cluster support are served, by the one shard.
+    #[inline]
+    pub(crate) fn may_cross_slots(self, topology: &Topology) -> bool {
+        self.plain_clients && topology.shards().len() == 1
+    }
+}
+
 /// Where a request is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -59,7 +67,7 @@ pub(crate) fn route(topology: &Topology, rules: Rules, slots: Slots, request: Re
         Slots::Several(slot) => (slot, false),
     };
     let Some(shard) = topology.owner(slot) else { return Route::Unassigned };
-    let is_plain = rules.plain_clients && topology.shards().len() == 1;
+    let is_plain = rules.may_cross_slots(topology);
     if !is_one && !is_plain {
         return Route::CrossSlot;
     }

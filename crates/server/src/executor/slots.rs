@@ -142,10 +142,13 @@ impl Executor {
             is_sharded_pubsub: is_sharded_pubsub(entry.command),
             reads_replicas: session.flags.has(ClientFlags::READS_REPLICAS),
         };
+        (route(topology, rules(self.config.config()), slots, request), slots)
+    }
+
+    /// Whether commands and scripts may name keys of several slots.
+    pub(crate) fn may_cross_slots(&self) -> bool {
         let rules = rules(self.config.config());
-        // Where slots do not matter to clients, they do not to scripts.
-        let own = if rules.plain_clients && topology.shards().len() == 1 { Slots::None } else { slots };
-        (route(topology, rules, slots, request), own)
+        self.topology.topology().is_some_and(|topology| rules.may_cross_slots(topology))
     }
 
     /// Some slots have left this node: ends the client's subscriptions to channels of theirs, and its wait for their keys.

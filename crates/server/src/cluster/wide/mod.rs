@@ -26,7 +26,7 @@ use std::sync::{
 };
 
 use dunlin_cluster::{
-    ClusterId,
+    ClusterId, NodeId,
     meta::{Meta, Revision},
     records::{FunctionsRecord, Keys, SettingsRecord, UsersRecord},
 };
@@ -49,6 +49,10 @@ pub(crate) enum WideChange {
     Functions { words: Vec<Vec<u8>> },
     /// `CONFIG SET` of directives that are the cluster's, with their values as CONFIG GET shows them.
     Settings { pairs: Vec<(&'static str, Vec<u8>)> },
+    /// Whether a node is to be emptied.
+    Drain { node: NodeId, drains: bool },
+    /// Replicas that each shard is to have.
+    Replicas { replicas: u8 },
 }
 
 /// Orders that wait at most: each is one client's.

@@ -12,7 +12,7 @@ use std::{
 
 use dunlin_cluster::{
     meta::{Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX},
-    records::{ClusterRecord, Key, Keys, Record},
+    records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record},
 };
 use dunlin_engine::command::CommandError;
 
@@ -169,6 +169,28 @@ impl Thread {
                 |_, known| Ok((settings::plan(known, pairs), Carried::Ok)),
                 |thread, revision, record| thread.put_settings(revision, record),
             ),
+            WideChange::Drain { node, drains } => {
+                let plan = |_: &mut Self, known: Option<&Stored<NodeRecord>>| {
+                    let (_, record) = known.ok_or(CommandError::text("ERR the node has no record in etcd"))?;
+                    let state = match (drains, record.state) {
+                        (true, _) => NodeState::Draining,
+                        (false, NodeState::Draining) => NodeState::Active,
+                        (false, state) => state,
+                    };
+                    Ok((NodeRecord { state, ..record.clone() }, Carried::Ok))
+                };
+                // The agents follow it.
+                self.change("nodes", Key::Node(*node), plan, |_, _, _| Ok(()))
+            }
+            WideChange::Replicas { replicas } => {
+                let plan = |_: &mut Self, known: Option<&Stored<ClusterRecord>>| {
+                    let (_, record) = known.ok_or(CommandError::text("ERR the cluster has no record in etcd"))?;
+                    let next = ClusterRecord { replicas: *replicas, ..record.clone() };
+                    next.check().map_err(|why| CommandError::owned(format!("ERR {why}")))?;
+                    Ok((next, Carried::Ok))
+                };
+                self.change("replicas", Key::Cluster, plan, |_, _, _| Ok(()))
+            }
             WideChange::Functions { words } => self.change(
                 "functions",
                 Key::Functions,

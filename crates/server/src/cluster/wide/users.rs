@@ -30,7 +30,7 @@ pub(super) fn plan(
             carried = Carried::Count(names.iter().filter(|name| draft.remove(name)).count());
         }
         WideChange::ReplaceUsers { lines } => return Ok((record_of(lines)?, carried)),
-        WideChange::Functions { .. } | WideChange::Settings { .. } => unreachable!("they change no user"),
+        _ => unreachable!("it changes no user"),
     }
     Ok((record_of(&draft.lines())?, carried))
 }

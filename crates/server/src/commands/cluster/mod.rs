@@ -9,6 +9,7 @@
 mod describe;
 mod nodes;
 mod sentinel;
+mod status;
 pub(super) mod wide;
 
 use std::sync::Arc;
@@ -136,6 +137,20 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Takes ranges of slots away from the node.",
         ),
+        Command {
+            args: &[
+                Argument::string("node-id"),
+                Argument::word("off", "OFF").optional(),
+            ],
+            ..row(
+                "drain",
+                "7.0.0",
+                Arity::AtLeast(3),
+                CHANGE,
+                "Has a node emptied, so that it can be taken away, or kept.",
+                &Handler(status::drain),
+            )
+        },
         absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
         absent(
             "flushslot",
@@ -275,6 +290,17 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Sets the configuration epoch of a new node.",
         ),
+        Command {
+            args: &[Argument::integer("count")],
+            ..row(
+                "setreplicas",
+                "7.0.0",
+                Arity::Exactly(3),
+                CHANGE,
+                "Says how many replicas each shard is to have.",
+                &Handler(status::set_replicas),
+            )
+        },
         by_hand("setslot", "3.0.0", Arity::AtLeast(4), CHANGE, "Moves a slot from node to node."),
         varying(row(
             "shards",
@@ -341,6 +367,14 @@ const CLUSTER: Command = Command {
                 &Handler(describe::slots),
             ))
         },
+        varying(row(
+            "status",
+            "7.0.0",
+            Arity::Exactly(2),
+            INSPECTION,
+            "Describes the cluster for `dunlin cluster`.",
+            &Handler(status::status),
+        )),
     ],
     ..Command::DEFAULT
 };

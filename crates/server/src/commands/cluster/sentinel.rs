@@ -328,13 +328,13 @@ fn sentinels(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Repl
 
 fn check_quorum(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let name = args.word();
-    let follows = context.shared.cluster.follows_records();
+    let trouble = context.shared.cluster.trouble();
     with(context, |watched| {
         watched.named(name)?;
         let usable = watched.other_sentinels().count() + 1;
-        if !follows {
+        if !trouble.is_empty() {
             return Err(CommandError::owned(format!(
-                "NOQUORUM {usable} usable Sentinels. etcd does not answer, without which no failover is authorized"
+                "NOQUORUM {usable} usable Sentinels. No failover is authorized: {trouble}"
             )));
         }
         reply.simple(&format!(
