@@ -96,7 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             ask(&mut client, &["CLUSTER", "SETREPLICAS", &count.to_string()])?;
             let state = State::read(&mut client)?;
             let wanted = usize::from(*count);
-            let lacking = state.shards.iter().filter(|shard| state.replicas_of(shard).count() < wanted).count();
+            let lacking =
+                state.shards.iter().filter(|shard| state.replicas_of(shard).count() < wanted).count();
             anstream::println!("each shard is to have {}", plural(wanted, "replica"));
             if lacking > 0 {
                 anstream::println!(
@@ -198,8 +199,5 @@ fn nodes(state: &State) {
             ]
         })
         .collect();
-    print(
-        &["NODE", "ADDRESS", "NAME", "HEALTH", "STATE", "ROLE", "SHARD", "HOST", "ZONE", "VERSION"],
-        &rows,
-    );
+    print(&["NODE", "ADDRESS", "NAME", "HEALTH", "STATE", "ROLE", "SHARD", "HOST", "ZONE", "VERSION"], &rows);
 }

@@ -124,8 +124,11 @@ impl State {
             digits.parse::<u32>().unwrap_or(u32::MAX)
         };
         state.shards.sort_by_key(first);
-        let place = |shard: &str| state.shards.iter().position(|known| known.id == shard).unwrap_or(usize::MAX);
-        state.nodes.sort_by_cached_key(|node| (place(&node.shard), node.role != "primary", node.address.clone()));
+        let place =
+            |shard: &str| state.shards.iter().position(|known| known.id == shard).unwrap_or(usize::MAX);
+        state
+            .nodes
+            .sort_by_cached_key(|node| (place(&node.shard), node.role != "primary", node.address.clone()));
         state
     }
 

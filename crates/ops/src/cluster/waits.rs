@@ -145,7 +145,10 @@ mod tests {
         gone.nodes[1].host = "a".to_owned();
         assert_eq!(
             told(&gone),
-            ["shard s is not served: its primary a:1 is gone", "shard s has all its copies on one machine: a"]
+            [
+                "shard s is not served: its primary a:1 is gone",
+                "shard s has all its copies on one machine: a"
+            ]
         );
         let mut drained = healthy.clone();
         drained.nodes.push(Node { state: "draining".to_owned(), ..node("c", "", "none") });

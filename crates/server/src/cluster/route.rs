@@ -179,8 +179,12 @@ mod tests {
         *,
     };
 
-    const STRICT: Rules =
-        Rules { require_full_coverage: true, reads_when_down: false, pubsub_when_down: true, plain_clients: false };
+    const STRICT: Rules = Rules {
+        require_full_coverage: true,
+        reads_when_down: false,
+        pubsub_when_down: true,
+        plain_clients: false,
+    };
     const READ: Request = Request { writes: false, is_sharded_pubsub: false, reads_replicas: false };
     const WRITE: Request = Request { writes: true, ..READ };
     const REPLICA_READ: Request = Request { reads_replicas: true, ..READ };

@@ -220,7 +220,8 @@ fn setuser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     }
     if context.shared.cluster.is_on() {
         let owned = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
-        let change = |_: Context<'_, '_, '_>| Ok(WideChange::SetUser { name: name.to_vec(), rules: owned(rules) });
+        let change =
+            |_: Context<'_, '_, '_>| Ok(WideChange::SetUser { name: name.to_vec(), rules: owned(rules) });
         if wide::carry_out(context, change)?.is_some() {
             reply.ok();
         }

@@ -12,12 +12,12 @@
 //! that it cannot obey is refused with the reason. Directives of other servers are judged one by one
 //! (see [`foreign`]).
 
+mod cluster_wide;
 mod command_line;
 mod directive;
 mod documents;
 mod events;
 mod foreign;
-mod cluster_wide;
 mod policy;
 mod rewrite;
 mod source;
@@ -35,8 +35,9 @@ pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
 pub(crate) use policy::policy;
 pub(crate) use rewrite::{RewrittenUsers, replace as replace_file};
+pub use source::describe;
+pub(crate) use source::escape_control;
 pub use source::{LoadError, Origin};
-pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;

@@ -53,7 +53,8 @@ impl Functions {
     ) -> Result<(FunctionsRecord, Carried), CommandError> {
         if let Some((revision, record)) = known {
             // What others have done meanwhile is theirs.
-            self.put(shared, *revision, record, false).map_err(|why| CommandError::owned(format!("ERR {why}")))?;
+            self.put(shared, *revision, record, false)
+                .map_err(|why| CommandError::owned(format!("ERR {why}")))?;
         }
         let libraries = match known {
             Some((_, record)) => record.libraries.clone(),
@@ -92,13 +93,16 @@ impl Functions {
             entries.find(|(_, code)| code.as_bytes() == text).map(|(name, _)| name.clone())
         };
         let names: Option<Vec<String>> = texts.iter().map(name_of).collect();
-        let Some(names) = names.filter(|names| !names.is_empty() && names.iter().all(|name| self.came.contains(name)))
+        let Some(names) =
+            names.filter(|names| !names.is_empty() && names.iter().all(|name| self.came.contains(name)))
         else {
             return Ok(None);
         };
         names.iter().for_each(|name| _ = self.came.remove(name));
         Ok(match change {
-            LibraryChange::Load { .. } => names.into_iter().next().map(|name| Carried::Name(name.into_bytes())),
+            LibraryChange::Load { .. } => {
+                names.into_iter().next().map(|name| Carried::Name(name.into_bytes()))
+            }
             // Others may be there that are to go.
             LibraryChange::Restore { .. } if names.len() == libraries.len() => Some(Carried::Ok),
             _ => None,
@@ -207,8 +211,7 @@ impl<'a> Bench<'a> {
 
     fn run(&mut self, words: &[&[u8]]) -> Result<(), String> {
         let failed = |reason: &[u8]| format!("functions of the cluster: {}", String::from_utf8_lossy(reason));
-        let change =
-            LibraryChange::read(&mut Args::new(words, 2)).map_err(|error| failed(&error.line()))?;
+        let change = LibraryChange::read(&mut Args::new(words, 2)).map_err(|error| failed(&error.line()))?;
         let (shared, worker) = (self.shared, &mut self.worker);
         let Some(inside) = shared.engine.keyspace.enter_unless_long(worker.id()) else {
             return Err("functions of the cluster: a script holds the keyspace".to_owned());

@@ -171,7 +171,8 @@ impl Thread {
             ),
             WideChange::Drain { node, drains } => {
                 let plan = |_: &mut Self, known: Option<&Stored<NodeRecord>>| {
-                    let (_, record) = known.ok_or(CommandError::text("ERR the node has no record in etcd"))?;
+                    let (_, record) =
+                        known.ok_or(CommandError::text("ERR the node has no record in etcd"))?;
                     let state = match (drains, record.state) {
                         (true, _) => NodeState::Draining,
                         (false, NodeState::Draining) => NodeState::Active,
@@ -184,7 +185,8 @@ impl Thread {
             }
             WideChange::Replicas { replicas } => {
                 let plan = |_: &mut Self, known: Option<&Stored<ClusterRecord>>| {
-                    let (_, record) = known.ok_or(CommandError::text("ERR the cluster has no record in etcd"))?;
+                    let (_, record) =
+                        known.ok_or(CommandError::text("ERR the cluster has no record in etcd"))?;
                     let next = ClusterRecord { replicas: *replicas, ..record.clone() };
                     next.check().map_err(|why| CommandError::owned(format!("ERR {why}")))?;
                     Ok((next, Carried::Ok))
@@ -221,7 +223,9 @@ impl Thread {
             };
             let Some(revision) = revision else { continue };
             put(self, revision, &next).map_err(|why| {
-                CommandError::owned(format!("ERR the cluster's {what} are changed, but not on this node: {why}"))
+                CommandError::owned(format!(
+                    "ERR the cluster's {what} are changed, but not on this node: {why}"
+                ))
             })?;
             return Ok(carried);
         }
@@ -245,8 +249,9 @@ impl Thread {
         let name = self.keys.text(key);
         let snapshot = self.meta.get(&name).map_err(|error| unreachable(what, &error))?;
         let Some(item) = snapshot.items.first() else { return Ok(None) };
-        let record = R::decode(&item.value)
-            .map_err(|error| CommandError::owned(format!("ERR etcd's record '{name}' is not understood: {error}")))?;
+        let record = R::decode(&item.value).map_err(|error| {
+            CommandError::owned(format!("ERR etcd's record '{name}' is not understood: {error}"))
+        })?;
         Ok(Some((item.revision, record)))
     }
 

@@ -50,9 +50,8 @@ fn record_of(lines: &[Vec<u8>]) -> Result<UsersRecord, CommandError> {
 pub(super) fn put(shared: &Shared, record: &UsersRecord, own: Option<u64>) -> Result<(), String> {
     let config = shared.config.current();
     let (before, changes) = shared.access.replace_all(&bytes_of(record), &config)?;
-    let is_gone = |user: &&std::sync::Arc<dunlin_acl::User>| {
-        !changes.iter().any(|change| change.after.is_same(user))
-    };
+    let is_gone =
+        |user: &&std::sync::Arc<dunlin_acl::User>| !changes.iter().any(|change| change.after.is_same(user));
     let gone: Vec<&[u8]> = before.iter().filter(is_gone).map(|user| user.name()).collect();
     // Before the workers run, there are no clients.
     if let Some(queues) = shared.durability.queues() {

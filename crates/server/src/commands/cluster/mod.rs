@@ -27,7 +27,7 @@ use crate::{
     session::ClientFlags,
 };
 
-pub(super) const COMMANDS: &[Command] = 
+pub(super) const COMMANDS: &[Command] =
     &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE, sentinel::SENTINEL];
 
 /// Of the subcommands that change the cluster.
@@ -138,10 +138,7 @@ const CLUSTER: Command = Command {
             "Takes ranges of slots away from the node.",
         ),
         Command {
-            args: &[
-                Argument::string("node-id"),
-                Argument::word("off", "OFF").optional(),
-            ],
+            args: &[Argument::string("node-id"), Argument::word("off", "OFF").optional()],
             ..row(
                 "drain",
                 "7.0.0",

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run};
+use dunlin_engine::command::{
+    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
+};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::{endpoints_for, topology};
@@ -185,7 +187,8 @@ impl<'a> Watched<'a> {
     fn fields(&self, name: String, node: &'a Node, kind: &str) -> Vec<(&'static str, String)> {
         let is_down = node.health == Health::Failed;
         let flags = if is_down { format!("s_down,{kind},disconnected") } else { kind.to_owned() };
-        let flags = if is_down && kind == "master" { flags.replace("s_down,", "s_down,o_down,") } else { flags };
+        let flags =
+            if is_down && kind == "master" { flags.replace("s_down,", "s_down,o_down,") } else { flags };
         let mut fields = vec![
             ("name", name),
             ("ip", self.host(node).to_owned()),

@@ -78,10 +78,7 @@ pub(super) fn status(
         };
         let slots: Vec<String> = shard.slots.iter().map(run).collect();
         reply.map(3);
-        pairs(
-            reply,
-            &[("id", &shard.id), ("epoch", &shard.epoch.to_string()), ("slots", &slots.join(","))],
-        );
+        pairs(reply, &[("id", &shard.id), ("epoch", &shard.epoch.to_string()), ("slots", &slots.join(","))]);
     }
     reply.bulk(b"moves");
     reply.array(overview.moves.len());
