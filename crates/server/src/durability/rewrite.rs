@@ -25,7 +25,7 @@ use super::{LogThread, Order};
 use crate::{
     config::Config,
     persistence::stamp::{Standing, next_id},
-    persistence::{Cut, Progress, SaveError, cancelled, thread_for_cut},
+    persistence::{Cut, Destination, Progress, SaveError, cancelled, thread_for_cut},
     shared::Shared,
 };
 
@@ -175,7 +175,7 @@ pub(super) fn begin(
     alone: impl FnOnce(&mut dyn FnMut(&mut ExclusiveContext<'_>) -> Option<()>),
 ) -> Result<(), SaveError> {
     let durability = &shared.durability;
-    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+    let (thread, order) = thread_for_cut(shared, Destination::File, move |shared, cut| {
         let written = write_base(shared, cut, &directory);
         shared.durability.order(Order::Adopt(written));
     })?;

@@ -51,6 +51,7 @@ pub(crate) use background::{
     thread_for_cut,
 };
 use known::KnownFiles;
+pub(crate) use pace::Destination;
 
 /// The auxiliary field with the time of the cut in unix milliseconds: `ctime` has seconds.
 pub(crate) const TIME_FIELD: &str = "dunlin-time";

@@ -1,10 +1,10 @@
 //! [`Notifier`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
 //! that is still locked.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
-use dunlin_net::WorkerQueues;
+use dunlin_net::{Commitment, WorkerQueues};
 
 use crate::{
     config::ConfigReader,
@@ -12,6 +12,22 @@ use crate::{
     shared::Shared,
     workers::{WorkerMessage, blocked},
 };
+
+/// A push that is made before the record of what it shows, and told behind it.
+#[derive(Debug)]
+pub(crate) enum HostNotice {
+    /// A line for monitors.
+    Line(Arc<Vec<u8>>),
+    /// A message of a transaction or script.
+    Message { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
+}
+
+impl From<HostNotice> for Notice {
+    fn from(notice: HostNotice) -> Self {
+        let notice: Box<dyn Any + Send> = Box::new(notice);
+        Self::Host(notice)
+    }
+}
 
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.
 pub(crate) struct Notifier {
@@ -32,13 +48,13 @@ impl Notifier {
         Self { shared: Arc::clone(shared), config, queues: queues.clone() }
     }
 
-    fn publish(&self, Event { name, database, key, .. }: &Event) {
+    fn publish(&self, Event { name, database, key, .. }: &Event, commitment: Commitment) {
         if !self.shared.exchange.is_heard() {
             return;
         }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
-            self.shared.exchange.publish(Kind::Channel, channel, payload, &self.queues)
+            self.shared.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues)
         };
         if kinds.by_key {
             let prefix = format!("__keyspace@{database}__:");
@@ -50,17 +66,37 @@ impl Notifier {
     }
 }
 
+impl Notifier {
+    fn tell_host(&self, notice: Option<&HostNotice>, commitment: Commitment) {
+        match notice {
+            Some(HostNotice::Line(line)) => {
+                self.shared.monitor.show(Arc::clone(line), commitment, &self.queues);
+            }
+            Some(HostNotice::Message { kind, channel, payload }) => {
+                self.shared.exchange.publish(*kind, channel, payload, commitment, &self.queues);
+            }
+            None => debug_assert!(false, "the host has no other notices"),
+        }
+    }
+}
+
 impl Audience for Notifier {
     fn tell(&mut self, notices: &[Notice], writer: ClientToken) {
         let mut has_invalidations = false;
-        let mut has_events = false;
+        let mut commitment = None;
         for notice in notices {
             match notice {
-                Notice::Event(event) => {
-                    if !std::mem::replace(&mut has_events, true) {
+                Notice::Event(_) | Notice::Host(_) => {
+                    // The records of the changes are in the log by now.
+                    let commitment = *commitment.get_or_insert_with(|| {
                         self.config.refresh();
+                        self.shared.commitment_of_push(self.config.config())
+                    });
+                    match notice {
+                        Notice::Event(event) => self.publish(event, commitment),
+                        Notice::Host(notice) => self.tell_host(notice.downcast_ref(), commitment),
+                        _ => {}
                     }
-                    self.publish(event);
                 }
                 Notice::Invalidation(_) => has_invalidations = true,
                 Notice::Client(_) => {}

@@ -206,6 +206,8 @@ pub struct Session {
     pub(crate) replica: Option<Arc<ReplicaClient>>,
     /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
+    /// The log's offset up to which it may have seen changes, where pushes wait for that.
+    pub(crate) seen_to: u64,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
 }
@@ -247,6 +249,7 @@ impl Session {
             unfinished: None,
             replica: None,
             durability_mode: Durability::Configured,
+            seen_to: 0,
             role_order: None,
         };
         session.refresh_conditions(access.is_open());
