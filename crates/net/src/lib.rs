@@ -69,5 +69,5 @@ pub use tls::Identity;
 pub use withheld::Commitment;
 #[cfg(any(test, feature = "testing"))]
 pub use worker_queue::TestQueues;
-pub use worker_queue::WorkerQueues;
+pub use worker_queue::{Commitments, WorkerQueues};
 pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

@@ -57,14 +57,22 @@ impl Wakeup for PollerWakeup {
     }
 }
 
-/// How far the service's levels have come ([`Service::released`](super::Service::released)), for any thread. None, until it
-/// is set.
-#[derive(Default)]
-struct Released(OnceLock<Box<dyn Fn(u8) -> u64 + Send + Sync>>);
+/// The commitments of the service, for any thread.
+pub trait Commitments: Send + Sync {
+    /// How far replies and pushes of a level are released ([`Service::released`](super::Service::released)).
+    fn released(&self, level: u8) -> u64;
 
-impl std::fmt::Debug for Released {
+    /// The commitment before which a push about what was changed last may not leave.
+    fn of_push(&self) -> Commitment;
+}
+
+/// They, once they are set.
+#[derive(Default)]
+struct SharedCommitments(OnceLock<Box<dyn Commitments>>);
+
+impl std::fmt::Debug for SharedCommitments {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Released")
+        out.write_str("SharedCommitments")
     }
 }
 
@@ -81,15 +89,15 @@ pub struct WorkerQueues<M> {
     held_up: Arc<[AtomicBool]>,
     /// Clients with pushes to be written, by worker.
     pending: Arc<PendingPushes<Arc<Client>, Commitment>>,
-    released: Arc<Released>,
+    commitments: Arc<SharedCommitments>,
     limits: Arc<ArcSwap<Limits>>,
 }
 
 impl<M> Clone for WorkerQueues<M> {
     fn clone(&self) -> Self {
         let (mailboxes, held_up) = (self.mailboxes.clone(), self.held_up.clone());
-        let (pending, released) = (self.pending.clone(), self.released.clone());
-        Self { mailboxes, held_up, pending, released, limits: self.limits.clone() }
+        let (pending, commitments) = (self.pending.clone(), self.commitments.clone());
+        Self { mailboxes, held_up, pending, commitments, limits: self.limits.clone() }
     }
 }
 
@@ -97,7 +105,7 @@ impl<M> WorkerQueues<M> {
     pub(crate) fn new(mailboxes: Vec<WorkerQueue<M>>, limits: Arc<ArcSwap<Limits>>) -> Self {
         let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
         let pending = Arc::new(PendingPushes::new(mailboxes.len()));
-        Self { mailboxes: mailboxes.into(), held_up, pending, released: Arc::default(), limits }
+        Self { mailboxes: mailboxes.into(), held_up, pending, commitments: Arc::default(), limits }
     }
 
     /// How many workers there are.
@@ -159,13 +167,18 @@ impl<M> WorkerQueues<M> {
         self.post(client.worker as usize, Message::Kill(client));
     }
 
-    /// Sets how far the levels of commitments have come, once, before any push waits for one.
-    pub fn set_released(&self, released: impl Fn(u8) -> u64 + Send + Sync + 'static) {
-        self.released.0.get_or_init(|| Box::new(released));
+    /// Sets the service's commitments, once, before any push waits for one.
+    pub fn set_commitments(&self, commitments: impl Commitments + 'static) {
+        self.commitments.0.get_or_init(|| Box::new(commitments));
+    }
+
+    /// The commitment before which a push about what was changed last may not leave.
+    pub fn commitment_of_push(&self) -> Commitment {
+        self.commitments.0.get().map_or_else(Commitment::default, |commitments| commitments.of_push())
     }
 
     fn is_met(&self, Commitment { level, mark }: Commitment) -> bool {
-        mark == 0 || self.released.0.get().is_some_and(|released| released(level) >= mark)
+        mark == 0 || self.commitments.0.get().is_some_and(|all| all.released(level) >= mark)
     }
 
     /// Queues what `make` makes for a client, to be written before any reply leaves that is written once a commitment is

@@ -26,20 +26,20 @@ const NAPPING: u8 = 2;
 const ASLEEP: u8 = 3;
 
 #[derive(Debug, Default)]
-pub(super) struct Wakeup {
+pub(crate) struct Wakeup {
     state: AtomicU8,
     thread: OnceLock<Thread>,
 }
 
 impl Wakeup {
     /// The calling thread is the one to be woken.
-    pub(super) fn attach(&self) {
+    pub(crate) fn attach(&self) {
         self.thread.get_or_init(thread::current);
     }
 
     /// There is something to do; `urgent` where it cannot wait for the end of a nap.
     #[inline]
-    pub(super) fn notify(&self, urgent: bool) {
+    pub(crate) fn notify(&self, urgent: bool) {
         fence(SeqCst);
         match self.state.load(Relaxed) {
             RESTING => self.wake(),
@@ -50,7 +50,7 @@ impl Wakeup {
 
     /// Wakes the thread in any state.
     #[cold]
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.state.store(AWAKE, SeqCst);
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -58,7 +58,7 @@ impl Wakeup {
     }
 
     /// Sleeps until a ring or the end of `time_max`, unless `has_work` says that there is something to do.
-    pub(super) fn rest(&self, time_max: Option<Duration>, has_work: impl FnOnce() -> bool) {
+    pub(crate) fn rest(&self, time_max: Option<Duration>, has_work: impl FnOnce() -> bool) {
         self.state.store(RESTING, SeqCst);
         fence(SeqCst);
         if !has_work() {
@@ -71,14 +71,14 @@ impl Wakeup {
     }
 
     /// Sleeps until it is woken in any state.
-    pub(super) fn sleep(&self) {
+    pub(crate) fn sleep(&self) {
         self.state.store(ASLEEP, SeqCst);
         thread::park();
         self.state.store(AWAKE, SeqCst);
     }
 
     /// Sleeps for `time`, or until an urgent ring.
-    pub(super) fn nap(&self, time: Duration) {
+    pub(crate) fn nap(&self, time: Duration) {
         self.state.store(NAPPING, SeqCst);
         thread::park_timeout(time);
         self.state.store(AWAKE, SeqCst);

@@ -13,10 +13,10 @@
 //! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
 //! (docs/decisions/0054).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::{Commitment, WorkerQueues};
+use dunlin_net::{Commitment, Commitments, WorkerQueues};
 
 use super::Executor;
 use crate::{
@@ -31,12 +31,23 @@ const LOG: u8 = 0;
 /// The level of the disk.
 const DISK: u8 = 1;
 
-/// Shows other workers how far the levels have come: they write pushes of each other's clients.
+/// The levels for all workers: they write pushes of each other's clients.
+struct Levels(Weak<Shared>);
+
+impl Commitments for Levels {
+    fn released(&self, level: u8) -> u64 {
+        self.0.upgrade().map_or(0, |shared| shared.level_released(level, &shared.config.current()))
+    }
+
+    fn of_push(&self) -> Commitment {
+        let shared = self.0.upgrade();
+        shared.map_or_else(Commitment::default, |shared| shared.commitment_of_push(&shared.config.current()))
+    }
+}
+
+/// Lets workers, and what posts pushes, know the levels.
 pub(super) fn attach(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) {
-    let shared = Arc::downgrade(shared);
-    queues.set_released(move |level| {
-        shared.upgrade().map_or(0, |shared| shared.level_released(level, &shared.config.current()))
-    });
+    queues.set_commitments(Levels(Arc::downgrade(shared)));
 }
 
 impl Shared {
@@ -85,8 +96,7 @@ impl Shared {
 impl Executor {
     /// Whether pushes about what is changed now have to wait: then they are told behind the record of the change.
     pub(crate) fn withholds_pushes(&self) -> bool {
-        let config = self.config.config();
-        config.min_sync_replicas > 0 || config.appendfsync == AppendFsync::Always
+        self.config.config().withholds_pushes()
     }
 
     /// The commitment before which a message of a client may not leave: up to what the client may have seen. Messages that

@@ -75,7 +75,7 @@ use crate::{
     },
     push::{
         monitor::{self, Origin},
-        notifier::{HostNotice, Notifier},
+        notifier::HostNotice,
     },
     session::{ClientFlags, PushPosition, Replies, Session, Unfinished, transaction::Queue},
     shared::Shared,
@@ -182,11 +182,11 @@ impl Executor {
     ) -> Self {
         worker.statistics = Arc::clone(&shared.stats.keyspace[worker.id()]);
         worker.clock_ns = host::monotonic_ns;
-        worker.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
+        worker.audience = Some(Box::new(shared.notifier(&context.queues)));
         let mut evictor = Worker::new(worker.id(), worker.random());
         evictor.statistics = Arc::clone(&worker.statistics);
         evictor.clock_ns = worker.clock_ns;
-        evictor.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
+        evictor.audience = Some(Box::new(shared.notifier(&context.queues)));
         commitment::attach(&shared, &context.queues);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let policy = policy(&shared, config.config());

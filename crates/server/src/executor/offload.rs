@@ -52,8 +52,7 @@ impl Executor {
             };
         let writes = entry.command.flags.has(Flags::WRITE);
         // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary.
-        let is_paused =
-            writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        let is_paused = writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
         let admission = admission.and_then(|()| refusal.map_or(Ok(()), Err));
         let mut inside = self.pass(&shared.engine.keyspace);

@@ -7,9 +7,12 @@ use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
 use dunlin_net::{Commitment, WorkerQueues};
 
 use crate::{
-    config::ConfigReader,
-    push::pubsub::Kind,
-    shared::Shared,
+    config::{ConfigReader, ConfigStore},
+    push::{
+        monitor::Monitor,
+        pubsub::{Exchange, Kind},
+        tracking::Trackers,
+    },
     workers::{WorkerMessage, blocked},
 };
 
@@ -31,7 +34,9 @@ impl From<HostNotice> for Notice {
 
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.
 pub(crate) struct Notifier {
-    shared: Arc<Shared>,
+    exchange: Arc<Exchange>,
+    monitor: Arc<Monitor>,
+    trackers: Arc<Trackers>,
     config: ConfigReader,
     queues: WorkerQueues<WorkerMessage>,
 }
@@ -43,18 +48,29 @@ impl std::fmt::Debug for Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) -> Self {
-        let config = ConfigReader::new(Arc::clone(&shared.config));
-        Self { shared: Arc::clone(shared), config, queues: queues.clone() }
+    pub(crate) fn new(
+        exchange: &Arc<Exchange>,
+        monitor: &Arc<Monitor>,
+        trackers: &Arc<Trackers>,
+        config: &Arc<ConfigStore>,
+        queues: &WorkerQueues<WorkerMessage>,
+    ) -> Self {
+        Self {
+            exchange: Arc::clone(exchange),
+            monitor: Arc::clone(monitor),
+            trackers: Arc::clone(trackers),
+            config: ConfigReader::new(Arc::clone(config)),
+            queues: queues.clone(),
+        }
     }
 
     fn publish(&self, Event { name, database, key, .. }: &Event, commitment: Commitment) {
-        if !self.shared.exchange.is_heard() {
+        if !self.exchange.is_heard() {
             return;
         }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
-            self.shared.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues)
+            self.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues)
         };
         if kinds.by_key {
             let prefix = format!("__keyspace@{database}__:");
@@ -70,10 +86,10 @@ impl Notifier {
     fn tell_host(&self, notice: Option<&HostNotice>, commitment: Commitment) {
         match notice {
             Some(HostNotice::Line(line)) => {
-                self.shared.monitor.show(Arc::clone(line), commitment, &self.queues);
+                self.monitor.show(Arc::clone(line), commitment, &self.queues);
             }
             Some(HostNotice::Message { kind, channel, payload }) => {
-                self.shared.exchange.publish(*kind, channel, payload, commitment, &self.queues);
+                self.exchange.publish(*kind, channel, payload, commitment, &self.queues);
             }
             None => debug_assert!(false, "the host has no other notices"),
         }
@@ -90,7 +106,10 @@ impl Audience for Notifier {
                     // The records of the changes are in the log by now.
                     let commitment = *commitment.get_or_insert_with(|| {
                         self.config.refresh();
-                        self.shared.commitment_of_push(self.config.config())
+                        match self.config.config().withholds_pushes() {
+                            true => self.queues.commitment_of_push(),
+                            false => Commitment::default(),
+                        }
                     });
                     match notice {
                         Notice::Event(event) => self.publish(event, commitment),
@@ -107,7 +126,7 @@ impl Audience for Notifier {
                 Notice::Invalidation(invalidation) => Some(invalidation),
                 _ => None,
             });
-            self.shared.trackers.tell(invalidations, blocked::address(writer).id, &self.queues);
+            self.trackers.tell(invalidations, blocked::address(writer).id, &self.queues);
         }
     }
 }

@@ -25,12 +25,12 @@ use dunlin_replication::{Frame, StreamReader};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
-    config::{ConfigReader, policy},
-    durability::{
+    aof::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
+    config::{ConfigReader, policy},
     lua::{LibraryChange, LoadedLibraries},
-    push::{notifier::Notifier, pubsub::Kind},
+    push::pubsub::Kind,
     shared::Shared,
     workers::{WorkerMessage, drain::drain},
 };
@@ -95,7 +95,7 @@ impl Applier {
     pub(super) fn new(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) -> Self {
         let mut worker = Worker::new(shared.applier(), 0);
         worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
-        worker.audience = Some(Box::new(Notifier::new(shared, queues)));
+        worker.audience = Some(Box::new(shared.notifier(queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         Self {
             shared: Arc::clone(shared),
@@ -338,7 +338,7 @@ impl Applier {
             self.ack_wanted |= words.get(1).is_some_and(|option| option.eq_ignore_ascii_case(b"getack"));
         } else if (is(b"publish") || is(b"spublish")) && words.len() == 3 {
             let kind = if is(b"publish") { Kind::Channel } else { Kind::ShardChannel };
-            let commitment = self.shared.commitment_of_push(&self.shared.config.current());
+            let commitment = self.queues.commitment_of_push();
             self.shared.exchange.publish(kind, words[1], words[2], commitment, &self.queues);
         } else {
             return Ok(false);
