@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Attach, Event, Facts, Fault, Message, Shard, Transition};
+use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition};
 use crate::{NodeId, records::ShardRecord};
 
 impl Shard {
@@ -54,6 +54,13 @@ impl Shard {
             // Only a recovery can be shorter.
             self.commit = self.commit.min(end);
         }
+    }
+
+    /// A copy is coming, so the stream is joined as it was.
+    pub(super) fn take_emptied(&mut self) {
+        debug_assert!(self.lead.is_none(), "a primary copies nobody");
+        self.local = Local { clean: false, ..Local::default() };
+        self.attach = Attach::Copy;
     }
 
     pub(super) fn take_heartbeat(

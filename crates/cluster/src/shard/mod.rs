@@ -171,6 +171,8 @@ pub enum Event {
     Rewound(u64),
     /// The data is a copy of this history, up to this offset.
     Copied(HistoryId, u64),
+    /// The data is gone: a copy is being loaded in its place. A member has lost what it had.
+    Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
     HandOver(Option<NodeId>),
 }
@@ -353,7 +355,7 @@ impl Shard {
 
     /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile: its new history begins where its
     /// data ended.
-    fn takes_over(&self) -> bool {
+    pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
             matches!(pending.proposal.transition, Transition::TakeOver | Transition::Recover)
         })
@@ -428,6 +430,7 @@ impl Shard {
                 self.local = Local { history: Some(history), end, held: end, clean: true };
                 self.join(actions);
             }
+            Event::Emptied => self.take_emptied(),
             Event::HandOver(to) => self.take_handover(to),
         }
         self.work(now_ms, actions);

@@ -13,8 +13,11 @@
 mod agent;
 mod bus;
 mod controller;
+mod ending;
 mod identity;
+mod lease;
 pub(crate) mod route;
+mod shard;
 pub(crate) mod topology;
 mod view;
 
@@ -30,13 +33,15 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use dunlin_cluster::{meta::Meta, records::Keys};
+use dunlin_cluster::{ClusterId, HistoryId, meta::Meta, records::Keys};
 use dunlin_engine::keyspace::slot;
 
-pub(crate) use self::agent::AgentThread;
+pub(crate) use self::{agent::AgentThread, shard::Letter};
 use self::{
     bus::Bus,
+    ending::Ending,
     identity::Identity,
+    lease::Lease,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
 };
@@ -53,11 +58,19 @@ use crate::{
 pub(crate) struct Cluster {
     /// This node's id, once it is one of a cluster.
     id: OnceLock<String>,
+    /// The cluster's id, once it is known. Only nodes can say it.
+    cluster: OnceLock<ClusterId>,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
     /// Messages of pub/sub for other nodes.
     pub(crate) bus: Bus,
+    /// Inputs for the thread that drives the node's shard.
+    pub(crate) shard: shard::Inbox,
+    /// Whether this node may answer as a primary.
+    pub(crate) lease: Lease,
+    /// The history of a data set that is all that this process has acknowledged, at its end.
+    clean: OnceLock<HistoryId>,
     /// The agent is to take its leave.
     ended: AtomicBool,
     /// Why the server could not go on as this node: a line for the operator.
@@ -71,6 +84,11 @@ impl Cluster {
         self.store(topology);
     }
 
+    /// Whether the node is of this cluster.
+    pub(crate) fn is_of(&self, cluster: ClusterId) -> bool {
+        self.cluster.get() == Some(&cluster)
+    }
+
     /// Whether the server is a node of a cluster.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -80,6 +98,20 @@ impl Cluster {
     /// Why the server could not go on as this node: a line for the operator.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.get().cloned()
+    }
+
+    /// Notes how the process has ended: nothing is added to the data set any more.
+    pub(crate) fn note_end(&self, shared: &Shared) {
+        let Some(history) = self.clean.get().copied() else { return };
+        let config = shared.config.current();
+        let is_durable = shard::is_durable(&config);
+        let data = shared.replication.data(shared, false);
+        if data.is_whole() && data.history.map(shard::history_of) == Some(history) {
+            let ending = Ending { is_durable, clean: Some((history, data.end)) };
+            if let Err(line) = ending.keep(&config.dir) {
+                tracing::error!("{line}");
+            }
+        }
     }
 
     /// The cluster as it is known now; `None` where there is none.
@@ -133,7 +165,7 @@ fn draw() -> Result<[u8; 20], String> {
 pub(crate) struct Membership {
     identity: Identity,
     keys: Keys,
-    meta: Box<dyn Meta>,
+    meta: Arc<dyn Meta>,
     addresses: Addresses,
 }
 
@@ -198,7 +230,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     };
     shared.cluster.begin(Topology::new(vec![me], Vec::new(), 0));
     tracing::info!("Node {} of the cluster '{name}'", identity.node);
-    Ok(Some(Membership { identity, keys, meta: Box::new(meta), addresses }))
+    Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
 }
 
 /// How etcd is reached.

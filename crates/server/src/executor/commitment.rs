@@ -4,6 +4,7 @@
 //! level 0        the log, as durable as `appendfsync` asks for
 //! level 1        the log on disk                                      CLIENT DURABILITY disk
 //! level 1 + n    n replicas have it, and level 0 where that counts    min-sync-replicas n, CLIENT DURABILITY sync n
+//! level LEASE    the lease of the term that is the mark               primaries of a cluster
 //! ```
 //!
 //! A reply waits for all that its commands may have seen: up to the log's end behind them. A connection that has chosen less
@@ -14,7 +15,7 @@ use dunlin_net::Commitment;
 
 use super::Executor;
 use crate::{
-    config::{AppendFsync, Config},
+    config::{AppendFsync, Config, SYNC_REPLICAS_MAX},
     session::{Durability, Session},
 };
 
@@ -22,6 +23,8 @@ use crate::{
 const LOG: u8 = 0;
 /// The level of the disk.
 const DISK: u8 = 1;
+/// The level of a primary's lease, behind those of replicas.
+const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
 
 impl Executor {
     /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
@@ -30,6 +33,10 @@ impl Executor {
     pub(super) fn commitment(&self, session: &Session) -> Commitment {
         if !self.saw_data {
             return Commitment::default();
+        }
+        let term = self.term.get();
+        if term != 0 && !self.shared.cluster.lease.is_valid(term) {
+            return Commitment { level: LEASE, mark: term };
         }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
@@ -76,6 +83,7 @@ impl Executor {
             LOG => durability.durable(),
             DISK if durability.is_off() => u64::MAX,
             DISK => durability.on_disk(),
+            LEASE => self.shared.cluster.lease.valid_term(),
             _ => {
                 let committed = self.shared.replication.committed(level - DISK);
                 let waits_for_log = self.config.config().appendfsync == AppendFsync::Always
@@ -91,6 +99,10 @@ impl Executor {
         match level {
             LOG => shared.durability.await_durable(worker, mark),
             DISK => shared.durability.await_sync(worker, mark),
+            LEASE => {
+                shared.cluster.lease.wait();
+                shared.cluster.lease.valid_term() < mark
+            }
             _ => {
                 let waits_for_log = shared.durability.durable() < mark
                     && self.config.config().appendfsync == AppendFsync::Always;
@@ -103,8 +115,13 @@ impl Executor {
         }
     }
 
-    /// Whether what waits for replicas waits in vain: the server has been demoted, and whatever they lack is gone.
-    pub(super) fn has_lost_level(&self, level: u8) -> bool {
-        level > DISK && self.shared.replication.is_replica()
+    /// Whether a reply waits in vain: for a term that is over, or for replicas of a server that has been demoted, and whatever they
+    /// lack is gone.
+    pub(super) fn has_lost_commitment(&self, Commitment { level, mark }: Commitment) -> bool {
+        match level {
+            LOG | DISK => false,
+            LEASE => self.shared.cluster.lease.term() != mark,
+            _ => self.shared.replication.is_replica(),
+        }
     }
 }

@@ -144,7 +144,8 @@ impl Server {
         let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
         let membership = cluster::prepare(&shared)?;
-        if shared.config.current().replicaof.is_some() {
+        // A node of a cluster is nothing before its shard has decided.
+        if shared.config.current().replicaof.is_some() || membership.is_some() {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
@@ -240,6 +241,7 @@ impl Server {
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
+        self.shared.cluster.note_end(&self.shared);
         self.shared.recorder.finish(&self.shared);
         self.shared.directory.release();
         self.shared.audit.end();

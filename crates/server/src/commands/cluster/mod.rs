@@ -338,6 +338,23 @@ const CLUSTER: Command = Command {
                 &Handler(describe::slots),
             ))
         },
+        Command {
+            args: &[Argument { multiple: true, ..Argument::string("word") }],
+            ..row(
+                "tell",
+                "7.0.0",
+                Arity::AtLeast(8),
+                Flags::ADMIN
+                    .and(Flags::STALE)
+                    .and(Flags::LOADING)
+                    .and(Flags::NO_SCRIPT)
+                    .and(Flags::NO_MULTI)
+                    .and(Flags::ALLOW_BUSY)
+                    .and(Flags::ENDS_PAUSE),
+                "Used by nodes: a message between the members of a shard.",
+                &Handler(nodes::tell),
+            )
+        },
     ],
     ..Command::DEFAULT
 };

@@ -8,6 +8,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{endpoints_for, topology};
 use crate::{
     cluster::{
+        Letter,
         route::EndpointRule,
         topology::{Health, Topology},
     },
@@ -123,6 +124,23 @@ pub(super) fn relay(
     let (channel, payload) = (args.word(), args.word());
     args.finish()?;
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
+    Ok(())
+}
+
+pub(super) fn tell(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let letter = Letter::decode(&args.words()[2..]);
+    let letter = letter.filter(|letter| context.shared.cluster.is_of(letter.cluster));
+    context
+        .shared
+        .cluster
+        .shard
+        .deliver(letter.ok_or(CommandError::text("ERR CLUSTER TELL is for the nodes of this cluster"))?);
+    reply.ok();
     Ok(())
 }
 
