@@ -129,7 +129,7 @@ impl Shard {
     }
 
     pub(super) fn work_as_follower(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.pending.is_some() || now_ms < self.propose_at_ms {
+        if self.pending.is_some() || now_ms < self.propose_at_ms || self.is_ending {
             return;
         }
         let Some((_, record)) = &self.known else { return };

@@ -175,6 +175,8 @@ pub enum Event {
     Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
     HandOver(Option<NodeId>),
+    /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
+    Ending,
 }
 
 /// An output.
@@ -269,6 +271,8 @@ pub struct Shard {
     reads: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
+    /// The process is about to end.
+    is_ending: bool,
     halted: Option<String>,
 }
 
@@ -306,6 +310,7 @@ impl Shard {
             reads: 0,
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
+            is_ending: false,
             halted: None,
         }
     }
@@ -390,7 +395,8 @@ impl Shard {
 
     /// Whether this node is a member by the record only.
     pub fn is_lost(&self) -> bool {
-        self.is_member() && !self.leads() && (!self.local.clean || self.attach == Attach::Not)
+        let is_lost = !self.local.clean || self.attach == Attach::Not || self.is_ending;
+        self.is_member() && !self.leads() && is_lost
     }
 
     fn is_broken(&self, fault: Fault) -> bool {
@@ -432,6 +438,10 @@ impl Shard {
             }
             Event::Emptied => self.take_emptied(),
             Event::HandOver(to) => self.take_handover(to),
+            Event::Ending => {
+                self.is_ending = true;
+                self.echo_again(actions);
+            }
         }
         self.work(now_ms, actions);
     }

@@ -34,7 +34,7 @@ use super::{
     view::View,
 };
 use crate::{
-    config::Config,
+    config::{ClusterDurability, Config},
     shared::{Shared, Stop},
     system::host,
 };
@@ -49,6 +49,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
+/// How long the end of the server waits for another primary.
+const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long the end of the server waits for the thread.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -131,6 +133,32 @@ impl AgentThread {
         let thread = thread::Builder::new().name("cluster".to_owned()).spawn(move || agent.run());
         let agent = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Self { agent, shard })
+    }
+
+    /// Has the shard go on without this node, within a time: another member becomes the primary, if this node is it, and its
+    /// clients are sent there; then the node leaves the in-sync set, so that nobody waits for its lease to run out.
+    pub(crate) fn hand_over(&self, shared: &Shared, time: Duration) {
+        let cluster = &shared.cluster;
+        if time.is_zero() {
+            return;
+        }
+        let until = Instant::now() + time.min(HAND_OVER_TIME_MAX);
+        let wait = |is_waiting: &dyn Fn() -> bool| {
+            while is_waiting() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        if cluster.shard.hand_over() {
+            wait(&|| cluster.lease.term() != 0);
+            match cluster.lease.term() {
+                0 => tracing::info!("Cluster: another node leads the shard"),
+                _ => tracing::warn!("Cluster: nobody else leads the shard yet: a member takes over later"),
+            }
+        }
+        if cluster.lease.term() == 0 {
+            cluster.shard.push(Input::Ending);
+            wait(&|| cluster.shard.is_successor.load(SeqCst));
+        }
     }
 
     /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
@@ -242,11 +270,6 @@ impl Agent {
                 Ok(())
             }
             (Some((_, cluster)), None) => {
-                if cluster.durability == Durability::Sync {
-                    return Err(Failure::Fatal(format!(
-                        "the cluster '{name}' was founded with cluster-durability sync, which this version does not offer"
-                    )));
-                }
                 self.member.identity.cluster = Some(cluster.id);
                 self.shared.cluster.cluster.get_or_init(|| cluster.id);
                 self.keep_identity()
@@ -286,8 +309,11 @@ impl Agent {
         let cluster = ClusterRecord {
             id,
             replicas: config.cluster_replicas as u8,
-            durability: Durability::Async,
-            min_sync: 1,
+            durability: match config.cluster_durability {
+                ClusterDurability::Async => Durability::Async,
+                ClusterDurability::Sync => Durability::Sync,
+            },
+            min_sync: config.cluster_min_sync as u8,
             created_ms: (host::unix_us() / 1000) as u64,
         };
         if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {

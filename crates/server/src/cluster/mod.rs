@@ -27,7 +27,7 @@ use std::{
         Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Acquire, Release},
+            Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
@@ -69,6 +69,10 @@ pub(crate) struct Cluster {
     pub(crate) shard: shard::Inbox,
     /// Whether this node may answer as a primary.
     pub(crate) lease: Lease,
+    /// Replies wait for the shard's commit (`cluster-durability sync`).
+    is_sync: AtomicBool,
+    /// There are fewer members than a write needs.
+    lacks_members: AtomicBool,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     clean: OnceLock<HistoryId>,
     /// The agent is to take its leave.
@@ -82,6 +86,18 @@ impl Cluster {
     fn begin(&self, topology: Topology) {
         self.id.set(topology.me().id.clone()).expect("a server becomes a node once");
         self.store(topology);
+    }
+
+    /// Whether replies wait for the shard's commit.
+    #[inline]
+    pub(crate) fn is_sync(&self) -> bool {
+        self.is_sync.load(Relaxed)
+    }
+
+    /// Whether writes are refused: the primary has fewer members in sync than `cluster-min-sync`.
+    #[inline]
+    pub(crate) fn lacks_members(&self) -> bool {
+        self.lacks_members.load(Relaxed)
     }
 
     /// Whether the node is of this cluster.
@@ -182,12 +198,12 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), String> {
     }
     let refusals = [
         (
-            config.cluster_durability == ClusterDurability::Sync,
-            "cluster-durability sync is not available in this version; use async",
+            config.cluster_min_sync > 1 && config.cluster_durability == ClusterDurability::Async,
+            "cluster-min-sync above 1 needs cluster-durability sync",
         ),
         (
-            config.cluster_min_sync > 1,
-            "cluster-min-sync above 1 needs cluster-durability sync, which is not available in this version",
+            config.cluster_min_sync > config.cluster_replicas + 1,
+            "cluster-min-sync is larger than a shard's number of nodes: a primary and cluster-replicas",
         ),
         (
             config.replicaof.is_some(),

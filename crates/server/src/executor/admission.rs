@@ -214,7 +214,10 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
-            .with(Check::FewReplicas, self.lacks_sync_replicas(shared, session))
+            .with(
+                Check::FewReplicas,
+                self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members(),
+            )
             .with(
                 Check::Redirect,
                 session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica() && !is_node,

@@ -5,6 +5,8 @@
 //! level 1        the log on disk                                      CLIENT DURABILITY disk
 //! level 1 + n    n replicas have it, and level 0 where that counts    min-sync-replicas n, CLIENT DURABILITY sync n
 //! level LEASE    the lease of the term that is the mark               primaries of a cluster
+//! levels COMMIT  the members of the in-sync set have it               the same, cluster-durability sync
+//! levels SEEN    the same, as far as a replica knows                  replicas, cluster-durability sync
 //! ```
 //!
 //! A reply waits for all that its commands may have seen: up to the log's end behind them. A connection that has chosen less
@@ -25,6 +27,10 @@ const LOG: u8 = 0;
 const DISK: u8 = 1;
 /// The level of a primary's lease, behind those of replicas.
 const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
+/// The levels of a shard's commit, in terms of even and odd numbers: a term's uncommitted replies are lost with it.
+const COMMIT: [u8; 2] = [LEASE + 1, LEASE + 2];
+/// The same at a replica, for data sets of even and odd numbers: a copy of the primary's replaces what was seen.
+const SEEN: [u8; 2] = [LEASE + 3, LEASE + 4];
 
 impl Executor {
     /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
@@ -34,14 +40,36 @@ impl Executor {
         if !self.saw_data {
             return Commitment::default();
         }
-        let term = self.term.get();
-        if term != 0 && !self.shared.cluster.lease.is_valid(term) {
-            return Commitment { level: LEASE, mark: term };
+        if self.shared.cluster.is_on()
+            && let Some(commitment) = self.commitment_to_shard(session)
+        {
+            return commitment;
         }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
             (Durability::Configured, 0) => self.commitment_to_log(config),
             _ => self.commitment_of(session, config),
+        }
+    }
+
+    /// What a reply waits for on a node of a cluster, first of all; `None` where that is met.
+    fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
+        let (shared, term) = (&self.shared, self.term.get());
+        let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async;
+        let level = match (term, waits) {
+            (0, false) => return None,
+            (0, true) => SEEN[usize::from(shared.replication.is_copy_odd())],
+            (_, true) => COMMIT[(term & 1) as usize],
+            (_, false) if shared.cluster.lease.is_valid(term) => return None,
+            (_, false) => return Some(Commitment { level: LEASE, mark: term }),
+        };
+        let mark = shared.durability.tail();
+        let is_met = shared.replication.shard_committed() >= mark;
+        let is_led = term == 0 || shared.cluster.lease.is_valid(term);
+        match (is_met, is_led) {
+            (true, true) => None,
+            (true, false) => Some(Commitment { level: LEASE, mark: term }),
+            (false, _) => Some(Commitment { level, mark }),
         }
     }
 
@@ -84,6 +112,11 @@ impl Executor {
             DISK if durability.is_off() => u64::MAX,
             DISK => durability.on_disk(),
             LEASE => self.shared.cluster.lease.valid_term(),
+            _ if COMMIT.contains(&level) => match self.shared.cluster.lease.valid_term() {
+                0 => 0,
+                _ => self.shared.replication.shard_committed(),
+            },
+            _ if SEEN.contains(&level) => self.shared.replication.shard_committed(),
             _ => {
                 let committed = self.shared.replication.committed(level - DISK);
                 let waits_for_log = self.config.config().appendfsync == AppendFsync::Always
@@ -103,6 +136,13 @@ impl Executor {
                 shared.cluster.lease.wait();
                 shared.cluster.lease.valid_term() < mark
             }
+            _ if level > LEASE => {
+                shared.cluster.lease.wait();
+                shared.replication.await_shard_commit(worker);
+                // A primary that is alone commits what it has.
+                shared.cluster.shard.wake();
+                self.level_released(level) < mark
+            }
             _ => {
                 let waits_for_log = shared.durability.durable() < mark
                     && self.config.config().appendfsync == AppendFsync::Always;
@@ -121,6 +161,11 @@ impl Executor {
         match level {
             LOG | DISK => false,
             LEASE => self.shared.cluster.lease.term() != mark,
+            _ if COMMIT.contains(&level) => {
+                let term = self.shared.cluster.lease.term();
+                term == 0 || level != COMMIT[(term & 1) as usize]
+            }
+            _ if SEEN.contains(&level) => level != SEEN[usize::from(self.shared.replication.is_copy_odd())],
             _ => self.shared.replication.is_replica(),
         }
     }

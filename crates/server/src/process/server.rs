@@ -229,6 +229,7 @@ impl Server {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
             if let Some(agent) = self.agent {
+                agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }
             self.shared.replication.drain(&self.shared, stop.grace);

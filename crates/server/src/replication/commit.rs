@@ -31,6 +31,8 @@ const SYNC_REPLICAS_MAX: usize = config::SYNC_REPLICAS_MAX as usize;
 pub(super) struct Commits {
     /// By number of replicas less one, the ring's offset that so many have.
     committed: [AtomicU64; SYNC_REPLICAS_MAX],
+    /// The ring's offset that the members of the in-sync set have, in a cluster.
+    shard: AtomicU64,
     /// Replicas that follow the stream.
     online: AtomicUsize,
     /// By worker, whether it is to be woken by the next acknowledgement.
@@ -41,6 +43,7 @@ impl Commits {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             committed: Default::default(),
+            shard: AtomicU64::new(0),
             online: AtomicUsize::new(0),
             awaited: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         }
@@ -68,6 +71,34 @@ impl Replication {
         }
     }
 
+    /// The ring's offset up to which the shard has committed.
+    #[inline]
+    pub(crate) fn shard_committed(&self) -> u64 {
+        self.commits.shard.load(SeqCst)
+    }
+
+    /// Has a worker woken when the shard has committed more. The caller looks once more afterwards.
+    pub(crate) fn await_shard_commit(&self, worker: usize) {
+        self.commits.awaited[worker].store(true, SeqCst);
+    }
+
+    /// The shard has committed its stream up to an offset of replication.
+    pub(crate) fn note_shard_commit(&self, shared: &Shared, offset: u64) {
+        let mark = offset.saturating_sub(self.base.load(Acquire)).min(shared.durability.tail());
+        if self.commits.shard.fetch_max(mark, SeqCst) < mark {
+            self.wake_awaiting(shared);
+        }
+    }
+
+    fn wake_awaiting(&self, shared: &Shared) {
+        let Some(queues) = shared.durability.queues() else { return };
+        for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
+            if is_awaited.swap(false, SeqCst) {
+                queues.send_to_service(worker, WorkerMessage::Durable);
+            }
+        }
+    }
+
     /// Looks again how far replicas are. O(replicas).
     pub(super) fn note_commits(&self, shared: &Shared, config: &Config) {
         let replicas = self.replicas();
@@ -91,12 +122,8 @@ impl Replication {
             let mark = offset.min(end).saturating_sub(base);
             has_grown |= committed.fetch_max(mark, SeqCst) < mark;
         }
-        if has_grown && let Some(queues) = shared.durability.queues() {
-            for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
-                if is_awaited.swap(false, SeqCst) {
-                    queues.send_to_service(worker, WorkerMessage::Durable);
-                }
-            }
+        if has_grown {
+            self.wake_awaiting(shared);
         }
     }
 

@@ -230,6 +230,10 @@ impl Link {
             Ok(()) => {
                 let offset = self.shared.replication.offset(self.shared.durability.tail());
                 self.step(Event::Applied(offset));
+                if self.shared.cluster.is_sync() || self.applier.ack_wanted {
+                    // The primary's clients wait for this.
+                    self.shared.cluster.shard.wake();
+                }
                 if std::mem::take(&mut self.applier.ack_wanted) {
                     let (actions, _) = self.step(Event::AckWanted);
                     self.act(actions, &[]);

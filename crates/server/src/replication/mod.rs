@@ -320,6 +320,11 @@ impl Replication {
         }
     }
 
+    /// Whether the data set is one of those that begin anew with every second copy: readers of the one before know it by that.
+    pub(crate) fn is_copy_odd(&self) -> bool {
+        self.copies.load(SeqCst) / 2 % 2 == 1
+    }
+
     /// Puts nothing of the link's own into the stream, or does so again.
     pub(crate) fn hold_stream(&self, on: bool) {
         self.is_stream_held.store(on, SeqCst);

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Acquire};
 
+use dunlin_engine::LogConsumer;
 use dunlin_net::Address;
-use dunlin_replication::{History, Id, Replica};
+use dunlin_replication::{GETACK, History, Id, Replica};
 
 use super::{
     REPLICA, RoleOrder, STALE,
@@ -23,7 +24,7 @@ impl Link {
             RoleOrder::Promote => self.promote(),
             RoleOrder::Join { primary, begins } => self.join(primary, begins),
             RoleOrder::Lead { history, previous, from } => self.lead(history, previous, from),
-            RoleOrder::Rest => drop(self.shared.engine.keyspace.close()),
+            RoleOrder::Rest => self.rest(),
             RoleOrder::Clear => {
                 self.join(None, None);
                 self.clear();
@@ -94,6 +95,19 @@ impl Link {
                 replication.end_commits(&shared);
             }
         }
+    }
+
+    /// Waits for commands that were let in before, and asks followers how far they are.
+    fn rest(&mut self) {
+        let shared = &self.shared;
+        {
+            let _closed = shared.engine.keyspace.close();
+            if shared.engine.log.is_on_for(LogConsumer::Replicas) {
+                shared.durability.ring().append(shared.applier(), GETACK);
+            }
+        }
+        shared.durability.wake_log(shared.durability.tail());
+        shared.replication.feeder.wake();
     }
 
     /// Becomes a shard's primary: its history goes on as this one.

@@ -23,7 +23,7 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{
-            AtomicUsize,
+            AtomicBool, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -33,9 +33,9 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
-    meta::{Meta, MetaError, Outcome, Transaction},
-    records::{Durability, Keys, RecordError, Restart, ShardRecord, SlotsRecord},
-    shard::{Action, Attach, Event, Known, Local, Options, Proposal, Shard, Transition},
+    meta::{Meta, MetaError, Outcome, Revision, Transaction},
+    records::{Durability, Key, Keys, Record, RecordError, Restart, ShardRecord, SlotsRecord, Wish},
+    shard::{Action, Attach, Event, Facts, Known, Local, Options, Proposal, Shard, Transition, table},
 };
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
@@ -59,8 +59,12 @@ use crate::{
 
 /// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
 const INPUTS_MAX: usize = 4096;
-/// Between two attempts to join a stream that was given up.
+/// Between two attempts to join a stream that was given up, and to reach a primary that does not feed yet.
 const REJOIN: Duration = Duration::from_secs(1);
+const RECONNECT: Duration = Duration::from_millis(150);
+/// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
+const LEASE_MS: u64 = 900;
+const GRACE_MS: u64 = 1_300;
 const WAKER: Token = Token(usize::MAX);
 
 /// An input of the thread.
@@ -81,9 +85,13 @@ pub(super) enum Input {
     /// The address of a name.
     Resolved(NodeId, Place, SocketAddr),
     /// Another primary is wanted.
-    HandOver(Option<NodeId>),
-    /// An operator wants this change of the records; its name, for the log.
-    Change(String, Transaction),
+    HandOver,
+    /// The process is about to end.
+    Ending,
+    /// An operator wants this node to be the primary.
+    Promote,
+    /// An operator wants a node forgotten, which has gone.
+    Forget(NodeId),
 }
 
 /// The way to the thread.
@@ -93,6 +101,8 @@ pub(crate) struct Inbox {
     waker: OnceLock<Waker>,
     /// Members that the node could hand its role to; 0 where it has none.
     successors: AtomicUsize,
+    /// The node is in the in-sync set, and no primary.
+    pub(super) is_successor: AtomicBool,
 }
 
 impl Inbox {
@@ -126,9 +136,23 @@ impl Inbox {
     pub(super) fn hand_over(&self) -> bool {
         let has_successor = self.successors.load(SeqCst) > 0;
         if has_successor {
-            self.push(Input::HandOver(None));
+            self.push(Input::HandOver);
         }
         has_successor
+    }
+
+    /// Asks the shard's primary to hand its role over to this node; whether this node may have it.
+    pub(crate) fn promote(&self) -> bool {
+        let is_successor = self.is_successor.load(SeqCst);
+        if is_successor {
+            self.push(Input::Promote);
+        }
+        is_successor
+    }
+
+    /// Removes the record of a node that has gone, if nothing rests on it.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.push(Input::Forget(node));
     }
 
     fn take(&self) -> Vec<Input> {
@@ -200,6 +224,8 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         started: None,
         machine: None,
         role: Role::Unknown,
+        cleared: 0,
+        published: (0, 0, 0),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
 }
@@ -211,8 +237,8 @@ enum Role {
     Unknown,
     /// It follows nobody.
     Detached,
-    /// It follows this primary, since some epoch and time.
-    Following(PrimaryAddress, u64, Instant),
+    /// It follows this primary, since then.
+    Following(PrimaryAddress, Instant),
     /// It leads; the order's number.
     Leading(u64),
 }
@@ -225,7 +251,7 @@ enum Wanted {
     /// A primary, under this history.
     Lead(HistoryId, u64),
     /// A follower of this node.
-    Follow(NodeId, u64, Attach),
+    Follow(NodeId, Attach),
 }
 
 /// A proposal that begins a history, until the data set has come to rest.
@@ -266,6 +292,10 @@ struct Driver {
     started: Option<Local>,
     machine: Option<Machine>,
     role: Role,
+    /// The order to throw the data set away that was given last.
+    cleared: u64,
+    /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
+    published: (Revision, Revision, Revision),
 }
 
 impl Driver {
@@ -283,6 +313,9 @@ impl Driver {
             let inputs = self.shared.cluster.shard.take();
             self.note_data();
             inputs.into_iter().for_each(|input| self.take(input));
+            if self.machine.is_none() {
+                self.begin();
+            }
             self.step(Event::Tick);
             self.send_held();
             self.publish();
@@ -295,7 +328,6 @@ impl Driver {
 
     /// The process ends: what its data set is, if that is all that it has acknowledged.
     fn end(&mut self) {
-        self.shared.cluster.lease.end();
         let data = self.shared.replication.data(&self.shared, self.is_durable);
         let Some(machine) = &self.machine else { return };
         let local = machine.shard.local();
@@ -338,9 +370,51 @@ impl Driver {
                 }
             }
             Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
-            Input::HandOver(to) => self.step(Event::HandOver(to)),
-            Input::Change(name, transaction) => self.errands.run(Errand::Change(name, transaction)),
+            Input::HandOver => self.step(Event::HandOver(None)),
+            Input::Ending => self.step(Event::Ending),
+            Input::Promote => self.order_promotion(),
+            Input::Forget(node) => self.order_forgetting(node),
         }
+    }
+
+    /// Writes the wish of an operator into the shard's record; the primary obeys it.
+    fn order_promotion(&self) {
+        let Some(machine) = &self.machine else { return };
+        let Some((revision, record)) = machine.shard.known() else { return };
+        let facts = Facts { wish: Some(Wish::HandOver(self.settings.me)), ..Facts::default() };
+        match table::change(Transition::Order, record, self.settings.me, &facts) {
+            Ok(record) => {
+                let key = self.settings.keys.text(Key::Shard(machine.id));
+                let transaction =
+                    Transaction::default().compare(key.clone(), *revision).put(key, record.encode());
+                self.errands.run(Errand::Change("CLUSTER FAILOVER".to_owned(), transaction));
+            }
+            Err(why) => tracing::warn!("CLUSTER FAILOVER waits: {why}"),
+        }
+    }
+
+    /// Removes the record of a node that is not there, and with it its place among the learners of a shard.
+    fn order_forgetting(&self, node: NodeId) {
+        let Some(view) = &self.view else { return };
+        let Some((revision, _)) = view.nodes.get(&node) else { return };
+        let keys = &self.settings.keys;
+        let key = keys.text(Key::Node(node));
+        let mut transaction = Transaction::default()
+            .compare(key.clone(), *revision)
+            .delete(key)
+            .compare(keys.text(Key::Alive(node)), 0);
+        if let Some((id, (revision, record))) = view.shard_of(node) {
+            match table::change(Transition::Dismiss, record, node, &Facts::default()) {
+                Ok(record) => {
+                    let key = keys.text(Key::Shard(id));
+                    transaction = transaction.compare(key.clone(), *revision).put(key, record.encode());
+                }
+                Err(why) => {
+                    return tracing::warn!("CLUSTER FORGET {node} waits: {why}, and this one is in sync");
+                }
+            }
+        }
+        self.errands.run(Errand::Change(format!("CLUSTER FORGET {node}"), transaction));
     }
 
     fn is_machine_of(&self, shard: ShardId) -> bool {
@@ -353,25 +427,43 @@ impl Driver {
 
     fn take_records(&mut self, view: Arc<View>) {
         self.view = Some(Arc::clone(&view));
-        let me = self.settings.me;
-        let found = view.shard_of(me).map(|(id, (_, record))| (id, record));
-        if self.machine.is_none() {
-            let Some((id, record)) = found else { return };
-            let options = self.options(&view);
-            let local = self.started.take().unwrap_or_else(|| self.local(true));
-            tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
-            let copies = self.shared.replication.data(&self.shared, self.is_durable).copies;
-            self.machine = Some(Machine {
-                id,
-                shard: Shard::new(me, id, self.settings.boot, options, local, now_ms()),
-                copies,
-                wanted: Wanted::Nothing,
-                held: None,
-                term: 0,
-                knows_slots: false,
-                parked: None,
-            });
+        let is_sync =
+            view.cluster.as_ref().is_some_and(|(_, cluster)| cluster.durability == Durability::Sync);
+        self.shared.cluster.is_sync.store(is_sync, SeqCst);
+        match self.machine {
+            Some(_) => self.feed_records(&view),
+            None => self.begin(),
         }
+    }
+
+    /// Makes a machine, once the node is part of a shard.
+    fn begin(&mut self) {
+        let Some(view) = self.view.clone() else { return };
+        let me = self.settings.me;
+        let Some((id, (_, record))) = view.shard_of(me) else { return };
+        // What is to be thrown away is nothing to begin with.
+        if !self.shared.replication.is_carried_out(self.cleared) {
+            return;
+        }
+        let options = self.options(&view);
+        let local = self.started.take().unwrap_or_else(|| self.local(true));
+        tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
+        let copies = self.shared.replication.data(&self.shared, self.is_durable).copies;
+        self.machine = Some(Machine {
+            id,
+            shard: Shard::new(me, id, self.settings.boot, options, local, now_ms()),
+            copies,
+            wanted: Wanted::Nothing,
+            held: None,
+            term: 0,
+            knows_slots: false,
+            parked: None,
+        });
+        self.feed_records(&view);
+    }
+
+    fn feed_records(&mut self, view: &View) {
+        let me = self.settings.me;
         let Some(machine) = &self.machine else { return };
         let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
         let of_view = view.shards.get(&id);
@@ -392,7 +484,7 @@ impl Driver {
         {
             self.step(Event::Watched((*revision, record.clone())));
         }
-        self.set_links(&view, &nodes);
+        self.set_links(view, &nodes);
     }
 
     fn set_links(&mut self, view: &View, nodes: &[NodeId]) {
@@ -416,7 +508,7 @@ impl Driver {
             Some((Durability::Sync, members)) => members.into(),
             _ => 1,
         };
-        Options { min_sync, ..Options::default() }
+        Options { min_sync, lease_ms: LEASE_MS, grace_ms: GRACE_MS, ..Options::default() }
     }
 
     /// The data set as a machine that begins has to know it.
@@ -485,8 +577,8 @@ impl Driver {
                 // What was seen before the takeover may be older than what the primary before has given away.
                 self.errands.run(Errand::Slots(machine.term));
             }
-            Action::Follow { primary, epoch, attach } => {
-                machine.wanted = Wanted::Follow(primary, epoch, attach);
+            Action::Follow { primary, attach, .. } => {
+                machine.wanted = Wanted::Follow(primary, attach);
                 self.end_term();
             }
             Action::Leave => {
@@ -497,16 +589,20 @@ impl Driver {
                     tracing::info!("Cluster: this node has left its shard");
                     self.machine = None;
                     self.publish();
-                    self.shared.replication.order(RoleOrder::Clear);
+                    self.cleared = self.shared.replication.order(RoleOrder::Clear);
                     self.role = Role::Detached;
                 }
             }
-            Action::Commit(_) => {}
+            Action::Commit(offset) => self.shared.replication.note_shard_commit(&self.shared, offset),
             Action::Park => {
                 self.shared.cluster.lease.hold();
                 self.shared.pause.begin_failover();
                 self.shared.replication.hold_stream(true);
-                machine.parked = Some(self.shared.replication.order(RoleOrder::Rest));
+                // The order to lead must not be overtaken.
+                let replication = &self.shared.replication;
+                let is_settled =
+                    matches!(self.role, Role::Leading(order) if replication.is_carried_out(order));
+                machine.parked = Some(if is_settled { replication.order(RoleOrder::Rest) } else { u64::MAX });
             }
             Action::Unpark => self.unpark(),
             Action::ClearReport => {
@@ -598,6 +694,11 @@ impl Driver {
             }),
             slots: self.slots.as_ref(),
         };
+        let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
+        let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
+        if std::mem::replace(&mut self.published, sources) == sources {
+            return;
+        }
         let Some(topology) = view.topology(self.settings.me, &newest) else { return };
         if self.shared.cluster.differs(&topology) {
             self.shared.cluster.publish(&self.shared, topology);
@@ -625,21 +726,25 @@ impl Driver {
                     self.role = Role::Leading(order);
                 }
             }
-            Wanted::Follow(primary, epoch, attach) => {
+            Wanted::Follow(primary, attach) => {
                 let is_resting = machine.held.is_some() || machine.shard.takes_over();
                 let address = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
                 let begins = machine.shard.local().history.filter(|_| attach == Attach::Stream).map(id_of);
-                self.follow(address, epoch, begins);
+                self.follow(address, begins);
             }
-            Wanted::Nothing => self.follow(None, 0, None),
+            Wanted::Nothing => self.follow(None, None),
         }
-        let is_led = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        if !is_led {
+        let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
+        if !leads {
             self.unpark();
         }
+        let is_member = self.machine.as_ref().is_some_and(|machine| {
+            machine.shard.known().is_some_and(|(_, record)| record.in_sync.contains(&self.settings.me))
+        });
+        self.shared.cluster.shard.is_successor.store(is_member && !leads, Relaxed);
     }
 
-    fn follow(&mut self, address: Option<PrimaryAddress>, epoch: u64, begins: Option<Id>) {
+    fn follow(&mut self, address: Option<PrimaryAddress>, begins: Option<Id>) {
         let replication = &self.shared.replication;
         let Some(address) = address else {
             if self.role != Role::Detached {
@@ -648,20 +753,20 @@ impl Driver {
             }
             return;
         };
-        if let Role::Following(known, since_epoch, since) = &self.role
+        if let Role::Following(known, since) = &self.role
             && *known == address
         {
             let link = replication.link();
-            let is_up = link.state == LinkState::Connected || link.snapshot.is_some();
-            // A link that was lost is made at once for a primary that has just become one.
-            let is_again = !is_up && *since_epoch < epoch || link.stopped.is_some();
-            if !is_again || since.elapsed() < REJOIN && *since_epoch == epoch {
+            // A new primary refuses its followers for a moment, and the link itself would take its time.
+            let pause = if link.stopped.is_some() { REJOIN } else { RECONNECT };
+            let is_down = link.state == LinkState::Connect || link.stopped.is_some();
+            if !is_down || since.elapsed() < pause {
                 return;
             }
         }
         self.shared.config.follow(Some(address.clone()));
         replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
-        self.role = Role::Following(address, epoch, Instant::now());
+        self.role = Role::Following(address, Instant::now());
     }
 
     fn address(&self, node: NodeId) -> Option<PrimaryAddress> {
@@ -687,6 +792,7 @@ impl Driver {
             return self.shared.stop(Stop { grace: Duration::ZERO });
         }
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
+        self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
         let until_ms = machine.shard.lease_until_ms();
         let is_serving = machine.knows_slots && machine.parked.is_none() && now_ms() < until_ms;
         if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {

@@ -133,7 +133,21 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Takes ranges of slots away from the node.",
         ),
-        absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
+        Command {
+            args: &[Argument::one_of(
+                "options",
+                &[Argument::word("force", "FORCE"), Argument::word("takeover", "TAKEOVER")],
+            )
+            .optional()],
+            ..row(
+                "failover",
+                "3.0.0",
+                Arity::AtLeast(2),
+                CHANGE,
+                "Makes a replica the primary of its slots.",
+                &Handler(nodes::failover),
+            )
+        },
         absent(
             "flushslot",
             "9.0.0",
@@ -142,7 +156,17 @@ const CLUSTER: Command = Command {
             "Removes all keys of a slot.",
         ),
         by_hand("flushslots", "3.0.0", Arity::Exactly(2), CHANGE, "Takes all slots away from the node."),
-        absent("forget", "3.0.0", Arity::Exactly(3), CHANGE, "Removes a node from the cluster."),
+        Command {
+            args: &[Argument::string("node-id")],
+            ..row(
+                "forget",
+                "3.0.0",
+                Arity::Exactly(3),
+                CHANGE,
+                "Removes a node from the cluster.",
+                &Handler(nodes::forget),
+            )
+        },
         Command {
             complexity: "O(n) for n keys of a part of the data set",
             args: &[Argument::integer("slot"), Argument::integer("count")],
