@@ -194,7 +194,7 @@ def test_slips_of_operators_are_refused_with_a_line(etcd):
         (("--cluster-enabled", "yes"), "with cluster-join etcd://HOST:2379/NAME"),
         (("--cluster-join", "127.0.0.1:2379/x"), "the address of a cluster is etcd://"),
         (("--cluster-join", "etcd://127.0.0.1"), "the name of the cluster is missing"),
-        (("--cluster-join", join, "--cluster-durability", "sync"), "cluster-durability sync is not available"),
+        (("--cluster-join", join, "--cluster-min-sync", "3", "--cluster-durability", "sync"), "larger than a shard's number of nodes"),
         (("--cluster-join", join, "--cluster-min-sync", "2"), "cluster-min-sync above 1 needs"),
         (("--cluster-join", join, "--replicaof", "127.0.0.1 1"), "exclude each other"),
         (("--cluster-join", join, "--cluster-etcd-cert-file", "x"), "belong together"),

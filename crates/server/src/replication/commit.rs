@@ -50,6 +50,12 @@ impl Commits {
     }
 }
 
+/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps where a copy of a primary was
+/// shorter than the log before.
+fn ring_mark(offset: u64, base: u64) -> u64 {
+    (offset.wrapping_sub(base) as i64).max(0) as u64
+}
+
 impl Replication {
     /// The ring's offset up to which so many replicas have the log.
     #[inline]
@@ -84,10 +90,15 @@ impl Replication {
 
     /// The shard has committed its stream up to an offset of replication.
     pub(crate) fn note_shard_commit(&self, shared: &Shared, offset: u64) {
-        let mark = offset.saturating_sub(self.base.load(Acquire)).min(shared.durability.tail());
+        let mark = ring_mark(offset, self.base.load(Acquire)).min(shared.durability.tail());
         if self.commits.shard.fetch_max(mark, SeqCst) < mark {
             self.wake_awaiting(shared);
         }
+    }
+
+    /// The data set is another one: nothing of it is known to be committed.
+    pub(super) fn forget_shard_commit(&self) {
+        self.commits.shard.store(0, SeqCst);
     }
 
     fn wake_awaiting(&self, shared: &Shared) {
@@ -119,7 +130,7 @@ impl Replication {
         let mut has_grown = false;
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
             // Nobody has what there is not. What is before the log's beginning is had by all.
-            let mark = offset.min(end).saturating_sub(base);
+            let mark = ring_mark(offset.min(end), base);
             has_grown |= committed.fetch_max(mark, SeqCst) < mark;
         }
         if has_grown {
@@ -132,5 +143,18 @@ impl Replication {
         let Some(queues) = shared.durability.queues() else { return };
         (0..self.commits.awaited.len())
             .for_each(|worker| queues.send_to_service(worker, WorkerMessage::Durable));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_right_behind_a_copy_that_is_shorter_than_the_log() {
+        // The ring stands at 250 when a copy of 200 bytes of history is loaded.
+        let base = 200u64.wrapping_sub(250);
+        assert_eq!((ring_mark(200, base), ring_mark(210, base)), (250, 260));
+        assert_eq!((ring_mark(100, 40), ring_mark(30, 40)), (60, 0));
     }
 }

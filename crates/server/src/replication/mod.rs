@@ -340,8 +340,9 @@ impl Replication {
         self.copies.fetch_or(1, SeqCst);
     }
 
-    /// It has.
+    /// It has. Nobody reads yet.
     fn end_copy(&self) {
+        self.forget_shard_commit();
         self.copies.fetch_add(1, SeqCst);
     }
 

@@ -80,10 +80,15 @@ impl Runner {
         while let Ok(first) = errands.recv() {
             let mut waiting = vec![first];
             waiting.extend(errands.try_iter());
-            // Only the newest read is waited for: it shows what the ones before would.
-            let last_read = waiting.iter().rposition(|errand| matches!(errand, Errand::Read(..)));
+            // Only the newest read of a kind is waited for: it shows what the ones before would.
+            let last = |is_kind: fn(&Errand) -> bool| waiting.iter().rposition(is_kind);
+            let last_reads = [
+                last(|errand| matches!(errand, Errand::Read(..))),
+                last(|errand| matches!(errand, Errand::Slots(_))),
+            ];
             for (at, errand) in waiting.into_iter().enumerate() {
-                if !matches!(errand, Errand::Read(..)) || Some(at) == last_read {
+                let is_read = matches!(errand, Errand::Read(..) | Errand::Slots(_));
+                if !is_read || last_reads.contains(&Some(at)) {
                     self.make(errand);
                 }
             }

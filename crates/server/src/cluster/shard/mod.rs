@@ -59,9 +59,12 @@ use crate::{
 
 /// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
 const INPUTS_MAX: usize = 4096;
-/// Between two attempts to join a stream that was given up, and to reach a primary that does not feed yet.
+/// Between two attempts to join a stream that was given up.
 const REJOIN: Duration = Duration::from_secs(1);
+/// Between two attempts to reach a primary that does not feed yet.
 const RECONNECT: Duration = Duration::from_millis(150);
+/// Between two attempts to read the slots.
+const READ_AGAIN: Duration = Duration::from_millis(500);
 /// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
 const LEASE_MS: u64 = 900;
 const GRACE_MS: u64 = 1_300;
@@ -272,8 +275,9 @@ struct Machine {
     held: Option<HeldProposal>,
     /// The number of this time as a primary; 0: the node is none.
     term: u64,
-    /// The slots were read in this term.
+    /// The slots were read in this term, and when they were asked for.
     knows_slots: bool,
+    asked_slots: Instant,
     /// Commands are held back for a handover, which this order has made sure of.
     parked: Option<u64>,
 }
@@ -318,6 +322,9 @@ impl Driver {
             }
             self.step(Event::Tick);
             self.send_held();
+            if let Some(machine) = &self.machine {
+                self.shared.replication.note_shard_commit(&self.shared, machine.shard.commit());
+            }
             self.publish();
             self.take_role();
             self.serve();
@@ -457,6 +464,7 @@ impl Driver {
             held: None,
             term: 0,
             knows_slots: false,
+            asked_slots: Instant::now(),
             parked: None,
         });
         self.feed_records(&view);
@@ -573,7 +581,7 @@ impl Driver {
                 tracing::info!("Cluster: this node is its shard's primary, in epoch {epoch}");
                 machine.wanted = Wanted::Lead(history, from);
                 machine.term = self.shared.cluster.lease.begin();
-                machine.knows_slots = false;
+                (machine.knows_slots, machine.asked_slots) = (false, Instant::now());
                 // What was seen before the takeover may be older than what the primary before has given away.
                 self.errands.run(Errand::Slots(machine.term));
             }
@@ -593,7 +601,8 @@ impl Driver {
                     self.role = Role::Detached;
                 }
             }
-            Action::Commit(offset) => self.shared.replication.note_shard_commit(&self.shared, offset),
+            // Each turn publishes it.
+            Action::Commit(_) => {}
             Action::Park => {
                 self.shared.cluster.lease.hold();
                 self.shared.pause.begin_failover();
@@ -778,7 +787,11 @@ impl Driver {
 
     /// Lets commands in where the node may answer them, for as long as its lease lasts.
     fn serve(&mut self) {
-        let Some(machine) = self.machine.as_ref().filter(|machine| machine.term != 0) else { return };
+        let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
+        if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
+            machine.asked_slots = Instant::now();
+            self.errands.run(Errand::Slots(machine.term));
+        }
         let (Role::Leading(order), Some((_, record))) = (&self.role, machine.shard.known()) else { return };
         let replication = &self.shared.replication;
         if !replication.is_carried_out(*order) {
