@@ -15,6 +15,8 @@
 
 mod errands;
 mod links;
+mod orders;
+mod start;
 mod wire;
 
 use std::{
@@ -33,25 +35,26 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
-    meta::{Meta, MetaError, Outcome, Revision, Transaction},
-    records::{Durability, Key, Keys, Record, RecordError, Restart, ShardRecord, SlotsRecord, Wish},
-    shard::{Action, Attach, Event, Facts, Known, Local, Options, Proposal, Shard, Transition, table},
+    meta::{Meta, MetaError, Outcome, Revision},
+    records::{Durability, Keys, RecordError, SlotsRecord},
+    shard::{Action, Attach, Event, Known, Local, Options, Proposal, Shard, Transition},
 };
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
 
-pub(super) use self::links::login;
 pub(crate) use self::wire::Letter;
 use self::{
     errands::{Errand, Errands},
     links::{Links, Place},
+    start::id_of,
 };
-use super::{
-    ending::Ending,
-    view::{Newest, Stored, View},
+pub(super) use self::{
+    links::login,
+    start::{Restarts, history_of, is_durable, local, report},
 };
+use super::view::{Newest, Stored, View};
 use crate::{
-    config::{AppendFsync, Config, PrimaryAddress},
+    config::PrimaryAddress,
     replication::{RoleOrder, now_ms},
     shared::{Shared, Stop},
     workers::WorkerMessage,
@@ -59,10 +62,11 @@ use crate::{
 
 /// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
 const INPUTS_MAX: usize = 4096;
-/// Between two attempts to join a stream that was given up.
+/// Between two attempts to join a stream.
 const REJOIN: Duration = Duration::from_secs(1);
-/// Between two attempts to reach a primary that does not feed yet.
-const RECONNECT: Duration = Duration::from_millis(150);
+/// Between the first attempts to reach a primary that does not feed yet, and their number: its clients wait for this node.
+const RECONNECT: Duration = Duration::from_millis(30);
+const EAGER_ATTEMPTS: u32 = 10;
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 /// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
@@ -163,39 +167,6 @@ impl Inbox {
     }
 }
 
-/// The report of this process's start, as the node's record has it.
-#[derive(Debug, Default)]
-pub(super) struct Restarts(Mutex<Option<Restart>>);
-
-impl Restarts {
-    pub(super) fn set(&self, restart: Option<Restart>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = restart;
-    }
-
-    pub(super) fn get(&self) -> Option<Restart> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// The history that an id of replication stands for.
-pub(super) fn history_of(id: Id) -> HistoryId {
-    id.as_str().parse().unwrap_or_else(|_| {
-        // Another house's: no history of a shard has it.
-        let mut bytes = [0; 20];
-        bytes.copy_from_slice(&id.as_str().as_bytes()[..20]);
-        HistoryId::from_bytes(bytes)
-    })
-}
-
-fn id_of(history: HistoryId) -> Id {
-    Id::from_random(history.bytes())
-}
-
-/// Whether what counts as a node's data is what is synced.
-pub(super) fn is_durable(config: &Config) -> bool {
-    config.appendonly && config.appendfsync == AppendFsync::Always
-}
-
 /// The part of the thread that other threads start it with.
 pub(super) struct Settings {
     pub(super) me: NodeId,
@@ -240,8 +211,8 @@ enum Role {
     Unknown,
     /// It follows nobody.
     Detached,
-    /// It follows this primary, since then.
-    Following(PrimaryAddress, Instant),
+    /// It follows this primary, since then, at this attempt.
+    Following(PrimaryAddress, Instant, u32),
     /// It leads; the order's number.
     Leading(u64),
 }
@@ -382,46 +353,6 @@ impl Driver {
             Input::Promote => self.order_promotion(),
             Input::Forget(node) => self.order_forgetting(node),
         }
-    }
-
-    /// Writes the wish of an operator into the shard's record; the primary obeys it.
-    fn order_promotion(&self) {
-        let Some(machine) = &self.machine else { return };
-        let Some((revision, record)) = machine.shard.known() else { return };
-        let facts = Facts { wish: Some(Wish::HandOver(self.settings.me)), ..Facts::default() };
-        match table::change(Transition::Order, record, self.settings.me, &facts) {
-            Ok(record) => {
-                let key = self.settings.keys.text(Key::Shard(machine.id));
-                let transaction =
-                    Transaction::default().compare(key.clone(), *revision).put(key, record.encode());
-                self.errands.run(Errand::Change("CLUSTER FAILOVER".to_owned(), transaction));
-            }
-            Err(why) => tracing::warn!("CLUSTER FAILOVER waits: {why}"),
-        }
-    }
-
-    /// Removes the record of a node that is not there, and with it its place among the learners of a shard.
-    fn order_forgetting(&self, node: NodeId) {
-        let Some(view) = &self.view else { return };
-        let Some((revision, _)) = view.nodes.get(&node) else { return };
-        let keys = &self.settings.keys;
-        let key = keys.text(Key::Node(node));
-        let mut transaction = Transaction::default()
-            .compare(key.clone(), *revision)
-            .delete(key)
-            .compare(keys.text(Key::Alive(node)), 0);
-        if let Some((id, (revision, record))) = view.shard_of(node) {
-            match table::change(Transition::Dismiss, record, node, &Facts::default()) {
-                Ok(record) => {
-                    let key = keys.text(Key::Shard(id));
-                    transaction = transaction.compare(key.clone(), *revision).put(key, record.encode());
-                }
-                Err(why) => {
-                    return tracing::warn!("CLUSTER FORGET {node} waits: {why}, and this one is in sync");
-                }
-            }
-        }
-        self.errands.run(Errand::Change(format!("CLUSTER FORGET {node}"), transaction));
     }
 
     fn is_machine_of(&self, shard: ShardId) -> bool {
@@ -762,20 +693,25 @@ impl Driver {
             }
             return;
         };
-        if let Role::Following(known, since) = &self.role
+        let mut attempt = 0;
+        if let Role::Following(known, since, attempts) = &mut self.role
             && *known == address
         {
             let link = replication.link();
+            if link.state == LinkState::Connected {
+                *attempts = 0;
+            }
             // A new primary refuses its followers for a moment, and the link itself would take its time.
-            let pause = if link.stopped.is_some() { REJOIN } else { RECONNECT };
+            let is_eager = link.stopped.is_none() && *attempts < EAGER_ATTEMPTS;
             let is_down = link.state == LinkState::Connect || link.stopped.is_some();
-            if !is_down || since.elapsed() < pause {
+            if !is_down || since.elapsed() < if is_eager { RECONNECT } else { REJOIN } {
                 return;
             }
+            attempt = *attempts + 1;
         }
         self.shared.config.follow(Some(address.clone()));
         replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
-        self.role = Role::Following(address, Instant::now());
+        self.role = Role::Following(address, Instant::now(), attempt);
     }
 
     fn address(&self, node: NodeId) -> Option<PrimaryAddress> {
@@ -815,35 +751,4 @@ impl Driver {
             replication.wake_withheld(&self.shared);
         }
     }
-}
-
-/// The data set as a machine that begins has to know it.
-pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
-    let data = shared.replication.data(shared, is_durable);
-    match data.history {
-        Some(id) if data.is_whole() => {
-            Local { history: Some(history_of(id)), end: data.end, held: data.held.min(data.end), clean }
-        }
-        // Keys without a place in a stream are part of no history.
-        _ if shared.engine.keyspace.used_bytes() > 0 && has_keys(shared) => {
-            Local { history: Some(history_of(shared.replication.history().id)), clean, ..Local::default() }
-        }
-        _ => Local { clean, ..Local::default() },
-    }
-}
-
-fn has_keys(shared: &Shared) -> bool {
-    shared.engine.survey_unless_long().is_none_or(|survey| survey.total().keys > 0)
-}
-
-/// The report of a start, for a node that is part of a shard; and whether the data set has all that was acknowledged.
-pub(super) fn report(
-    shard: Option<(ShardId, &ShardRecord)>,
-    ending: Ending,
-    local: Local,
-) -> (Option<Restart>, bool) {
-    let Some((id, record)) = shard else { return (None, true) };
-    let clean = ending.covers(local.history, local.end);
-    let history = local.history.unwrap_or(HistoryId::from_bytes([0; 20]));
-    (Some(Restart { shard: id, epoch: record.epoch, history, offset: local.end, clean }), clean)
 }
