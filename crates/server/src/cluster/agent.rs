@@ -28,10 +28,12 @@ use dunlin_cluster::{
 };
 
 use super::{
-    Membership, bus, controller,
+    ALIVE_MS, Membership, bus, controller,
     ending::Ending,
+    overview::Overview,
     shard::{self, Input, Restarts, Settings},
     view::View,
+    wide::{self, Wide},
 };
 use crate::{
     config::{ClusterDurability, Config},
@@ -39,8 +41,8 @@ use crate::{
     system::host,
 };
 
-/// How long a node counts as there that has stopped saying so, in seconds. A hint: no safety rests on it.
-const LEASE_S: u32 = 5;
+/// The seconds of the lease that says that the node is there.
+const LEASE_S: u32 = (ALIVE_MS / 1000) as u32;
 /// The longest wait for changes: how late the presence is renewed and the end is noticed.
 const WAIT_MS: u64 = 500;
 /// Between two attempts while etcd fails.
@@ -51,6 +53,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
 /// How long the end of the server waits for another primary.
 const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long a node without a role waits for users and settings.
+const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -83,6 +87,7 @@ struct Agent {
     restarts: Arc<Restarts>,
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
+    wide: wide::Follower,
     /// The highest epoch seen of each shard.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
@@ -116,6 +121,7 @@ impl AgentThread {
             is_durable,
         };
         let shard = shard::start(shared, settings)?;
+        Wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
             member,
@@ -126,6 +132,7 @@ impl AgentThread {
             ending: Some(ending),
             restarts,
             obeyed: 0,
+            wide: wide::Follower::default(),
             epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
@@ -209,6 +216,7 @@ impl Agent {
 
     /// Logs what keeps the node from following its cluster, once for as long as it lasts.
     fn complain(&mut self, reason: String) {
+        self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
         if self.complaint.as_ref() != Some(&reason) {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
@@ -456,14 +464,29 @@ impl Agent {
             }
             *known = shard.epoch;
         }
+        if let Some(cluster) = self.member.identity.cluster {
+            self.shared.cluster.wide.found(cluster);
+        }
+        self.follow_wide(view);
+        self.shared.cluster.trouble.store(None);
         if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
             self.obeyed = view.revision;
+            self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
             self.shared.cluster.shard.push(Input::Records(Arc::new(view.clone())));
         }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
         }
         Ok(())
+    }
+
+    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    fn follow_wide(&mut self, view: &View) {
+        let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
+        if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
+            // What cannot be in force is in the log.
+            let _ = in_force.recv_timeout(WIDE_TIME_MAX);
+        }
     }
 
     /// Plans, where that is this node's to do.
