@@ -132,6 +132,7 @@ impl Service for Executor {
         self.saw_data = false;
         // Nested polling serves others while this one is at it.
         let outer_term = self.term.replace(0);
+        self.pushed_to.clear();
         let shared = Arc::clone(&self.shared);
         session.is_pushed_to = session.client.pushes.get().is_some();
         if session.is_pushed_to {
@@ -203,6 +204,7 @@ impl Service for Executor {
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
         self.term.set(outer_term);
+        self.note_seen(session);
         session.publish();
         self.drain();
         self.batch = batch;
@@ -244,6 +246,7 @@ impl Service for Executor {
         });
         self.withhold_to = self.commitment(session);
         self.term.set(outer_term);
+        self.note_seen(session);
         match message {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
@@ -358,6 +361,10 @@ impl Service for Executor {
 
     fn withhold_to(&self) -> Commitment {
         self.withhold_to
+    }
+
+    fn take_pushed_to(&mut self) -> Vec<Commitment> {
+        std::mem::take(&mut self.pushed_to)
     }
 
     fn released(&self, level: u8) -> u64 {
