@@ -163,6 +163,11 @@ impl Shared {
         self.applier() + 1
     }
 
+    /// The same of the thread that removes keys of slots which are another shard's.
+    pub(crate) fn mover(&self) -> usize {
+        self.feeder() + 1
+    }
+
     /// The memory in use beside the keyspace and what clients hold. O(workers).
     pub(crate) fn held(&self) -> Held {
         Held {

@@ -61,8 +61,8 @@ impl Facts for Given {
         self.is_refused_by_audit
     }
 
-    fn route(&mut self, _: &Entry) -> Option<CommandError> {
-        self.is_elsewhere.then_some(MOVED)
+    fn route(&mut self, _: &Entry) -> Option<Verdict> {
+        self.is_elsewhere.then_some(Verdict::Redirect(MOVED))
     }
 
     fn queue_writes(&self) -> bool {

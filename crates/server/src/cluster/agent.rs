@@ -26,7 +26,7 @@ use dunlin_cluster::{
     },
 };
 
-use super::{Membership, bus, controller, view::View};
+use super::{Membership, bus, controller, moves, view::View};
 use crate::{
     config::{Config, PrimaryAddress},
     replication::RoleOrder,
@@ -42,6 +42,9 @@ const WAIT_MS: u64 = 500;
 const RETRY: Duration = Duration::from_millis(500);
 /// A cluster is founded when no node has come for so long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// A change of the amount of data that the planner need not know, and how often it is told at most.
+const REPORTED_BYTES_MIN: u64 = 1 << 20;
+const REPORT_PAUSE: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
 /// How long the end of the server waits for the thread.
@@ -76,6 +79,8 @@ struct Agent {
     lease: Option<LeaseId>,
     /// When the lease was renewed last.
     renewed: Instant,
+    /// When the amount of data was recorded last.
+    reported: Instant,
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
     role: Option<Role>,
@@ -95,12 +100,15 @@ impl AgentThread {
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
         let boot = BootId::from_bytes(super::draw()?);
         bus::start(shared)?;
+        let (me, keys, meta) = (member.identity.node, member.keys.clone(), Arc::clone(&member.meta));
+        moves::start(shared, me, keys, meta)?;
         let agent = Agent {
             shared: Arc::clone(shared),
             member,
             boot,
             lease: None,
             renewed: Instant::now(),
+            reported: Instant::now(),
             waits_since: None,
             role: None,
             epochs: BTreeMap::new(),
@@ -178,6 +186,7 @@ impl Agent {
             self.check_cluster(&view)?;
             self.obey(&view)?;
             self.keep_presence(&view)?;
+            self.report(&view);
             self.control(&view)?;
             for change in watch.next(WAIT_MS)? {
                 view.apply(&self.member.keys, &change);
@@ -321,6 +330,26 @@ impl Agent {
         Err(Failure::Later("the node's presence has run out".to_owned()))
     }
 
+    /// Says how much data there is, where the planner should know: it has changed much, or slots have changed hands.
+    fn report(&mut self, view: &View) {
+        let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
+        let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
+        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50);
+        let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
+        let is_due = slots_changed && self.shared.cluster.moves.is_settled(&self.shared)
+            || has_changed && self.reported.elapsed() >= REPORT_PAUSE;
+        if !is_due || alive.boot != self.boot {
+            return;
+        }
+        self.reported = Instant::now();
+        let key = self.member.keys.text(Key::Alive(me));
+        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        // A hint: one that is lost is given again.
+        self.member
+            .meta
+            .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
+    }
+
     fn has_keys(&self) -> Result<bool, Failure> {
         let survey = self.shared.engine.survey_unless_long();
         let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
@@ -408,6 +437,7 @@ impl Agent {
         if let Some(role @ Role::Replica(_)) = role {
             self.take_role(role);
         }
+        self.shared.cluster.moves.follow(&self.shared, self.member.identity.node, view);
         Ok(())
     }
 

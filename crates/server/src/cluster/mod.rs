@@ -14,6 +14,7 @@ mod agent;
 mod bus;
 mod controller;
 mod identity;
+pub(crate) mod moves;
 pub(crate) mod route;
 pub(crate) mod topology;
 mod view;
@@ -30,13 +31,14 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use dunlin_cluster::{meta::Meta, records::Keys};
+use dunlin_cluster::{SLOTS, meta::Meta, records::Keys};
 use dunlin_engine::keyspace::slot;
 
 pub(crate) use self::agent::AgentThread;
 use self::{
     bus::Bus,
     identity::Identity,
+    moves::{Moves, Parked},
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
 };
@@ -58,6 +60,8 @@ pub(crate) struct Cluster {
     version: AtomicU64,
     /// Messages of pub/sub for other nodes.
     pub(crate) bus: Bus,
+    /// Slots on their way from and to this node.
+    pub(crate) moves: Moves,
     /// The agent is to take its leave.
     ended: AtomicBool,
     /// Why the server could not go on as this node: a line for the operator.
@@ -92,6 +96,11 @@ impl Cluster {
         self.version.fetch_add(1, Release);
     }
 
+    /// Has workers look at the topology, and at what is parked, again.
+    fn touch(&self) {
+        self.version.fetch_add(1, Release);
+    }
+
     /// Whether a topology says something else than the one in force.
     fn differs(&self, topology: &Topology) -> bool {
         self.topology().is_none_or(|known| *known != *topology)
@@ -101,15 +110,22 @@ impl Cluster {
     /// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
     fn publish(&self, shared: &Shared, topology: Topology) {
         let Some(before) = self.topology() else { return self.store(topology) };
-        let was_mine = before.my_slots();
-        let mut slots = was_mine.iter().flat_map(|(first, last)| *first..=*last);
-        let has_lost = slots.any(|slot| !topology.is_mine(slot));
-        if !has_lost && (!before.is_primary() || topology.is_primary()) {
+        let has_lost = !before.is_part_of(&topology);
+        let has_gained = (0..SLOTS).any(|slot| topology.is_mine(slot) && !before.is_mine(slot));
+        let is_demoted = before.is_primary() && !topology.is_primary();
+        if !has_lost && !has_gained && !is_demoted {
             return self.store(topology);
         }
         {
-            let _closed = shared.engine.keyspace.close();
+            let closed = shared.engine.keyspace.close();
+            let is_lost = |slot| before.is_mine(slot) && !topology.is_mine(slot);
+            closed.mark_moved(is_lost);
+            self.moves.lose((0..SLOTS).filter(|slot| is_lost(*slot)));
+            self.moves.hide(shared, &topology);
             self.store(topology);
+        }
+        if !has_lost && !is_demoted {
+            return;
         }
         let (Some(now), Some(queues)) = (self.topology(), shared.durability.queues()) else { return };
         let is_lost = |name: &[u8]| !now.is_mine(slot(name));
@@ -133,7 +149,7 @@ fn draw() -> Result<[u8; 20], String> {
 pub(crate) struct Membership {
     identity: Identity,
     keys: Keys,
-    meta: Box<dyn Meta>,
+    meta: Arc<dyn Meta>,
     addresses: Addresses,
 }
 
@@ -198,7 +214,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     };
     shared.cluster.begin(Topology::new(vec![me], Vec::new(), 0));
     tracing::info!("Node {} of the cluster '{name}'", identity.node);
-    Ok(Some(Membership { identity, keys, meta: Box::new(meta), addresses }))
+    Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
 }
 
 /// How etcd is reached.
@@ -257,6 +273,8 @@ fn address_towards(endpoints: &[String]) -> Option<String> {
 pub(crate) struct TopologyReader {
     version: u64,
     topology: Option<Arc<Topology>>,
+    /// Slots whose commands wait for the outcome of a move.
+    parked: Option<Arc<Parked>>,
 }
 
 impl TopologyReader {
@@ -270,13 +288,29 @@ impl TopologyReader {
         // The version first: a change in between costs a second look, never a missed one.
         self.version = version;
         self.topology = cluster.topology();
+        self.parked = cluster.moves.parked();
         true
     }
 
     /// Whether any request whose keys are in this slot runs here.
     #[inline]
     pub(crate) fn serves(&self, slot: u16) -> bool {
-        self.topology.as_ref().is_some_and(|topology| topology.serves(slot))
+        self.parked.is_none() && self.topology.as_ref().is_some_and(|topology| topology.serves(slot))
+    }
+
+    /// Whether any commands wait for the outcome of a move.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Whether a command with keys in these slots waits for the outcome of a move.
+    #[inline]
+    pub(crate) fn parks(&self, slots: Slots) -> bool {
+        match (&self.parked, slots) {
+            (Some(parked), Slots::One(slot)) => parked.contains(slot),
+            _ => false,
+        }
     }
 
     /// The topology, of a node of a cluster.

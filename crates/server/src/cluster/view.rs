@@ -9,7 +9,7 @@ use dunlin_cluster::{
     NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
-        AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError,
+        AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, Move, NodeRecord, Record, RecordError,
         ShardRecord, SlotsRecord,
     },
 };
@@ -23,7 +23,7 @@ const SHARDS_MAX: usize = 2 * SLOTS as usize;
 pub(super) type Stored<R> = (Revision, R);
 
 /// The records.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct View {
     pub(super) cluster: Option<Stored<ClusterRecord>>,
     pub(super) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
@@ -96,7 +96,20 @@ impl View {
             slots: Arc::from(slots.remove(id).unwrap_or_default()),
         });
         let shards = shards.collect();
-        Some(Topology::new(nodes, shards, places[&me]))
+        let imports = self.moves().filter(|one| self.primary_of(one.to, one.to_epoch) == Some(me));
+        let imports = imports.map(|one| (one.id.to_string(), one.slots.iter().collect())).collect();
+        Some(Topology::new(nodes, shards, places[&me]).importing(imports))
+    }
+
+    /// The moves that have begun and not ended.
+    pub(super) fn moves(&self) -> impl Iterator<Item = &Move> {
+        self.slots.iter().flat_map(|(_, record)| &record.moving)
+    }
+
+    /// The primary of a shard in an epoch, while that lasts.
+    pub(super) fn primary_of(&self, shard: ShardId, epoch: u64) -> Option<NodeId> {
+        let (_, shard) = self.shards.get(&shard)?;
+        (shard.epoch == epoch).then_some(shard.primary)
     }
 
     fn node(&self, id: NodeId, is_me: bool) -> Node {
@@ -177,7 +190,7 @@ pub(super) mod tests {
             zone: String::new(),
             weight: 1,
             version: "0".to_owned(),
-            state: NodeState::Joining,
+            state: NodeState::Active,
             boot: BootId::from_bytes([number; 20]),
             restart: None,
         }

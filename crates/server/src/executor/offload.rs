@@ -51,6 +51,10 @@ impl Executor {
                 Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
             };
         let mut inside = self.pass(&shared.engine.keyspace);
+        let is_parked = is_parked || {
+            let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
+            self.is_computed_parked(&shared, entry, &texts)
+        };
         // Where the log or a snapshot is behind, or a script has closed the gate for long.
         if is_parked || inside.is_none() {
             return self.result.push(result);

@@ -4,6 +4,7 @@
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
 pub(crate) mod arrivals;
+pub(crate) mod import;
 pub(crate) mod transaction;
 
 use std::{cell::OnceCell, sync::Arc, time::Instant};
@@ -15,6 +16,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use self::{
     arrivals::Arrivals,
+    import::Import,
     transaction::{Queue, Watching},
 };
 use crate::{
@@ -208,6 +210,8 @@ pub struct Session {
     pub(crate) durability_mode: Durability,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
+    /// The slots that its commands import: it is another primary.
+    pub(crate) import: Option<Box<Import>>,
 }
 
 impl Session {
@@ -248,6 +252,7 @@ impl Session {
             replica: None,
             durability_mode: Durability::Configured,
             role_order: None,
+            import: None,
         };
         session.refresh_conditions(access.is_open());
         session
@@ -329,6 +334,14 @@ impl Session {
         };
         if !std::mem::take(&mut self.pushed) {
             reply.rewind(mark);
+        }
+    }
+
+    /// Notes that a command was answered with an error, where it is part of an import: nothing of that may be missing.
+    #[cold]
+    pub(crate) fn note_failed_import(&mut self, line: &[u8]) {
+        if let Some(import) = &mut self.import {
+            import.fail(line);
         }
     }
 
