@@ -35,8 +35,9 @@ targets=("$@")
 for target in "${targets[@]}"; do
     echo "fuzz: $target for ${FUZZ_SECONDS:=60} s"
     # The corpus grows from run to run on this machine; the seeds are in the repository. One allocation
-    # of 64 MiB from a few bytes of input would be a length believed unchecked.
+    # of 64 MiB from a few bytes of input would be a length believed unchecked. A stack of Lua that moves at each call makes
+    # the sanitizer map memory for seconds: an input may take a minute on a busy machine.
     mkdir -p "fuzz/corpus/$target"
     fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-        -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=2048 -malloc_limit_mb=64 -timeout=10
+        -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=2048 -malloc_limit_mb=64 -timeout=60
 done

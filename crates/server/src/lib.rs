@@ -3,6 +3,7 @@
 
 mod access;
 mod admission;
+mod aof;
 mod audit;
 mod cluster;
 mod commands;
@@ -10,13 +11,17 @@ pub mod config;
 mod durability;
 mod executor;
 mod http;
+mod info;
 pub mod loading;
 mod lua;
+mod metrics;
 mod observe;
 mod persistence;
 pub mod process;
 mod push;
+mod rdb;
 mod replication;
+mod sampler;
 mod scripting;
 mod session;
 mod shared;

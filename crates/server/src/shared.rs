@@ -3,19 +3,23 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU32, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
         mpsc::Sender,
     },
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Engine, command::CommandTable};
+use dunlin_engine::{Caller, Engine, Environment, ExclusiveContext, Policy, Worker, command::CommandTable};
+use dunlin_net::WorkerQueues;
 
 use crate::{
     access::Access,
     audit::Audit,
     cluster::Cluster,
-    config::ConfigStore,
+    config::{ConfigStore, policy},
     durability::Durability,
     loading::{Loading, helpers},
     lua::{LibraryCache, RunningScripts, ScriptCache},
@@ -26,11 +30,13 @@ use crate::{
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
-    push::{monitor::Monitor, pubsub::Exchange, tracking::Trackers},
+    push::{monitor::Monitor, notifier::Notifier, pubsub::Exchange, tracking::Trackers},
     replication::Replication,
-    system::host::Process,
+    system::host::{Process, unix_us},
     tls::Tls,
-    workers::{blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause},
+    workers::{
+        WorkerMessage, blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause,
+    },
 };
 
 /// An order to end the server.
@@ -57,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) pause: Pause,
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: Arc<Exchange>,
     pub(crate) monitor: Monitor,
     pub(crate) hot_keys: HotKeys,
     pub(crate) key_samples: KeySamples,
@@ -67,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) running: RunningScripts,
     pub(crate) durability: Durability,
     pub(crate) loading: Loading,
-    pub(crate) trackers: Trackers,
+    pub(crate) trackers: Arc<Trackers>,
     pub(crate) replication: Replication,
     pub(crate) cluster: Cluster,
     /// Whether keys are removed when their time has come though nobody asks for them
@@ -103,9 +109,9 @@ impl Shared {
         let access = Arc::new(Access::new(&commands, &config.current()));
         let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
-        let exchange = Exchange::new();
+        let exchange = Arc::new(Exchange::new());
         let monitor = Monitor::default();
-        let trackers = Trackers::default();
+        let trackers = Arc::default();
         let active_expire = AtomicBool::new(true);
         Self {
             engine,
@@ -168,6 +174,11 @@ impl Shared {
         self.feeder() + 1
     }
 
+    /// The audience of a worker's commands.
+    pub(crate) fn notifier(&self, queues: &WorkerQueues<WorkerMessage>) -> Notifier {
+        Notifier::new(&self.exchange, &self.trackers, &self.config, queues)
+    }
+
     /// The memory in use beside the keyspace and what clients hold. O(workers).
     pub(crate) fn held(&self) -> Held {
         Held {
@@ -190,5 +201,39 @@ impl Shared {
         self.ending.store(true, SeqCst);
         // The thread that waits for orders leaves only when the server is ending.
         let _ = self.orders.send(stop);
+    }
+
+    /// Does some work behind the closed gate, outside of any worker. It waits for scripts.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce(&mut ExclusiveContext<'_>) -> R) -> R {
+        let (policy, caller) = self.policy_and_caller();
+        self.engine.exclusively(0, Environment::new(&policy, &caller), &mut Worker::new(0, 0), work)
+    }
+
+    /// [`Self::alone`], unless a script has been running for long.
+    pub(crate) fn alone_unless_long<R>(
+        &self,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> Option<R> {
+        let (policy, caller) = self.policy_and_caller();
+        let environment = Environment::new(&policy, &caller);
+        self.engine.exclusively_unless_long(0, environment, &mut Worker::new(0, 0), work)
+    }
+
+    /// The settings in force, and the server itself at this time.
+    fn policy_and_caller(&self) -> (Policy, Caller) {
+        let now_ms = (unix_us() / 1000) as u64;
+        (policy(&self.config.current()), Caller { now_ms, ..Caller::default() })
+    }
+
+    /// Changes to the data set so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.stats.keyspace_total(|counters| &counters.changes)
+    }
+
+    /// A snapshot was loaded: so many keys of it, while so many others had expired.
+    pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
+        self.persistence.loaded_keys.store(keys, Relaxed);
+        self.persistence.expired_keys.store(expired, Relaxed);
+        self.persistence.saved_changes.store(self.changes(), Relaxed);
     }
 }

@@ -15,16 +15,21 @@ const ROOMS: &[&str] = &[
     "process",
     "http",
     "commands",
-    "executor",
     "scripting",
+    "executor",
+    "sampler",
+    "metrics",
+    "info",
     "cluster",
     "replication",
+    "aof",
+    "rdb",
+    "shared",
     "durability",
     "loading",
     "persistence",
-    "observe",
     "push",
-    "shared",
+    "observe",
     "workers",
     "session",
     "admission",
@@ -37,22 +42,7 @@ const ROOMS: &[&str] = &[
 ];
 
 /// Arrows that point up, from a module to one above it. The list is to become shorter.
-const UPWARD: &[(&str, &str)] = &[
-    ("observe", "durability"),
-    ("observe", "loading"),
-    ("observe", "persistence"),
-    ("observe", "replication"),
-    ("scripting", "executor"),
-    ("session", "push"),
-    ("session", "replication"),
-    ("shared", "cluster"),
-    ("shared", "durability"),
-    ("shared", "loading"),
-    ("shared", "observe"),
-    ("shared", "persistence"),
-    ("shared", "push"),
-    ("shared", "replication"),
-];
+const UPWARD: &[(&str, &str)] = &[("shared", "cluster"), ("shared", "replication")];
 
 #[test]
 fn modules_import_only_modules_below_them() {

@@ -8,7 +8,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     config::{Config, RewrittenUsers, is_secret},
     executor::{Handler, ServerContext},
-    observe::info::{self, Reading},
+    info::{self, Reading},
     shared::Shared,
 };
 

@@ -15,7 +15,7 @@ use dunlin_scripting::REDIS_VERSION;
 
 use crate::{
     executor::{Flow, Handler, ServerContext},
-    push::pubsub::Subscriptions,
+    push::pubsub::unsubscribe_all,
 };
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
@@ -311,7 +311,7 @@ fn quit(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
 }
 
 fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    Subscriptions::unsubscribe_all(&context.shared.exchange, context.session);
+    unsubscribe_all(&context.shared.exchange, context.session);
     context.executor.stop_monitoring(context.session);
     context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);

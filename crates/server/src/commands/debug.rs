@@ -22,7 +22,7 @@ use super::save;
 use crate::{
     config::parse_memory,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
-    persistence::Existing,
+    rdb::Existing,
     session::{IsHeard, Replies},
 };
 

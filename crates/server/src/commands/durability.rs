@@ -11,9 +11,9 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::save::alone;
 use crate::{
-    durability::begin_rewrite,
+    aof::begin_rewrite,
     executor::{Flow, Handler, ServerContext, WITHOUT_LOG},
-    persistence::SaveError,
+    persistence::saving::SaveError,
     session::DurabilityWait,
 };
 

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    observe::info::{Reading, render},
+    info::{Reading, render},
 };
 
 pub(super) const COMMANDS: &[Command] = &[INFO];

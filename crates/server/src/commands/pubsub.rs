@@ -11,7 +11,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    push::pubsub::{Kind, Subscriptions},
+    push::pubsub::{self, Kind},
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -211,7 +211,7 @@ fn confirm(
         Some(name) => reply.bulk(name),
         None => reply.null(),
     }
-    reply.count(Subscriptions::counted_with(context.session, kind));
+    reply.count(context.session.subscriptions_counted_with(kind));
     context.session.pushed = true;
 }
 
@@ -223,7 +223,7 @@ fn join(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     for name in args.take_rest() {
-        Subscriptions::subscribe(&context.shared.exchange, context.session, kind, name);
+        pubsub::subscribe(&context.shared.exchange, context.session, kind, name);
         confirm(context, title, kind, Some(name), reply);
     }
     Ok(())
@@ -237,14 +237,14 @@ fn leave(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let mut leave = |context: Context<'_, '_, '_>, name: &[u8]| {
-        Subscriptions::unsubscribe(&context.shared.exchange, context.session, kind, name);
+        pubsub::unsubscribe(&context.shared.exchange, context.session, kind, name);
         confirm(context, title, kind, Some(name), reply);
     };
     if !args.is_empty() {
         args.take_rest().iter().for_each(|name| leave(context, name));
         return Ok(());
     }
-    let names = Subscriptions::names(context.session, kind);
+    let names = context.session.subscribed(kind);
     names.iter().for_each(|name| leave(context, name));
     if names.is_empty() {
         confirm(context, title, kind, None, reply);

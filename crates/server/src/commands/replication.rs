@@ -266,7 +266,7 @@ fn replica(context: &mut ServerContext<'_, '_>) -> Result<Arc<ReplicaClient>, Co
     let session = &mut *context.session;
     if session.replica.is_none() {
         let socket = session.client.stream().ok_or(CommandError::text("ERR the connection is closing"))?;
-        session.replica = Some(Arc::new(ReplicaClient::new(&session.client, socket)));
+        session.replica = Some(Arc::new(ReplicaClient::new(&session.client, socket, replication::now_ms())));
     }
     Ok(Arc::clone(session.replica.as_ref().expect("it was put there")))
 }

@@ -10,7 +10,8 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    persistence::{CancelledSave, SaveError, begin_save},
+    persistence::saving::SaveError,
+    rdb::{CancelledSave, begin_save},
     shared::Shared,
 };
 

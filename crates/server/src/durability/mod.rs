@@ -12,16 +12,10 @@
 //! has the client's own writes, and all that its reads can have seen. A failure of the disk releases nothing and
 //! refuses writes; the thread tries again until it succeeds.
 
-mod group_commit;
-mod loading;
-mod replay;
-mod rewrite;
-mod scripts;
-mod source;
-mod start;
+mod files;
+mod orders;
+mod rewriting;
 mod status;
-mod syncer;
-mod thread;
 mod wakeup;
 
 use std::sync::atomic::{
@@ -38,12 +32,10 @@ use dunlin_persist::{Ring, RingSizes, aof::Follower, manifest::StreamId};
 
 use self::wakeup::Wakeup;
 pub(crate) use self::{
-    loading::{TORN_IN_ROOM, load_files},
-    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, changes_libraries, entry_in_log, is_for_replicas},
-    rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
-    scripts::{Scripts, Surroundings},
-    status::Status,
-    thread::{LogThread, Order, replace_log},
+    files::{log_options, read_manifest},
+    orders::{Base, Order},
+    rewriting::Rewriting,
+    status::{SYNC_INTERVAL, Status},
 };
 use crate::{
     config::Config,
@@ -57,7 +49,7 @@ pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_
 /// Bytes that workers can be ahead of the disk before they wait for it: a part of the data set's memory, so that
 /// memory does not grow by more where the disk hangs, between these.
 const ROOM_DATA_PARTS: u64 = 16;
-const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
+pub(crate) const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 /// Bytes that are worth being written before the thread's pause is over: as many as the caches of its processor may
 /// still hold.
 const HASTE_BYTES: u64 = 1 << 20;
@@ -79,17 +71,17 @@ struct Awaited {
 /// Durability as all threads see it.
 #[derive(Debug)]
 pub(crate) struct Durability {
-    ring: Arc<Ring>,
+    pub(crate) ring: Arc<Ring>,
     /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
     /// How far it is on disk.
     synced: AtomicU64,
     /// It was turned on, and has no base yet: nothing of it would be loaded.
-    lacks_base: AtomicBool,
+    pub(crate) lacks_base: AtomicBool,
     /// How far it has been given to the system.
-    written: AtomicU64,
+    pub(crate) written: AtomicU64,
     /// The log cannot be written at the moment.
-    failing: AtomicBool,
+    pub(crate) failing: AtomicBool,
     /// A worker waits for room in the ring.
     starved: AtomicBool,
     /// By worker.
@@ -97,8 +89,8 @@ pub(crate) struct Durability {
     /// A snapshot waits for the disk, see [`Self::settle_for_snapshot`].
     snapshot_waits: AtomicBool,
     /// The database that the log has selected at the ring's boundary.
-    boundary_database: AtomicUsize,
-    wakeup: Wakeup,
+    pub(crate) boundary_database: AtomicUsize,
+    pub(crate) wakeup: Wakeup,
     orders: Mutex<Vec<Order>>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
     status: Mutex<Status>,
@@ -177,8 +169,8 @@ impl Durability {
         if self.is_off() || self.lacks_base.load(SeqCst) {
             return None;
         }
-        let options = LogThread::options(config);
-        let manifest = loading::read_manifest(&options).ok().flatten()?;
+        let options = log_options(config);
+        let manifest = read_manifest(&options).ok().flatten()?;
         Follower::open(&options.directory, &manifest, at)
             .inspect_err(|error| tracing::warn!("the log's files cannot be read for a replica: {error}"))
             .ok()
@@ -216,7 +208,7 @@ impl Durability {
     }
 
     /// Whether a client waits for the disk, under any policy.
-    fn is_sync_awaited(&self) -> bool {
+    pub(crate) fn is_sync_awaited(&self) -> bool {
         self.snapshot_waits.load(SeqCst)
             || self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
     }
@@ -264,7 +256,7 @@ impl Durability {
     }
 
     /// Has workers wait for the disk where they are ahead of it by a part of a data set of so many bytes.
-    fn size_room(&self, data_bytes: usize) {
+    pub(crate) fn size_room(&self, data_bytes: usize) {
         self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
 
@@ -311,7 +303,7 @@ impl Durability {
     }
 
     /// Notes how long a sync took. The thread `log` alone.
-    fn note_sync(&self, took: Duration) {
+    pub(crate) fn note_sync(&self, took: Duration) {
         let nanoseconds = took.as_nanos() as u64;
         self.sync_times.record(nanoseconds, 1);
         self.sync_ns.fetch_add(nanoseconds, Relaxed);
@@ -335,7 +327,7 @@ impl Durability {
         self.wakeup.wake();
     }
 
-    fn take_orders(&self) -> Vec<Order> {
+    pub(crate) fn take_orders(&self) -> Vec<Order> {
         std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -362,7 +354,7 @@ impl Durability {
     }
 
     /// Publishes how far the log is durable, and wakes the workers that wait for that.
-    fn publish(&self, durable: u64, synced: u64) {
+    pub(crate) fn publish(&self, durable: u64, synced: u64) {
         self.durable.store(durable, SeqCst);
         self.synced.store(synced, SeqCst);
         let Some(queues) = self.queues.get() else { return };
@@ -381,9 +373,6 @@ impl Durability {
         }
     }
 }
-
-/// How long the log's thread lets a batch grow where no client waits for it: each has a price of its own.
-const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

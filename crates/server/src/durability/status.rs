@@ -8,7 +8,7 @@ use dunlin_persist::manifest::LogId;
 use crate::persistence::stamp::{LogStamp, Standing};
 
 /// How often `everysec` makes the log durable.
-pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The report of the log's thread.
 #[derive(Debug, Clone, Default)]
@@ -18,9 +18,9 @@ pub(crate) struct Status {
     /// Where its files are, while it is on.
     pub(crate) directory: Option<PathBuf>,
     /// Which log that is, or was, or is beside a data set that has none.
-    pub(super) log: Option<LogId>,
+    pub(crate) log: Option<LogId>,
     /// How the data set stands to it.
-    pub(super) standing: Standing,
+    pub(crate) standing: Standing,
     /// Bytes of the files of the log.
     pub(crate) log_bytes: u64,
     /// Bytes of them when the last base was made, or at start.
@@ -33,7 +33,7 @@ pub(crate) struct Status {
 
 impl Status {
     /// For a snapshot that is cut now.
-    pub(super) fn stamp(&self) -> Option<LogStamp> {
+    pub(crate) fn stamp(&self) -> Option<LogStamp> {
         let LogId { name, generation, .. } = self.log.clone()?;
         let standing = match self.standing {
             // It is not known how much of the log is there.
@@ -44,7 +44,7 @@ impl Status {
     }
 
     /// The log that the data set holds all of.
-    pub(super) fn held_log(&self) -> Option<&LogId> {
+    pub(crate) fn held_log(&self) -> Option<&LogId> {
         self.log.as_ref().filter(|_| self.standing != Standing::Apart)
     }
 

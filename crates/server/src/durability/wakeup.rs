@@ -24,20 +24,20 @@ const RESTING: u8 = 1;
 const NAPPING: u8 = 2;
 
 #[derive(Debug, Default)]
-pub(super) struct Wakeup {
+pub(crate) struct Wakeup {
     state: AtomicU8,
     thread: OnceLock<Thread>,
 }
 
 impl Wakeup {
     /// The calling thread is the one to be woken.
-    pub(super) fn attach(&self) {
+    pub(crate) fn attach(&self) {
         self.thread.get_or_init(thread::current);
     }
 
     /// There is something to do; `urgent` where it cannot wait for the end of a nap.
     #[inline]
-    pub(super) fn notify(&self, urgent: bool) {
+    pub(crate) fn notify(&self, urgent: bool) {
         fence(SeqCst);
         match self.state.load(Relaxed) {
             RESTING => self.wake(),
@@ -48,7 +48,7 @@ impl Wakeup {
 
     /// Wakes the thread in any state.
     #[cold]
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.state.store(AWAKE, SeqCst);
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -56,7 +56,7 @@ impl Wakeup {
     }
 
     /// Sleeps until a ring or the end of `time_max`, unless `has_work` says that there is something to do.
-    pub(super) fn rest(&self, time_max: Option<Duration>, has_work: impl FnOnce() -> bool) {
+    pub(crate) fn rest(&self, time_max: Option<Duration>, has_work: impl FnOnce() -> bool) {
         self.state.store(RESTING, SeqCst);
         fence(SeqCst);
         if !has_work() {
@@ -69,7 +69,7 @@ impl Wakeup {
     }
 
     /// Sleeps for `time`, or until an urgent ring.
-    pub(super) fn nap(&self, time: Duration) {
+    pub(crate) fn nap(&self, time: Duration) {
         self.state.store(NAPPING, SeqCst);
         thread::park_timeout(time);
         self.state.store(AWAKE, SeqCst);

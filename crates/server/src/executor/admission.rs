@@ -18,7 +18,7 @@ use crate::{
     admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
     config::SyncReplicasMissing,
     observe::client_line,
-    push::pubsub::{Kind, Subscriptions},
+    push::pubsub::Kind,
     replication::redirection,
     session::{ClientFlags, Session},
     shared::Shared,
@@ -296,7 +296,7 @@ impl Executor {
             return;
         }
         let loses = |kind: Kind| {
-            let names = Subscriptions::names(session, kind);
+            let names = session.subscribed(kind);
             names.iter().any(|name| !user.may_listen(name, kind == Kind::Pattern))
         };
         if Kind::ALL.into_iter().any(loses) {

@@ -72,10 +72,7 @@ use crate::{
         hot_keys::HotKeySession,
         key_samples,
     },
-    push::{
-        monitor::{self, Origin},
-        notifier::Notifier,
-    },
+    push::monitor::{self, Origin},
     session::{ClientFlags, PushPosition, Replies, Session, Unfinished, transaction::Queue},
     shared::Shared,
     system::host::{self, ProcessorTime},
@@ -179,11 +176,11 @@ impl Executor {
     ) -> Self {
         worker.statistics = Arc::clone(&shared.stats.keyspace[worker.id()]);
         worker.clock_ns = host::monotonic_ns;
-        worker.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
+        worker.audience = Some(Box::new(shared.notifier(&context.queues)));
         let mut evictor = Worker::new(worker.id(), worker.random());
         evictor.statistics = Arc::clone(&worker.statistics);
         evictor.clock_ns = worker.clock_ns;
-        evictor.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
+        evictor.audience = Some(Box::new(shared.notifier(&context.queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let policy = policy(&shared, config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);

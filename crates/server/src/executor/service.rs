@@ -18,8 +18,8 @@ use super::{
 use crate::{
     audit::Outcome,
     observe::key_samples,
-    push::{pubsub::Subscriptions, tracking::Tracking},
-    session::{ClientFlags, Replies, Session},
+    push::pubsub::unsubscribe_all,
+    session::{ClientFlags, Replies, Session, tracking::Tracking},
     workers::blocked,
 };
 
@@ -331,7 +331,7 @@ impl Service for Executor {
         if session.waits_for_room {
             self.room_waits.remove(session.client.address);
         }
-        Subscriptions::unsubscribe_all(&self.shared.exchange, &mut session);
+        unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
         // A client whose command is offloaded may wait already, and not know it yet.

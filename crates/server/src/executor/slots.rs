@@ -19,7 +19,7 @@ use crate::{
         rules,
         topology::Topology,
     },
-    push::pubsub::{Kind, Subscriptions},
+    push::pubsub::{Kind, unsubscribe},
     session::{ClientFlags, Session},
     shared::Shared,
     workers::blocked::{Unblocked, encode},
@@ -200,15 +200,15 @@ impl Executor {
 
     /// Ends a client's subscriptions to channels whose slots are another shard's, and says so.
     fn leave_channels(&self, topology: &Topology, session: &mut Session, reply: &mut ReplyBuffer) {
-        let lost = Subscriptions::names(session, Kind::ShardChannel);
+        let lost = session.subscribed(Kind::ShardChannel);
         let lost = lost.into_iter().filter(|name| !topology.is_mine(slot(name)));
         reply.set_protocol(session.protocol);
         for name in lost {
-            Subscriptions::unsubscribe(&self.shared.exchange, session, Kind::ShardChannel, &name);
+            unsubscribe(&self.shared.exchange, session, Kind::ShardChannel, &name);
             reply.push(3);
             reply.bulk(b"sunsubscribe");
             reply.bulk(&name);
-            reply.count(Subscriptions::counted_with(session, Kind::ShardChannel));
+            reply.count(session.subscriptions_counted_with(Kind::ShardChannel));
         }
         session.publish();
     }

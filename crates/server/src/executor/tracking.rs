@@ -6,8 +6,8 @@ use dunlin_net::Client;
 
 use super::Executor;
 use crate::{
-    push::tracking::{PREFIX_BYTES, Tracker, Tracking},
-    session::{ClientFlags, Session},
+    push::tracking::{PREFIX_BYTES, Tracker},
+    session::{ClientFlags, Session, tracking::Tracking},
 };
 
 impl Executor {

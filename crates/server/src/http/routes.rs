@@ -25,10 +25,8 @@ use super::{
     health,
 };
 use crate::{
-    observe::{
-        info::Reading,
-        metrics::{self, Format},
-    },
+    info::Reading,
+    metrics::{self, Format},
     shared::Shared,
     system::host::unix_us,
 };

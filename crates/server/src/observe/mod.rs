@@ -1,14 +1,13 @@
-//! The operators' view of a running server: counters, logs of commands, INFO, metrics.
+//! What a server notes of itself: counters, logs of commands, the flight recorder. INFO and metrics read it.
 
+pub(crate) mod baseline;
 pub(crate) mod client_line;
 pub(crate) mod command_log;
 pub(crate) mod command_stats;
 pub(crate) mod error_counts;
 pub(crate) mod hot_keys;
-pub(crate) mod info;
 pub(crate) mod key_samples;
 pub(crate) mod latency;
-pub(crate) mod metrics;
 pub mod quantities;
 pub(crate) mod recorder;
 pub(crate) mod stats;

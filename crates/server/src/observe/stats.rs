@@ -13,8 +13,8 @@ use dunlin_net::{Clients, Log2Counts, Log2Histogram, SHARED_BYTES, StageTimes, T
 
 use crate::{
     observe::{
-        command_log::CommandLogs, command_stats::WorkerStatistics, error_counts::ErrorCodes, info::Baseline,
-        latency::LatencyMonitor,
+        baseline::Baseline, command_log::CommandLogs, command_stats::WorkerStatistics,
+        error_counts::ErrorCodes, latency::LatencyMonitor,
     },
     session::Session,
     system::host::Process,
@@ -394,7 +394,7 @@ impl Stats {
         self.peak_bytes.fetch_max(bytes, Relaxed).max(bytes)
     }
 
-    /// Starts the statistics of commands, errors and rates anew; [`crate::observe::info::reset`] has the others.
+    /// Starts the statistics of commands, errors and rates anew; [`crate::info::reset`] has the others.
     pub(crate) fn reset(&self) {
         self.codes.reset();
         self.workers.iter().for_each(|worker| worker.reset());

@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 16;
 
 /// The known files.
 #[derive(Debug, Default)]
-pub(super) struct KnownFiles(Mutex<Vec<(PathBuf, Identity)>>);
+pub(crate) struct KnownFiles(Mutex<Vec<(PathBuf, Identity)>>);
 
 /// Identifies a file in its present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Identity {
 
 impl KnownFiles {
     /// Marks the file that has this name now: a snapshot may take its place.
-    pub(super) fn add(&self, path: &Path) {
+    pub(crate) fn add(&self, path: &Path) {
         if let Some(identity) = Identity::of(path) {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             add(&mut known, path, identity);
@@ -53,7 +53,7 @@ impl KnownFiles {
 
     /// Gives a file that is not known a further name, durably, and returns that. The file keeps its own name, so that a crash
     /// before the snapshot is in place changes nothing.
-    pub(super) fn keep_unknown(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn keep_unknown(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let Some(identity) = Identity::of(path) else { return Ok(None) };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&(path.to_owned(), identity)) {

@@ -12,9 +12,9 @@ use std::{
 };
 
 use crate::{
-    durability::rewrite_if_due,
+    aof::rewrite_if_due,
     observe::stats::SAMPLE_INTERVAL,
-    persistence::save_if_due,
+    rdb::save_if_due,
     shared::Shared,
     system::{
         allocator,

@@ -28,15 +28,15 @@ use signal_hook::{
 };
 
 use crate::{
+    aof::LogThread,
     audit,
     cluster::{self, AgentThread},
     commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
-    durability::{Durability, LogThread, Order, RING},
+    durability::{Durability, Order, RING},
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
-    observe::recorder,
     persistence::files,
     process::{
         daemon::Daemon,
@@ -46,7 +46,7 @@ use crate::{
         supervisor::Supervisor,
         syslog::Syslog,
     },
-    replication,
+    replication, sampler,
     shared::{Shared, Stop},
     system::{
         arguments,
@@ -162,7 +162,7 @@ impl Server {
         };
         tls::start(&shared.tls, &shared.config).map_err(|error| format!("cannot start a thread: {error}"))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        recorder::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        sampler::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         shared.replication.attach(ring.second());
         let log = LogThread::new(Arc::clone(&shared), ring)
@@ -240,7 +240,7 @@ impl Server {
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
-        self.shared.recorder.finish(&self.shared);
+        sampler::finish(&self.shared);
         self.shared.directory.release();
         self.shared.audit.end();
         if self.audit.join().is_err() {

@@ -7,15 +7,18 @@ use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
 use dunlin_net::WorkerQueues;
 
 use crate::{
-    config::ConfigReader,
-    push::pubsub::Kind,
-    shared::Shared,
+    config::{ConfigReader, ConfigStore},
+    push::{
+        pubsub::{Exchange, Kind},
+        tracking::Trackers,
+    },
     workers::{WorkerMessage, blocked},
 };
 
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.
 pub(crate) struct Notifier {
-    shared: Arc<Shared>,
+    exchange: Arc<Exchange>,
+    trackers: Arc<Trackers>,
     config: ConfigReader,
     queues: WorkerQueues<WorkerMessage>,
 }
@@ -27,18 +30,27 @@ impl std::fmt::Debug for Notifier {
 }
 
 impl Notifier {
-    pub(crate) fn new(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) -> Self {
-        let config = ConfigReader::new(Arc::clone(&shared.config));
-        Self { shared: Arc::clone(shared), config, queues: queues.clone() }
+    pub(crate) fn new(
+        exchange: &Arc<Exchange>,
+        trackers: &Arc<Trackers>,
+        config: &Arc<ConfigStore>,
+        queues: &WorkerQueues<WorkerMessage>,
+    ) -> Self {
+        Self {
+            exchange: Arc::clone(exchange),
+            trackers: Arc::clone(trackers),
+            config: ConfigReader::new(Arc::clone(config)),
+            queues: queues.clone(),
+        }
     }
 
     fn publish(&self, Event { name, database, key, .. }: &Event) {
-        if !self.shared.exchange.is_heard() {
+        if !self.exchange.is_heard() {
             return;
         }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
-            self.shared.exchange.publish(Kind::Channel, channel, payload, &self.queues)
+            self.exchange.publish(Kind::Channel, channel, payload, &self.queues)
         };
         if kinds.by_key {
             let prefix = format!("__keyspace@{database}__:");
@@ -71,7 +83,7 @@ impl Audience for Notifier {
                 Notice::Invalidation(invalidation) => Some(invalidation),
                 _ => None,
             });
-            self.shared.trackers.tell(invalidations, blocked::address(writer).id, &self.queues);
+            self.trackers.tell(invalidations, blocked::address(writer).id, &self.queues);
         }
     }
 }

@@ -25,12 +25,12 @@ use dunlin_replication::{Frame, StreamReader};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
-    config::{ConfigReader, policy},
-    durability::{
+    aof::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
+    config::{ConfigReader, policy},
     lua::{LibraryChange, LoadedLibraries},
-    push::{notifier::Notifier, pubsub::Kind},
+    push::pubsub::Kind,
     shared::Shared,
     workers::{WorkerMessage, drain::drain},
 };
@@ -95,7 +95,7 @@ impl Applier {
     pub(super) fn new(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) -> Self {
         let mut worker = Worker::new(shared.applier(), 0);
         worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
-        worker.audience = Some(Box::new(Notifier::new(shared, queues)));
+        worker.audience = Some(Box::new(shared.notifier(queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         Self {
             shared: Arc::clone(shared),

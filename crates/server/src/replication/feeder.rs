@@ -12,7 +12,6 @@
 use std::{
     collections::HashMap,
     io::{self, IoSlice, Write},
-    net::Shutdown,
     os::fd::AsRawFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -27,12 +26,12 @@ use std::{
 };
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::{Address, Client, OutputClass, Stream, WorkerQueues};
+use dunlin_net::{Address, OutputClass, WorkerQueues};
 use dunlin_persist::{RingReader, aof::Follower};
-use dunlin_replication::{GETACK, History, PING, Peer, PeerTick, Phase, Resync};
+use dunlin_replication::{GETACK, History, PING, PeerTick, Phase, Resync};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 
-use super::{LONELY, catch_up, failover, now_ms, transfer};
+use super::{LONELY, ReplicaClient, Wanted, catch_up, failover, now_ms, transfer};
 use crate::{
     config::{Config, ConfigReader},
     shared::Shared as Server,
@@ -49,85 +48,6 @@ const OFFERED_BYTES_MAX: u64 = 1 << 20;
 const SLICES_MAX: usize = 64;
 /// Bytes that one replica is sent before the others have their turn.
 const TURN_BYTES_MAX: u64 = 8 << 20;
-
-/// A client that is a replica, or has said that it will be.
-pub(crate) struct ReplicaClient {
-    pub(crate) client: Arc<Client>,
-    pub(super) socket: Arc<Stream>,
-    pub(crate) peer: Mutex<Peer>,
-    /// Its request that was not answered yet.
-    wanted: Mutex<Option<Wanted>>,
-    /// The ring's offset behind what it has been sent.
-    pub(super) sent: AtomicU64,
-    /// It is sent the log's files, by a thread of its own.
-    pub(super) is_catching_up: AtomicBool,
-    is_gone: AtomicBool,
-}
-
-/// The request by which a client becomes a replica.
-#[derive(Debug, Clone)]
-pub(crate) enum Wanted {
-    /// PSYNC: the history's id, and the first byte that it lacks.
-    Stream { id: Vec<u8>, offset: i64 },
-    /// SYNC.
-    Snapshot,
-}
-
-impl std::fmt::Debug for ReplicaClient {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("ReplicaClient").field("client", &self.client.id()).finish_non_exhaustive()
-    }
-}
-
-impl ReplicaClient {
-    pub(crate) fn new(client: &Arc<Client>, socket: Arc<Stream>) -> Self {
-        Self {
-            client: Arc::clone(client),
-            socket,
-            peer: Mutex::new(Peer::new(now_ms())),
-            wanted: Mutex::default(),
-            sent: AtomicU64::new(u64::MAX),
-            is_catching_up: AtomicBool::new(false),
-            is_gone: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn peer(&self) -> MutexGuard<'_, Peer> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Option<Wanted>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the connection: its worker sees it closed.
-    pub(super) fn cut(&self, reason: &str) {
-        if !self.is_gone.swap(true, SeqCst) {
-            tracing::warn!("the link to the replica {} is cut: {reason}", self.client);
-            let _ = self.socket.shutdown(Shutdown::Both);
-        }
-    }
-
-    pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(SeqCst)
-    }
-
-    /// Whether it follows the stream and has not been sent all of it.
-    pub(super) fn is_behind(&self, tail: u64) -> bool {
-        !self.is_gone() && self.peer().phase() == Phase::Online && self.sent.load(Acquire) < tail
-    }
-
-    /// Where clients find it: its address, and the port that it listens on.
-    pub(crate) fn address(&self) -> (String, u16) {
-        let peer = self.peer();
-        let announced = peer.address.clone();
-        let address = announced.unwrap_or_else(|| match &self.client.transport {
-            dunlin_net::Transport::Tcp { peer, .. } => peer.ip().to_canonical().to_string(),
-            dunlin_net::Transport::Unix(_) => "127.0.0.1".to_owned(),
-        });
-        (address, peer.listening_port)
-    }
-}
 
 /// A client that waits until so many replicas have acknowledged the log up to a mark.
 #[derive(Debug, Clone, Copy)]

@@ -29,7 +29,8 @@ use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
 use super::{Replication, STALE, apply::Applier, failover, now_ms};
 use crate::{
     config::{Config, PrimaryAddress},
-    loading::{Expired, LoadError, Reporter, load_snapshot},
+    loading::{LoadError, Reporter},
+    rdb::{Expired, load_snapshot},
     shared::Shared,
     workers::WorkerMessage,
 };

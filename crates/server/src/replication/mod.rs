@@ -38,9 +38,10 @@ use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
 pub(crate) use self::{
     failover::{abort as abort_failover, begin as begin_failover, redirection},
-    feeder::{AckWait, Hold, ReplicaClient, Wanted},
+    feeder::{AckWait, Hold},
     migration::send as send_keys,
 };
+pub(crate) use crate::session::replica::{ReplicaClient, Wanted};
 use crate::{
     admission::{Check, Conditions, NOREPLICAS, READONLY},
     config::{Config, PrimaryAddress},

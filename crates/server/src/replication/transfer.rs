@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{ReplicaClient, now_ms};
 use crate::{
     config::Config,
-    persistence::{CutForm, thread_for_cut},
+    rdb::{CutForm, thread_for_cut},
     shared::Shared,
 };
 

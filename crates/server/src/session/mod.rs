@@ -5,6 +5,9 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod import;
+pub(crate) mod replica;
+pub(crate) mod subscriptions;
+pub(crate) mod tracking;
 pub(crate) mod transaction;
 
 use std::{cell::OnceCell, sync::Arc, time::Instant};
@@ -17,14 +20,15 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 use self::{
     arrivals::Arrivals,
     import::Import,
+    replica::ReplicaClient,
+    subscriptions::Subscriptions,
+    tracking::Tracking,
     transaction::{Queue, Watching},
 };
 use crate::{
     access::Access,
     admission::{Check, Conditions},
     config::Config,
-    push::{pubsub::Subscriptions, tracking::Tracking},
-    replication::ReplicaClient,
 };
 
 /// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].

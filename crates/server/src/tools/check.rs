@@ -33,9 +33,9 @@ use dunlin_persist::{
 };
 
 use crate::{
+    aof::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log, is_for_replicas},
     commands,
     config::describe,
-    durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log, is_for_replicas},
     persistence::{
         data_directory::{expect_unused, expect_unwritten},
         files::{self, DataSet},

@@ -9,7 +9,7 @@ use dunlin_engine::{
 };
 use dunlin_replication::StreamReader;
 
-use crate::durability::entry_in_log;
+use crate::aof::entry_in_log;
 
 /// Why a move cannot go on with the stream.
 #[derive(Debug, PartialEq, Eq)]

@@ -276,7 +276,7 @@ impl Manager {
         let caller = Caller { broadcasts: shared.trackers.broadcasts(), ..Caller::default() };
         let mut worker = Worker::new(shared.mover(), 0);
         worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
-        worker.audience = Some(Box::new(crate::push::notifier::Notifier::new(shared, queues)));
+        worker.audience = Some(Box::new(shared.notifier(queues)));
         let mut is_over = false;
         while !is_over && Instant::now() < until {
             let is_congested = shared.engine.keyspace.snapshots().is_congested();

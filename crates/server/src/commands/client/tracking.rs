@@ -7,7 +7,7 @@ use dunlin_net::Client;
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::Context;
-use crate::push::tracking::{Choice, Tracking};
+use crate::session::tracking::{Choice, Tracking};
 
 pub(super) fn tracking(
     context: Context<'_, '_, '_>,

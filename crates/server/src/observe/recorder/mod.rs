@@ -6,14 +6,14 @@
 //!                                                                   └ every 10 s ─▶ recorder.dunlin in `dir`
 //! ```
 //!
-//! The thread `recorder` reads counters that are there anyway; no command does anything for it. Its memory is allocated once.
+//! The thread `recorder` ([`crate::sampler`]) reads counters that are there anyway; no command does anything for it. Its
+//! memory is allocated once.
 //! The file is kept where the server keeps a data set; one that cannot be written costs the recorder its past, and nobody
 //! anything else.
 
 mod fields;
 mod file;
 mod rings;
-mod sampler;
 mod when;
 mod why;
 
@@ -21,26 +21,26 @@ use std::{
     fs::File,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use self::rings::{EventKind, Rings};
+use dunlin_engine::command::CommandTable;
+
+use self::rings::Rings;
 pub(crate) use self::{
     fields::{FIELDS, Field, Merge, Merged, NO_COMMAND, Sample},
-    rings::{Event, HotSecond},
+    rings::{Event, EventKind, HOT_KEY_BYTES_MAX, HotSecond},
     when::{When, WhenError},
     why::{Facts, Question, explain},
 };
 use crate::{
-    config::describe,
-    shared::Shared,
-    system::host::{lower_priority, unix_us},
+    config::{Config, describe},
+    system::host::unix_us,
 };
 
-/// How often the file is written.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
+/// From this share of the commands on keys on, in thousandths, a key is hot.
+pub(crate) const HOT_SHARE_MIN: u32 = 250;
 /// The age of a server at which it makes a file where there is none yet.
 const FIRST_FILE_AGE: Duration = Duration::from_secs(60);
 /// How often a file that could not be opened is tried again.
@@ -80,17 +80,17 @@ impl Recorder {
     }
 
     /// Notes an event of now.
-    fn note(&self, kind: EventKind, text: String) {
+    pub(crate) fn note(&self, kind: EventKind, text: String) {
         self.note_at((unix_us() / 1000) as u64, kind, text);
     }
 
     /// Notes an event of a time in milliseconds since 1970.
-    fn note_at(&self, time_ms: u64, kind: EventKind, text: String) {
+    pub(crate) fn note_at(&self, time_ms: u64, kind: EventKind, text: String) {
         let piece = file::event_piece(self.rings().note(time_ms, kind, text));
         self.storage().add([piece]);
     }
 
-    fn add(&self, sample: Sample) {
+    pub(crate) fn add(&self, sample: Sample) {
         let mut pieces = Vec::new();
         let mut rings = self.rings();
         let places = |ring: usize, sample: &Sample| {
@@ -103,22 +103,22 @@ impl Recorder {
         self.storage().add(pieces);
     }
 
-    /// Writes what the file lacks, opening it where there is a directory for it.
-    fn flush(&self, shared: &Shared) {
+    /// Writes what the file lacks, opening it where there is a directory for it. The server has been up for so long.
+    pub(crate) fn flush(&self, config: &Config, commands: &CommandTable, uptime: Duration) {
         let mut storage = self.storage();
-        let wanted = file_path(shared);
+        let wanted = file_path(config);
         if storage.file.as_ref().map(|(path, _)| path) != wanted.as_ref() {
             storage.file = None;
             storage.pending.clear();
             let Some(path) = wanted else { return };
             // A server that ends at once, as of a test or a check, leaves nothing behind.
-            if shared.stats.process.uptime() < FIRST_FILE_AGE && !path.exists() {
+            if uptime < FIRST_FILE_AGE && !path.exists() {
                 return;
             }
             if storage.retry_at.is_some_and(|at| Instant::now() < at) {
                 return;
             }
-            match file::create(&path, commands_hash(shared), &self.rings()) {
+            match file::create(&path, commands_hash(commands), &self.rings()) {
                 Ok(file) => storage.file = Some((path, file)),
                 Err(error) => return storage.fail(&error),
             }
@@ -132,20 +132,14 @@ impl Recorder {
     }
 
     /// Takes over what the file of an earlier run has, before there are samples of this one.
-    fn load(&self, shared: &Shared) {
-        let Some(path) = file_path(shared) else { return };
+    pub(crate) fn load(&self, config: &Config, commands: &CommandTable) {
+        let Some(path) = file_path(config) else { return };
         let now_s = (unix_us() / 1_000_000) as u32;
-        match file::load(&path, commands_hash(shared), now_s) {
+        match file::load(&path, commands_hash(commands), now_s) {
             Ok(Some(rings)) => *self.rings() = rings,
             Ok(None) => {}
             Err(error) => tracing::warn!("cannot read {}: {}", path.display(), describe(&error)),
         }
-    }
-
-    /// The server ends.
-    pub(crate) fn finish(&self, shared: &Shared) {
-        self.note(EventKind::Server, "the server ended".to_owned());
-        self.flush(shared);
     }
 }
 
@@ -167,54 +161,11 @@ impl Storage {
 }
 
 /// Where the file is, while the server keeps a data set.
-fn file_path(shared: &Shared) -> Option<PathBuf> {
-    let config = shared.config.current();
+fn file_path(config: &Config) -> Option<PathBuf> {
     config.keeps_data().then(|| config.dir.join(file::FILE_NAME))
 }
 
-fn commands_hash(shared: &Shared) -> u64 {
-    let names: Vec<String> = shared.commands.entries().iter().map(|entry| entry.full_name()).collect();
+fn commands_hash(commands: &CommandTable) -> u64 {
+    let names: Vec<String> = commands.entries().iter().map(|entry| entry.full_name()).collect();
     file::names_hash(names.iter().map(String::as_str))
-}
-
-/// Starts the thread; it ends with the server.
-pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-    shared.recorder.load(shared);
-    shared
-        .recorder
-        .note(EventKind::Server, format!("the server started, version {}", env!("CARGO_PKG_VERSION")));
-    let shared = Arc::downgrade(shared);
-    let run = move || {
-        lower_priority();
-        let mut sampler = sampler::Sampler::default();
-        if let Some(shared) = shared.upgrade() {
-            // The first second is compared with this.
-            sampler.look(&shared, 0);
-        }
-        let mut flush_at = Instant::now() + FLUSH_INTERVAL;
-        loop {
-            let now_us = unix_us();
-            let left_us = 1_000_000 - (now_us % 1_000_000) as u64;
-            thread::sleep(Duration::from_micros(left_us));
-            let Some(shared) = shared.upgrade() else { return };
-            // The second that has just ended.
-            let time_s = (unix_us() / 1_000_000) as u32 - 1;
-            if let Some(seen) = sampler.look(&shared, time_s) {
-                shared.recorder.add(seen.sample);
-                if let Some(hot) = seen.hot_key {
-                    shared.recorder.rings().note_hot_key(hot);
-                }
-                // They happened before the second was over.
-                let time_ms = u64::from(time_s) * 1000 + 999;
-                for (kind, text) in seen.events {
-                    shared.recorder.note_at(time_ms, kind, text);
-                }
-            }
-            if Instant::now() >= flush_at {
-                shared.recorder.flush(&shared);
-                flush_at = Instant::now() + FLUSH_INTERVAL;
-            }
-        }
-    };
-    thread::Builder::new().name("recorder".to_owned()).spawn(run).map(drop)
 }

@@ -17,7 +17,7 @@ pub(super) const RESOLUTIONS: [(u32, usize); 3] = [(1, 3600), (10, 8640), (300, 
 /// Events that are kept.
 pub(super) const EVENTS_MAX: usize = 2048;
 /// Bytes of the text of a hot key: an hour of them takes some 400 KB.
-pub(super) const HOT_KEY_BYTES_MAX: usize = 64;
+pub(crate) const HOT_KEY_BYTES_MAX: usize = 64;
 /// Bytes of an event's text.
 pub(super) const EVENT_BYTES_MAX: usize = 230;
 
@@ -215,7 +215,7 @@ impl Rings {
     }
 
     /// Notes the hottest key of a second.
-    pub(super) fn note_hot_key(&mut self, hot: HotSecond) {
+    pub(crate) fn note_hot_key(&mut self, hot: HotSecond) {
         if self.hot_keys.len() == RESOLUTIONS[0].1 {
             self.hot_keys.pop_front();
         }

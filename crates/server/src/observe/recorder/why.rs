@@ -7,8 +7,8 @@
 //! A figure is worth a sentence where it stands out against its usual, the median of the time before; the causes follow in
 //! the order in which they explain most. All times are UTC, as in the server log.
 
-use super::sampler::HOT_SHARE_MIN;
 use super::{
+    HOT_SHARE_MIN,
     fields::{Field, Merged, NO_COMMAND, Sample},
     rings::{Event, EventKind, HotSecond},
 };

@@ -21,20 +21,6 @@ mod message;
 mod subscriptions;
 
 pub(crate) use exchange::Exchange;
-pub(crate) use subscriptions::Subscriptions;
+pub(crate) use subscriptions::{subscribe, unsubscribe, unsubscribe_all};
 
-/// The kinds of subscriptions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A channel, by its name.
-    Channel,
-    /// All channels whose names match.
-    Pattern,
-    /// A channel of a cluster's shard: a namespace of its own.
-    ShardChannel,
-}
-
-impl Kind {
-    /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::ShardChannel];
-}
+pub(crate) use crate::session::subscriptions::Kind;

@@ -42,8 +42,9 @@ use signal_hook::{
 
 use self::bar::watched;
 use crate::{
+    aof::{load_files, replace_log},
     config::{Config, ConfigStore, describe, policy},
-    durability::{Base, load_files, replace_log},
+    durability::Base,
     loading::LoadError,
     persistence::{
         data_directory::{expect_unused, expect_unwritten},

@@ -25,24 +25,25 @@ use dunlin_persist::{
 use dunlin_replication::Place;
 
 use super::{
-    LogThread,
     loading::{self, Loaded},
     source::{self, Found, LogFacts, Source, Why},
 };
 use crate::{
     config::{Config, describe},
-    loading::{LoadError, load_dump},
+    durability::log_options,
+    loading::LoadError,
     persistence::stamp::{Standing, next_id},
     persistence::{
         self, data_directory,
         files::{self, DataSet, Part},
     },
+    rdb::load_dump,
     shared::Shared,
 };
 
 /// Loads the data set for a log to go on with, into an engine that no client changes meanwhile.
 pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
-    let options = LogThread::options(config);
+    let options = log_options(config);
     let found = source::find(config)?;
     expect_unwritten(config, &options, &found)?;
     let source = source::choose(&found);
@@ -85,7 +86,7 @@ pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
 ) -> Result<(Option<LogId>, Standing, Option<Place>), LoadError> {
-    let (options, path) = (LogThread::options(config), persistence::path(config));
+    let (options, path) = (log_options(config), persistence::path(config));
     let directory = options.directory.display();
     let has_snapshot = fs::metadata(&path).is_ok();
     let found = source::find(config).unwrap_or_else(|reason| {
@@ -116,7 +117,7 @@ pub(super) fn load_without_log(
 
 /// Loads a log without going on with it.
 fn load_log_unchanged(shared: &Shared, config: &Config, log: &LogFacts) -> Result<Standing, LoadError> {
-    let (options, path) = (LogThread::options(config), persistence::path(config));
+    let (options, path) = (log_options(config), persistence::path(config));
     let directory = options.directory.display();
     // A server that keeps nothing may share the directory of another one, which goes on writing.
     let in_use = if config.keeps_data() { Ok(()) } else { data_directory::expect_unused(&config.dir) };
@@ -217,7 +218,7 @@ fn announce(config: &Config, options: &WriterOptions, source: Source) {
 
 /// Logs data sets of other names in the directory: the configuration may have had others.
 fn announce_others(config: &Config) {
-    let options = LogThread::options(config);
+    let options = log_options(config);
     let own = [persistence::path(config), source::single_path(config), options.manifest_path()];
     // Where the directory is empty or cannot be read there is nothing to say.
     let others = files::find(&config.dir).unwrap_or_default();

@@ -25,10 +25,11 @@ use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, ReadOptions, Reader};
 use dunlin_replication::{History, Id, Place};
 
-use super::{LoadError, Reporter, helpers};
+use super::tell;
 use crate::{
     config::{VersionCheck, describe, policy},
-    persistence::{self, tell},
+    loading::{LoadError, Reporter, helpers},
+    persistence,
     shared::Shared,
 };
 

@@ -9,8 +9,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Reading, metric::Read, metrics};
-
 /// The values of resettable counters at the last reset, by name; empty before the first.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline(Mutex<BTreeMap<&'static str, u64>>);
@@ -21,19 +19,12 @@ impl Baseline {
     }
 
     /// How much of `value`, that of the counter `name`, came after the reset.
-    pub(super) fn since_reset(&self, name: &str, value: u64) -> u64 {
+    pub(crate) fn since_reset(&self, name: &str, value: u64) -> u64 {
         value.saturating_sub(self.values().get(name).copied().unwrap_or(0))
     }
-}
 
-/// Starts all statistics anew.
-pub(crate) fn reset(reading: &Reading<'_>) {
-    let stats = &reading.shared.stats;
-    stats.reset();
-    let counters = metrics().filter_map(|metric| match metric.read {
-        Read::Counter { since_reset: true, read } => Some((metric.name, read(reading))),
-        _ => None,
-    });
-    let values = counters.collect();
-    *stats.baseline.values() = values;
+    /// Takes the values of all counters at a reset.
+    pub(crate) fn set(&self, values: BTreeMap<&'static str, u64>) {
+        *self.values() = values;
+    }
 }

@@ -15,7 +15,7 @@ use crate::{
         hot_keys::HotKeySession,
         stats::{Rates, TrafficTotals},
     },
-    persistence::Progress,
+    persistence::saving::Progress,
     shared::Shared,
     system::host::{self, ProcessorTime},
 };

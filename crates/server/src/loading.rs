@@ -2,10 +2,6 @@
 //!
 //! Meanwhile clients get LOADING, but for commands that need no data (the flag `loading` of their rows).
 
-mod snapshot;
-
-pub(crate) use self::snapshot::{Expired, LoadedSnapshot, load as load_snapshot, load_dump};
-
 use std::path::Path;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,

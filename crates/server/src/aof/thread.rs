@@ -29,21 +29,23 @@ use dunlin_persist::{
 use dunlin_engine::{LogConsumer, write_command};
 use dunlin_net::Now;
 
-use super::group_commit::GroupCommit;
-use super::loading;
-use super::rewrite::{self, Base};
-use super::start;
-use super::status::SYNC_INTERVAL;
-use super::syncer::Syncer;
-use super::{Durability, PAUSE, ROOM_BYTES};
-use crate::config::{AppendFsync, Config, ConfigReader, describe};
-use crate::loading::LoadError;
-use crate::persistence::data_directory::DirectoryLock;
-use crate::persistence::stamp::{Standing, next_id};
-use crate::persistence::{self, cancelled, is_cancellation};
-use crate::shared::{Shared, Stop};
-use crate::system::removal::{give_back, in_background};
+use super::{group_commit::GroupCommit, loading, rewrite, start, syncer::Syncer};
+use crate::{
+    config::{AppendFsync, Config, ConfigReader, describe},
+    durability::{Base, Durability, Order, ROOM_BYTES, SYNC_INTERVAL, log_options, read_manifest},
+    loading::LoadError,
+    persistence::{
+        self,
+        data_directory::DirectoryLock,
+        stamp::{Standing, next_id},
+    },
+    rdb::{cancelled, is_cancellation},
+    shared::{Shared, Stop},
+    system::removal::{give_back, in_background},
+};
 
+/// How long it lets a batch grow where no client waits for it: each has a price of its own.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How often the thread gives way to others at most before a sync.
 const YIELDS_MAX: usize = 8;
 /// How often the ring's room is fit to the data set.
@@ -59,25 +61,6 @@ const KEPT_BYTES_MAX: u64 = ROOM_BYTES.0 / 3 * 2;
 /// How long ago what is not durable was written at most, under `everysec`: where the disk is slower, writers
 /// wait for it. Redis too goes on for two seconds beyond the one that it promises.
 const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
-
-/// An order to the thread.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Record changes from now on, or no longer.
-    Turn { on: bool, done: Sender<Result<(), String>> },
-    /// Have the manifest say whose stream of replication the log is.
-    SetStream { stream: Option<StreamId>, done: Sender<Result<(), String>> },
-    /// Empty the data set and load the log again.
-    Reload { done: Sender<Result<(), String>> },
-    /// Begin the next file behind the ring's boundary: a snapshot was cut there.
-    Rotate,
-    /// Put a snapshot in the place of the log before its cut.
-    Adopt(io::Result<Base>),
-    /// It is in place.
-    EndAdopting(Box<io::Result<Adoption>>),
-    /// Make everything durable and end.
-    Stop,
-}
 
 /// The thread, before it runs.
 pub(crate) struct LogThread {
@@ -165,15 +148,6 @@ impl LogThread {
         })
     }
 
-    /// Where a configuration has the log's files.
-    pub(super) fn options(config: &Config) -> WriterOptions {
-        WriterOptions {
-            directory: config.dir.join(&config.appenddirname),
-            filename: config.appendfilename.to_string_lossy().into_owned(),
-            retained_bytes_max: config.repl_backlog_disk_size,
-        }
-    }
-
     /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there
     /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. The thread
     /// ends with an error, a line for the operator, where it cannot load, and stops the server.
@@ -229,7 +203,7 @@ impl LogThread {
             State::Turning => unreachable!("turned by this thread alone"),
         };
         ring.restart(loaded.lsn);
-        let options = Self::options(&config);
+        let options = log_options(&config);
         let directory = options.directory.clone();
         match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.resume, ring) {
             Ok(writer) => {
@@ -697,8 +671,8 @@ impl LogThread {
                 Ok(true)
             }
             State::Off(_) => {
-                let options = Self::options(&self.shared.config.current());
-                let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
+                let options = log_options(&self.shared.config.current());
+                let manifest = read_manifest(&options).map_err(io::Error::other)?;
                 let manifest = manifest.unwrap_or_default();
                 if self.left.as_ref().is_none_or(|left| !left.is_in(&options, &manifest)) {
                     keep_log(&options, &manifest)?;
@@ -931,8 +905,8 @@ fn begin_log(
     held: Option<LogId>,
     ring: RingReader,
 ) -> Result<Writer, (RingReader, String)> {
-    let options = LogThread::options(config);
-    let mut manifest = match loading::read_manifest(&options) {
+    let options = log_options(config);
+    let mut manifest = match read_manifest(&options) {
         Ok(manifest) => manifest.unwrap_or_default(),
         Err(reason) => return Err((ring, reason)),
     };
@@ -957,7 +931,7 @@ fn is_of(manifest: &Manifest, log: &LogId) -> bool {
 
 /// The log that this process has just left in a directory.
 fn left_log(options: &WriterOptions) -> Option<LeftLog> {
-    let manifest = loading::read_manifest(options).ok().flatten()?;
+    let manifest = read_manifest(options).ok().flatten()?;
     let bytes = |file: &LogFile| Disk.len(&options.directory.join(&file.name)).unwrap_or(0);
     let bytes = manifest.files().map(bytes).sum();
     Some(LeftLog { manifest, bytes })

@@ -7,17 +7,15 @@ use std::{collections::BTreeMap, time::Instant};
 use dunlin_acl::Reason;
 use dunlin_replication::{LinkState, Phase};
 
-use super::{
-    fields::{Field, NO_COMMAND, Sample},
-    rings::{EventKind, HOT_KEY_BYTES_MAX, HotSecond},
-};
 use crate::{
     config::{Config, DIRECTIVES, escape_control},
     observe::{
         command_log::{LogEntry, LogKind},
         command_stats::{CommandTotals, Latencies},
+        recorder::{EventKind, Field, HOT_KEY_BYTES_MAX, HOT_SHARE_MIN, HotSecond, NO_COMMAND, Sample},
         stats::TrafficTotals,
     },
+    session::ClientFlags,
     shared::Shared,
     system::host::{self, IdleTime, ProcessorTime},
 };
@@ -26,8 +24,6 @@ use crate::{
 const SLOW_EVENTS_MAX: usize = 5;
 /// A sync of the log that takes so long is an event, in nanoseconds.
 const SLOW_SYNC_NS: u64 = 1_000_000_000;
-/// From this share of the commands on keys on, in thousandths, a key is hot.
-pub(super) const HOT_SHARE_MIN: u32 = 250;
 /// Seconds between two events about hot keys, at least: two keys that take turns are no news.
 const HOT_EVENT_INTERVAL_S: u32 = 60;
 /// Nanoseconds of the unit in which samples have latencies.
@@ -193,9 +189,8 @@ impl Sampler {
         sample.set(Field::OutputKb, since(|traffic| traffic.output_bytes).div_ceil(1024));
         let clients = stats.clients();
         sample.set(Field::Clients, clients.map_or(0, |clients| clients.connected()) as u64);
-        let is_blocked = |client: &std::sync::Arc<dunlin_net::Client>| {
-            crate::session::ClientFlags::of(client).has(crate::session::ClientFlags::BLOCKED)
-        };
+        let is_blocked =
+            |client: &std::sync::Arc<dunlin_net::Client>| ClientFlags::of(client).has(ClientFlags::BLOCKED);
         let blocked =
             clients.map_or(0, |clients| clients.list().iter().filter(|client| is_blocked(client)).count());
         sample.set(Field::Blocked, blocked as u64);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::{Config, ConfigStore},
-    observe::info::{Reading, Row, rows},
+    info::{Reading, Row, rows},
     process::server::assemble,
 };
 
@@ -87,7 +87,7 @@ fn page() -> String {
     let mut out = String::from(
         "# Metrics\n\
          \n\
-         <!-- Generated from crates/server/src/observe/metrics by\n     \
+         <!-- Generated from crates/server/src/metrics by\n     \
          UPDATE_DOCS=1 cargo test -p dunlin-server documentation -->\n\
          \n\
          `GET /metrics` on `http-port` answers these series, in Prometheus's text format or in OpenMetrics, as `Accept` asks for.\n\

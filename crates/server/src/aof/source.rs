@@ -39,9 +39,9 @@ use dunlin_persist::{
     rdb::Head,
 };
 
-use super::{LogThread, loading::read_manifest};
 use crate::{
     config::{Config, describe},
+    durability::{log_options, read_manifest},
     persistence::stamp::{LogStamp, Standing},
     persistence::{self, files},
 };
@@ -156,7 +156,7 @@ pub(super) fn holds_log(found: &Found) -> bool {
 
 /// Looks at the files that a configuration names. The error is a line for the operator.
 pub(super) fn find(config: &Config) -> Result<Found, String> {
-    let options = LogThread::options(config);
+    let options = log_options(config);
     let snapshot = look_at_snapshot(&persistence::path(config))?;
     let single = look_at_single(config, &options);
     let Some(manifest) = read_manifest(&options)? else {

@@ -6,7 +6,7 @@ use super::{
     Reading,
     metric::{Metric, Number, Row, Shown, Unit},
 };
-use crate::{loading::LoadingProgress, persistence::Progress};
+use crate::{loading::LoadingProgress, persistence::saving::Progress};
 
 const fn with_log(
     name: &'static str,

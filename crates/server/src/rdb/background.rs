@@ -31,9 +31,13 @@ use dunlin_engine::{
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use dunlin_replication::Place;
 
-use super::{CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, path, write_file};
+use super::{CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, write_file};
 use crate::{
     config::{Config, SavePoint},
+    persistence::{
+        path,
+        saving::{Progress, SaveError},
+    },
     shared::Shared,
     system::{host::lower_priority, removal::give_back},
 };
@@ -61,76 +65,10 @@ pub(crate) struct Cut {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// How far a snapshot is.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    pub(crate) begun: Instant,
-    keys_total: u64,
-    keys_written: AtomicU64,
-    cancelled: AtomicBool,
-}
-
 impl Cut {
     /// The format of a base that it becomes.
     pub(crate) fn base_format(&self) -> BaseFormat {
         if self.head.form.commands { BaseFormat::Commands } else { BaseFormat::Rdb }
-    }
-}
-
-impl Progress {
-    /// Keys written, and keys in all.
-    pub(crate) fn keys(&self) -> (u64, u64) {
-        (self.keys_written.load(Relaxed).min(self.keys_total), self.keys_total)
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.cancelled.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Relaxed)
-    }
-}
-
-/// The state of snapshots that are written to the file of SAVE.
-#[derive(Debug, Default)]
-pub(super) struct Saving {
-    current: Option<Arc<Progress>>,
-    thread: Option<JoinHandle<()>>,
-    /// One is to begin when that is possible.
-    scheduled: bool,
-    /// When the last one ended that failed.
-    failed_at: Option<Instant>,
-    /// How long the last one took.
-    last_took: Option<Duration>,
-    /// No more are begun: the server ends.
-    ended: bool,
-}
-
-/// Why a snapshot did not begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SaveError {
-    /// One is under way.
-    InProgress,
-    /// There are too many of other kinds.
-    Busy,
-    /// A script has been running for long.
-    KeptOut,
-    /// The system has no room for a thread, or the server is ending.
-    NoThread,
-    /// Another process has the directory: a line without a prefix.
-    InUse(String),
-}
-
-impl fmt::Display for SaveError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::InProgress => "there is one under way",
-            Self::Busy => "there are too many under way",
-            Self::KeptOut => "a script has been running for long",
-            Self::NoThread => "there is no thread for it",
-            Self::InUse(reason) => reason,
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use dunlin_engine::command::Group;
 
 use super::exposition::{Exposition, Kind};
-use crate::observe::{command_stats::CommandTotals, info::Reading};
+use crate::{info::Reading, observe::command_stats::CommandTotals};
 
 /// Upper bounds of the histograms, as powers of two in nanoseconds: 1 µs to 0.5 ms by the factor 2, from there to 17 s by
 /// the factor 4.

@@ -24,11 +24,11 @@ use self::{
     exposition::{Exposition, Kind, Value},
     names::{FAMILIES, FamilyExport, OF_PRIMARY, export_of, number_of_text},
 };
-use super::{
-    command_log::LogKind,
+use crate::{
     info::{Family, Metric, Number, REDIS_VERSION, Read, Reading, Row, shown_rows},
+    observe::{command_log::LogKind, latency},
+    system::host::unix_us,
 };
-use crate::system::host::unix_us;
 
 /// Users that have series of their own; the others share the name "".
 const USERS_MAX: usize = 100;
@@ -242,13 +242,13 @@ fn write_logs(reading: &Reading<'_>, out: &mut Exposition) {
     let help = "How long the newest command of the slow log took.";
     out.single("redis_last_slow_execution_duration_seconds", help, slowest_us as f64 / 1e6);
     let events = stats.latency.all();
-    let mut each = |name: &str, help: &str, value: fn(super::latency::Sample) -> Value| {
+    let mut each = |name: &str, help: &str, value: fn(latency::Sample) -> Value| {
         out.begin(name, Kind::Gauge, help);
         for (event, series) in &events {
             out.sample(name, &[("event_name", event)], value(series.latest()));
         }
     };
-    let at = |sample: super::latency::Sample| sample.time_s.into();
+    let at = |sample: latency::Sample| sample.time_s.into();
     each("redis_latency_spike_last", "When each event of LATENCY was last slow, in seconds since 1970.", at);
     each("redis_latency_spike_duration_seconds", "How long it took then.", |sample| {
         (sample.latency_ms as f64 / 1000.0).into()

@@ -15,16 +15,18 @@ use std::path::{Path, PathBuf};
 use dunlin_net::Now;
 use dunlin_persist::{
     ReadAhead,
-    aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
+    aof::{Progress, ReadError, Reader, Resume, Roomy, Tail},
     manifest::{Manifest, StreamId},
 };
 use dunlin_replication::{History, Id, Place};
 
-use super::{LogThread, replay::Replay};
+use super::replay::Replay;
 use crate::{
     config::{Config, describe},
-    loading::{Expired, LoadError, LoadedSnapshot, Reporter, load_snapshot},
+    durability::{log_options, read_manifest},
+    loading::{LoadError, Reporter},
     persistence::files::{self, Part},
+    rdb::{Expired, LoadedSnapshot, load_snapshot},
     shared::Shared,
 };
 
@@ -59,26 +61,15 @@ pub(super) struct Loaded {
     pub(super) place: Option<Place>,
 }
 
-/// The manifest, `None` where there is none.
-pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>, String> {
-    let path = options.manifest_path();
-    if fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        return Ok(None);
-    }
-    files::read_manifest(&path)
-        .map(|(manifest, _)| Some(manifest))
-        .map_err(|reason| format!("the manifest {}: {reason}", path.display()))
-}
-
 /// Loads the log that this server writes again.
 pub(super) fn load_again(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
-    let manifest = read_manifest(&LogThread::options(config))?.unwrap_or_default();
+    let manifest = read_manifest(&log_options(config))?.unwrap_or_default();
     load(shared, config, manifest)
 }
 
 /// Loads the log of a manifest, to go on with it, into an engine that no client changes meanwhile.
 pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, LoadError> {
-    let parts = files::parts(&LogThread::options(config).manifest_path(), &manifest);
+    let parts = files::parts(&log_options(config).manifest_path(), &manifest);
     expect_bytes(shared, &parts);
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();

@@ -32,7 +32,7 @@ fn page() -> String {
     let mut out = String::from(
         "# INFO\n\
          \n\
-         <!-- Generated from crates/server/src/observe/info by\n     \
+         <!-- Generated from crates/server/src/info by\n     \
          UPDATE_DOCS=1 cargo test -p dunlin-server documentation -->\n\
          \n\
          `INFO [section ...]` answers these lines, `name:value`, under the titles of their sections. Without a section, or\n\

@@ -9,7 +9,6 @@
 //!  ───────────────▶ Reading (lazy, one request) ──▶ name · unit · read ──▶ value − baseline of RESETSTAT
 //! ```
 
-mod baseline;
 mod clients;
 mod commands;
 #[cfg(test)]
@@ -19,6 +18,7 @@ mod metric;
 mod persistence;
 mod reading;
 mod replication;
+mod reset;
 mod server;
 mod stats;
 mod tls;
@@ -28,9 +28,9 @@ use std::fmt::{Display, Write};
 pub(crate) use dunlin_scripting::REDIS_VERSION;
 
 pub(crate) use self::{
-    baseline::{Baseline, reset},
     metric::{Family, Metric, Number, Read, Row, Unit},
     reading::Reading,
+    reset::reset,
 };
 
 /// Which requests without its name a section answers.

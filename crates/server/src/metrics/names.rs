@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::observe::info::{Metric, Number, Read, Unit};
+use crate::info::{Metric, Number, Read, Unit};
 
 use super::exposition::Value;
 
@@ -314,7 +314,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::observe::info::{Row, rows};
+    use crate::info::{Row, rows};
 
     #[test]
     fn metrics_name_only_rows_that_are_there() {

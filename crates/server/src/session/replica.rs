@@ -1,0 +1,95 @@
+//! A client that is a replica, for the thread that sends it the stream and for the worker that reads from it.
+
+use std::{
+    net::Shutdown,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, SeqCst},
+        },
+    },
+};
+
+use dunlin_net::{Client, Stream, Transport};
+use dunlin_replication::{Peer, Phase};
+
+/// A client that is a replica, or has said that it will be.
+pub(crate) struct ReplicaClient {
+    pub(crate) client: Arc<Client>,
+    pub(crate) socket: Arc<Stream>,
+    pub(crate) peer: Mutex<Peer>,
+    /// Its request that was not answered yet.
+    pub(crate) wanted: Mutex<Option<Wanted>>,
+    /// The ring's offset behind what it has been sent.
+    pub(crate) sent: AtomicU64,
+    /// It is sent the log's files, by a thread of its own.
+    pub(crate) is_catching_up: AtomicBool,
+    pub(crate) is_gone: AtomicBool,
+}
+
+/// The request by which a client becomes a replica.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// PSYNC: the history's id, and the first byte that it lacks.
+    Stream { id: Vec<u8>, offset: i64 },
+    /// SYNC.
+    Snapshot,
+}
+
+impl std::fmt::Debug for ReplicaClient {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("ReplicaClient").field("client", &self.client.id()).finish_non_exhaustive()
+    }
+}
+
+impl ReplicaClient {
+    /// `now_ms` are the milliseconds of the server's own clock.
+    pub(crate) fn new(client: &Arc<Client>, socket: Arc<Stream>, now_ms: u64) -> Self {
+        Self {
+            client: Arc::clone(client),
+            socket,
+            peer: Mutex::new(Peer::new(now_ms)),
+            wanted: Mutex::default(),
+            sent: AtomicU64::new(u64::MAX),
+            is_catching_up: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> MutexGuard<'_, Peer> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wanted(&self) -> MutexGuard<'_, Option<Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection: its worker sees it closed.
+    pub(crate) fn cut(&self, reason: &str) {
+        if !self.is_gone.swap(true, SeqCst) {
+            tracing::warn!("the link to the replica {} is cut: {reason}", self.client);
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(SeqCst)
+    }
+
+    /// Whether it follows the stream and has not been sent all of it.
+    pub(crate) fn is_behind(&self, tail: u64) -> bool {
+        !self.is_gone() && self.peer().phase() == Phase::Online && self.sent.load(Acquire) < tail
+    }
+
+    /// Where clients find it: its address, and the port that it listens on.
+    pub(crate) fn address(&self) -> (String, u16) {
+        let peer = self.peer();
+        let announced = peer.address.clone();
+        let address = announced.unwrap_or_else(|| match &self.client.transport {
+            Transport::Tcp { peer, .. } => peer.ip().to_canonical().to_string(),
+            Transport::Unix(_) => "127.0.0.1".to_owned(),
+        });
+        (address, peer.listening_port)
+    }
+}
