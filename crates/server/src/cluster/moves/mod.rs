@@ -106,15 +106,18 @@ impl Moves {
         let Some(topology) = shared.cluster.topology() else { return };
         let mut state = self.state();
         let is_primary = topology.is_primary();
+        let mine = view.shard_of(me).map(|(id, _)| id);
+        if state.view.is_none() {
+            // An earlier process may have begun them. A takeover voids them: its epoch is not theirs.
+            state.begun.extend(view.moves().filter(|one| Some(one.to) == mine).map(|one| one.id));
+        }
         if state.view.is_none() || is_primary && !state.was_primary {
             // Nobody knows what the data set has that was loaded, or that an earlier primary has left.
             state.stale = SlotSet::all();
-            let mine = view.shard_of(me).map(|(id, _)| id);
-            state.begun.extend(view.moves().filter(|one| Some(one.to) == mine).map(|one| one.id));
         }
-        if !is_primary && let Some((mine, _)) = view.shard_of(me) {
+        if !is_primary {
             // The primary's stream has what it imports.
-            view.moves().filter(|one| one.to == mine).for_each(|one| state.stale.insert_all(&one.slots));
+            view.moves().filter(|one| Some(one.to) == mine).for_each(|one| state.stale.insert_all(&one.slots));
         }
         state.was_primary = is_primary;
         state.view = Some(Arc::new(view.clone()));
