@@ -180,6 +180,11 @@ pub trait Service: Sized + 'static {
         Commitment::default()
     }
 
+    /// Takes the commitments of pushes that stand among the replies of the last [`Self::serve`].
+    fn take_pushed_to(&mut self) -> Vec<Commitment> {
+        Vec::new()
+    }
+
     /// How far replies of a level are released; it only grows.
     fn released(&self, level: u8) -> u64 {
         let _ = level;

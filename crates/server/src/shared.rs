@@ -30,7 +30,7 @@ use crate::{
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
-    push::{monitor::Monitor, notifier::Notifier, pubsub::Exchange, tracking::Trackers},
+    push::{monitor::Monitor, notifier::Notifier, pubsub::Exchange, rights::Connected, tracking::Trackers},
     replication::Replication,
     system::host::{Process, unix_us},
     tls::Tls,
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) monitor: Monitor,
+    pub(crate) monitor: Arc<Monitor>,
     pub(crate) hot_keys: HotKeys,
     pub(crate) key_samples: KeySamples,
     pub(crate) recorder: Recorder,
@@ -110,7 +110,7 @@ impl Shared {
         let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let exchange = Arc::new(Exchange::new());
-        let monitor = Monitor::default();
+        let monitor = Arc::<Monitor>::default();
         let trackers = Arc::default();
         let active_expire = AtomicBool::new(true);
         Self {
@@ -171,12 +171,29 @@ impl Shared {
 
     /// The same of the thread that removes keys of slots which are another shard's.
     pub(crate) fn mover(&self) -> usize {
+        self.agent() + 1
+    }
+
+    /// The same of the thread that puts the cluster's functions in force.
+    pub(crate) fn agent(&self) -> usize {
         self.feeder() + 1
+    }
+
+    /// The clients, and where they wait and listen.
+    pub(crate) fn connected<'a>(&'a self, queues: &'a WorkerQueues<WorkerMessage>) -> Connected<'a> {
+        Connected {
+            clients: self.stats.clients(),
+            exchange: &self.exchange,
+            blocked: &self.blocked,
+            engine: &self.engine,
+            commands: &self.commands,
+            queues,
+        }
     }
 
     /// The audience of a worker's commands.
     pub(crate) fn notifier(&self, queues: &WorkerQueues<WorkerMessage>) -> Notifier {
-        Notifier::new(&self.exchange, &self.trackers, &self.config, queues)
+        Notifier::new(&self.exchange, &self.monitor, &self.trackers, &self.config, queues)
     }
 
     /// The memory in use beside the keyspace and what clients hold. O(workers).

@@ -122,6 +122,8 @@ config! {
     cluster_replicas: u32,
     /// Whether a slot without a shard makes all others unavailable.
     cluster_require_full_coverage: bool,
+    /// Whether a cluster of one shard serves clients without cluster support.
+    cluster_plain_clients: bool,
     /// The zone that the node is in; empty for none.
     cluster_zone: String,
     /// Bytes of a reply from which the command is logged; -1 for never.
@@ -806,6 +808,12 @@ impl Config {
     #[inline]
     pub fn limits_memory(&self) -> bool {
         self.maxmemory != 0 || !self.db_maxmemory.is_empty()
+    }
+
+    /// Whether pushes about changes wait until these are on disk or at replicas, as replies do.
+    #[inline]
+    pub fn withholds_pushes(&self) -> bool {
+        self.min_sync_replicas > 0 || self.appendfsync == AppendFsync::Always
     }
 }
 

@@ -8,14 +8,22 @@
 //!
 //! A reply waits for all that its commands may have seen: up to the log's end behind them. A connection that has chosen less
 //! than others sees what is not committed for them yet.
+//!
+//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its listener
+//! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
+//! (docs/decisions/0054).
+
+use std::sync::{Arc, Weak};
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::Commitment;
+use dunlin_net::{Commitment, Commitments, WorkerQueues};
 
 use super::Executor;
 use crate::{
     config::{AppendFsync, Config},
     session::{Durability, Session},
+    shared::Shared,
+    workers::WorkerMessage,
 };
 
 /// The level of the log.
@@ -23,7 +31,95 @@ const LOG: u8 = 0;
 /// The level of the disk.
 const DISK: u8 = 1;
 
+/// The levels for all workers: they write pushes of each other's clients.
+struct Levels(Weak<Shared>);
+
+impl Commitments for Levels {
+    fn released(&self, level: u8) -> u64 {
+        self.0.upgrade().map_or(0, |shared| shared.level_released(level, &shared.config.current()))
+    }
+
+    fn of_push(&self) -> Commitment {
+        let shared = self.0.upgrade();
+        shared.map_or_else(Commitment::default, |shared| shared.commitment_of_push(&shared.config.current()))
+    }
+}
+
+/// Lets workers, and what posts pushes, know the levels.
+pub(super) fn attach(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) {
+    queues.set_commitments(Levels(Arc::downgrade(shared)));
+}
+
+impl Shared {
+    /// The commitment before which a push about what the log has now may not leave.
+    #[inline]
+    pub(crate) fn commitment_of_push(&self, config: &Config) -> Commitment {
+        match config.min_sync_replicas {
+            0 => self.commitment_to_log(config),
+            _ if self.replication.is_replica() => self.commitment_to_log(config),
+            replicas => self.commitment_at(DISK + replicas, config),
+        }
+    }
+
+    #[inline]
+    fn commitment_to_log(&self, config: &Config) -> Commitment {
+        if config.appendfsync != AppendFsync::Always || !self.engine.log.is_on_for(LogConsumer::File) {
+            return Commitment::default();
+        }
+        self.commitment_at(LOG, config)
+    }
+
+    /// A level, up to the log's end.
+    fn commitment_at(&self, level: u8, config: &Config) -> Commitment {
+        let mark = self.durability.tail();
+        let is_met = self.level_released(level, config) >= mark;
+        if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// How far a level has come.
+    pub(crate) fn level_released(&self, level: u8, config: &Config) -> u64 {
+        let durability = &self.durability;
+        match level {
+            LOG => durability.durable(),
+            DISK if durability.is_off() => u64::MAX,
+            DISK => durability.on_disk(),
+            _ => {
+                let committed = self.replication.committed(level - DISK);
+                let waits_for_log =
+                    config.appendfsync == AppendFsync::Always && self.engine.log.is_on_for(LogConsumer::File);
+                if waits_for_log { committed.min(durability.durable()) } else { committed }
+            }
+        }
+    }
+}
+
 impl Executor {
+    /// Whether pushes about what is changed now have to wait: then they are told behind the record of the change.
+    pub(crate) fn withholds_pushes(&self) -> bool {
+        self.config.config().withholds_pushes()
+    }
+
+    /// The commitment before which a message of a client may not leave: up to what the client may have seen. Messages that
+    /// are not about data, such as Sentinel's, wait for nothing.
+    pub(crate) fn commitment_of_message(&self, session: &Session) -> Commitment {
+        if !self.withholds_pushes() {
+            return Commitment::default();
+        }
+        let config = self.config.config();
+        let Commitment { level, mark } = self.shared.commitment_of_push(config);
+        let mark = if self.saw_data { mark } else { mark.min(session.seen_to) };
+        let is_met = self.shared.level_released(level, config) >= mark;
+        if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// Notes how much of the log a client has seen by now, for its messages.
+    #[inline]
+    pub(super) fn note_seen(&self, session: &mut Session) {
+        if self.saw_data && self.withholds_pushes() {
+            session.seen_to = self.shared.durability.tail();
+        }
+    }
+
     /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
     /// with INFO, which has to answer while the disk fails.
     #[inline]
@@ -33,17 +129,9 @@ impl Executor {
         }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
-            (Durability::Configured, 0) => self.commitment_to_log(config),
+            (Durability::Configured, 0) => self.shared.commitment_to_log(config),
             _ => self.commitment_of(session, config),
         }
-    }
-
-    #[inline]
-    fn commitment_to_log(&self, config: &Config) -> Commitment {
-        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on_for(LogConsumer::File) {
-            return Commitment::default();
-        }
-        self.commitment_at(LOG)
     }
 
     fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
@@ -52,37 +140,19 @@ impl Executor {
         match session.durability_mode {
             Durability::Async => Commitment::default(),
             Durability::Disk if self.shared.engine.log.is_on_for(LogConsumer::File) => {
-                self.commitment_at(DISK)
+                self.shared.commitment_at(DISK, config)
             }
             _ => match session.sync_replicas(config) {
-                0 => self.commitment_to_log(config),
-                _ if is_replica => self.commitment_to_log(config),
-                replicas => self.commitment_at(DISK + replicas),
+                0 => self.shared.commitment_to_log(config),
+                _ if is_replica => self.shared.commitment_to_log(config),
+                replicas => self.shared.commitment_at(DISK + replicas, config),
             },
         }
     }
 
-    /// A level, up to the log's end.
-    fn commitment_at(&self, level: u8) -> Commitment {
-        let mark = self.shared.durability.tail();
-        let is_met = self.level_released(level) >= mark;
-        if is_met { Commitment::default() } else { Commitment { level, mark } }
-    }
-
     /// How far a level has come.
     pub(super) fn level_released(&self, level: u8) -> u64 {
-        let durability = &self.shared.durability;
-        match level {
-            LOG => durability.durable(),
-            DISK if durability.is_off() => u64::MAX,
-            DISK => durability.on_disk(),
-            _ => {
-                let committed = self.shared.replication.committed(level - DISK);
-                let waits_for_log = self.config.config().appendfsync == AppendFsync::Always
-                    && self.shared.engine.log.is_on_for(LogConsumer::File);
-                if waits_for_log { committed.min(durability.durable()) } else { committed }
-            }
-        }
+        self.shared.level_released(level, self.config.config())
     }
 
     /// Asks to be woken when a commitment is met; `false`: it is.

@@ -136,6 +136,7 @@ impl Service for Executor {
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
         self.saw_data = false;
+        self.pushed_to.clear();
         let shared = Arc::clone(&self.shared);
         session.is_pushed_to = session.client.pushes.get().is_some();
         if session.is_pushed_to {
@@ -206,6 +207,7 @@ impl Service for Executor {
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
+        self.note_seen(session);
         session.publish();
         self.drain();
         self.batch = batch;
@@ -242,6 +244,7 @@ impl Service for Executor {
         // The answer to a client that has waited shows a change of somebody else.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
         self.withhold_to = self.commitment(session);
+        self.note_seen(session);
         match message {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
@@ -356,6 +359,10 @@ impl Service for Executor {
 
     fn withhold_to(&self) -> Commitment {
         self.withhold_to
+    }
+
+    fn take_pushed_to(&mut self) -> Vec<Commitment> {
+        std::mem::take(&mut self.pushed_to)
     }
 
     fn released(&self, level: u8) -> u64 {

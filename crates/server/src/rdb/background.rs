@@ -31,7 +31,11 @@ use dunlin_engine::{
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use dunlin_replication::Place;
 
-use super::{CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, write_file};
+use super::{
+    CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms,
+    pace::{Destination, Pace},
+    write_file,
+};
 use crate::{
     config::{Config, SavePoint},
     persistence::{
@@ -187,7 +191,7 @@ impl Shared {
             sizes.iter().try_for_each(|size| writer.size(size))?;
             let mut writer = Writer::Replicas(Box::new(writer));
             if !functions_only {
-                self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer)?;
+                self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer, Destination::Replicas)?;
             }
             match writer.finish()? {
                 None => Ok(()),
@@ -203,7 +207,7 @@ impl Shared {
     pub(crate) fn write_slots_to<W: io::Write>(&self, mut cut: Cut, sink: &mut W) -> io::Result<()> {
         let output = Output::new(io::BufWriter::with_capacity(SINK_BYTES, sink), None);
         let mut writer = Writer::Replicas(Box::new(CommandsOfKeys(output)));
-        let written = self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer);
+        let written = self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer, Destination::Replicas);
         let written = written.and_then(|()| writer.finish().map(drop));
         self.end_snapshot(&mut cut.snapshot);
         written
@@ -214,7 +218,7 @@ impl Shared {
         let (config, sizes) = (self.config.current(), cut.snapshot.databases().to_vec());
         let uncached = true;
         write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
-            self.write_keys(&mut cut.snapshot, &cut.progress, writer)
+            self.write_keys(&mut cut.snapshot, &cut.progress, writer, Destination::File)
         })?;
         replacement.sync()?;
         if cut.progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
@@ -225,8 +229,9 @@ impl Shared {
         snapshot: &mut Snapshot,
         progress: &Progress,
         writer: &mut Writer<'_, '_>,
+        destination: Destination,
     ) -> io::Result<()> {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(destination);
         loop {
             let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
             self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
@@ -383,7 +388,7 @@ pub(crate) fn begin_save(
     let path = path(&config);
     // Until it is written, even if `dir` changes meanwhile.
     let lock = shared.directory.hold(&config).map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
-    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+    let (thread, order) = thread_for_cut(shared, Destination::File, move |shared, cut| {
         save(shared, cut, &path);
         drop(lock);
     })?;
@@ -408,16 +413,19 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. The thread has a
-/// low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. One that writes a
+/// file has a low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
+    destination: Destination,
     work: impl FnOnce(&Shared, Cut) + Send + 'static,
 ) -> Result<(JoinHandle<()>, Sender<Cut>), SaveError> {
     let (order, cut) = channel();
     let shared = Arc::clone(shared);
     let run = move || {
-        lower_priority();
+        if destination == Destination::File {
+            lower_priority();
+        }
         if let Ok(cut) = cut.recv() {
             work(&shared, cut);
         }

@@ -89,7 +89,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         let database = context.session.database;
         let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
         let is_free = ScriptFlags::COMPATIBLE;
-        let may_cross_slots = flags.has(is_free) || flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS);
+        let may_cross_slots = flags.has(is_free)
+            || flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS)
+            || context.executor.may_cross_slots();
         Self {
             context,
             transaction,
@@ -120,9 +122,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     /// Shows one of its commands to monitors.
     #[cold]
-    fn show(&self, entry: &Entry, words: &[&[u8]]) {
+    fn show(&mut self, entry: &Entry, words: &[&[u8]]) {
         let line = monitor::line(entry, words, self.database, Origin::Script);
-        self.context.shared.monitor.show(line, self.context.executor.queues());
+        self.context.executor.show_line(line);
     }
 
     fn is_known(&self) -> bool {

@@ -5,6 +5,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod import;
+pub(crate) mod order;
 pub(crate) mod replica;
 pub(crate) mod subscriptions;
 pub(crate) mod tracking;
@@ -20,6 +21,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 use self::{
     arrivals::Arrivals,
     import::Import,
+    order::Order,
     replica::ReplicaClient,
     subscriptions::Subscriptions,
     tracking::Tracking,
@@ -212,10 +214,14 @@ pub struct Session {
     pub(crate) replica: Option<Arc<ReplicaClient>>,
     /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
+    /// The log's offset up to which it may have seen changes, where pushes wait for that.
+    pub(crate) seen_to: u64,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
     /// The slots that its commands import: it is another primary.
     pub(crate) import: Option<Box<Import>>,
+    /// The change of the cluster that its command waits for, and the user that has ordered it.
+    pub(crate) order: Option<(Arc<Order>, Arc<User>)>,
 }
 
 impl Session {
@@ -255,8 +261,10 @@ impl Session {
             unfinished: None,
             replica: None,
             durability_mode: Durability::Configured,
+            seen_to: 0,
             role_order: None,
             import: None,
+            order: None,
         };
         session.refresh_conditions(access.is_open());
         session

@@ -117,7 +117,9 @@ impl Moves {
         }
         if !is_primary {
             // The primary's stream has what it imports.
-            view.moves().filter(|one| Some(one.to) == mine).for_each(|one| state.stale.insert_all(&one.slots));
+            view.moves()
+                .filter(|one| Some(one.to) == mine)
+                .for_each(|one| state.stale.insert_all(&one.slots));
         }
         state.was_primary = is_primary;
         state.view = Some(Arc::new(view.clone()));

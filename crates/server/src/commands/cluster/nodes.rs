@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use dunlin_engine::command::{Args, CommandError, CommandResult};
+use dunlin_net::Commitment;
 use dunlin_resp::ReplyBuffer;
 
 use super::{endpoints_for, topology};
@@ -122,7 +123,13 @@ pub(super) fn relay(
     };
     let (channel, payload) = (args.word(), args.word());
     args.finish()?;
-    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
+    reply.count(context.shared.exchange.publish(
+        kind,
+        channel,
+        payload,
+        Commitment::default(),
+        context.executor.queues(),
+    ));
     Ok(())
 }
 
