@@ -18,6 +18,8 @@ use crate::{
 
 /// Keys that go from one stripe before another is chosen.
 const KEYS_PER_LOCK: usize = 4;
+/// Keys of hidden slots that are chosen in vain before another stripe is.
+const HIDDEN_VICTIMS_MAX: usize = 16;
 
 /// Which key goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,7 @@ impl Engine {
         let sampling = Sampling { order, expiring_only, samples, clock, now_ms };
         let word = removal_word(how.lazy);
         let mut evicted = Evicted::default();
+        let (hidden, mut hidden_left) = (self.keyspace.hidden(), HIDDEN_VICTIMS_MAX);
         let mut stripes = locked.stripes();
         let is_observed = stripes.stripe(stripe).is_observed() | environment.caller.broadcasts;
         worker.propagation.begin(&self.log);
@@ -145,6 +148,13 @@ impl Engine {
             let Some(part) = stripes.stripe_mut(stripe).database_mut(database) else { break };
             let Some(slot) = part.victim(&sampling, worker.random_source()) else { break };
             let entry = part.entry(slot);
+            if hidden.has_key(entry.key()) {
+                hidden_left -= 1;
+                if hidden_left == 0 {
+                    break;
+                }
+                continue;
+            }
             if matches!(how.order, EvictionOrder::Recency | EvictionOrder::Weighed) {
                 clock.note_victim(now_ms.saturating_sub(clock.start_ms(entry.access())));
             }

@@ -338,9 +338,14 @@ impl Engine {
             }
             let (notices, ready) = (&mut worker.notices, &mut worker.ready);
             let (propagation, log) = (&mut worker.propagation, &self.log);
-            let is_recorded = propagation.are_recorded();
-            let slice =
-                part.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
+            let (is_recorded, hidden) = (propagation.are_recorded(), self.keyspace.hidden());
+            let slice = part.expire(
+                now_ms,
+                buckets_max,
+                &mut worker.garbage,
+                is_recorded,
+                hidden,
+                |entry, what, gone| {
                     if is_waited_for && what != Expiration::Elements {
                         ready.push_back((database, entry.key().into()));
                     }
@@ -359,7 +364,8 @@ impl Engine {
                             notices.push(Notice::Event(Event { class: *class, name, database, key }));
                         }
                     }
-                });
+                },
+            );
             for (key, what) in changed.drain(..) {
                 stripes.stripe(stripe).watches().inspect(|watches| watches.expired(database, &key, what));
                 let readers = stripes.untrack(stripe, &key);

@@ -23,6 +23,7 @@ mod propagation;
 mod random;
 pub mod rdb;
 mod serve;
+mod slot_removal;
 pub mod snapshot;
 mod statistics;
 mod survey;
@@ -47,6 +48,7 @@ pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Noti
 pub use offload::{Computed, OffloadOutcome, Offloaded};
 pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
+pub use slot_removal::SlotWalk;
 pub use statistics::{Counter, Statistics};
 pub use survey::Survey;
 pub use transaction::{Footprint, Transaction};

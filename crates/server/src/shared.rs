@@ -169,6 +169,11 @@ impl Shared {
         self.applier() + 1
     }
 
+    /// The same of the thread that removes keys of slots which are another shard's.
+    pub(crate) fn mover(&self) -> usize {
+        self.agent() + 1
+    }
+
     /// The same of the thread that puts the cluster's functions in force.
     pub(crate) fn agent(&self) -> usize {
         self.feeder() + 1

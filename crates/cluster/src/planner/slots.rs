@@ -8,8 +8,8 @@ use crate::{
     records::{Move, SlotsRecord},
 };
 
-/// The weight of an empty slot, in bytes: without data, slots are spread by their number.
-const SLOT_BYTES: u64 = 64;
+/// The weight of an empty slot, in bytes: without data, slots are spread by their number, and some megabytes of data move none.
+const SLOT_BYTES: u64 = 4096;
 
 /// A shard's part of the balance. All amounts are bytes.
 struct Part {

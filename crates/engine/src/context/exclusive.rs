@@ -163,6 +163,7 @@ impl<'a> ExclusiveContext<'a> {
             Some(database) => database..database + 1,
             None => 0..self.databases(),
         };
+        self.locked.keyspace().note_flush();
         let garbage = if lazy { &mut self.worker.garbage } else { &mut self.freed };
         let mut keys = 0;
         for stripe in self.locked.keyspace().stripes() {

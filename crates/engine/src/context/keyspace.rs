@@ -1,6 +1,6 @@
 //! For commands that look at the keyspace as a whole.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{cell::Cell, fmt, ops::Range, sync::Arc};
 
 use super::{
     Environment, Worker,
@@ -85,6 +85,20 @@ impl<'a> KeyspaceContext<'a> {
         self.keyspace.stripes().try_fold(0, |keys, stripe| Ok(keys + self.keys_of(stripe)?))
     }
 
+    /// [`Self::keys`] without those of hidden slots. O(stripes), O(keys) while slots are hidden.
+    pub fn visible_keys(&mut self) -> Result<usize, CommandError> {
+        if self.keyspace.hidden().is_empty() {
+            return self.keys();
+        }
+        let count = Cell::new(0);
+        let counted = |_: EntryRef<'_>| {
+            count.set(count.get() + 1);
+            false
+        };
+        self.scan(0, usize::MAX, None, counted, |_| {})?;
+        Ok(count.get())
+    }
+
     /// [`Self::keys`] of all databases. O(stripes × databases).
     pub fn keys_of_all(&self) -> Result<usize, CommandError> {
         self.keyspace.stripes().try_fold(0, |keys, stripe| {
@@ -101,7 +115,8 @@ impl<'a> KeyspaceContext<'a> {
         let entry = held
             .database(self.database)
             .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
-        Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.caller.now_ms)))
+        let is_hidden = self.keyspace.hidden().has_key(key.bytes);
+        Ok(!is_hidden && entry.is_some_and(|entry| !entry.is_expired(self.environment.caller.now_ms)))
     }
 
     /// The runs of slots whose keys are here; `None` without a cluster.
@@ -134,15 +149,17 @@ impl<'a> KeyspaceContext<'a> {
         only.map_or(self.keyspace.stripes(), |stripe| stripe..stripe + 1)
     }
 
-    /// Visits all keys, or those of one stripe, that have not expired: each that is there throughout once. The error, which
+    /// Visits all keys, or those of one stripe, that have not expired and are not hidden: each that is there throughout once. The error, which
     /// is to be passed on, comes where some have been visited in vain.
     pub fn for_each_key(&mut self, only: Option<usize>, mut visit: impl FnMut(&[u8])) -> CommandResult {
         if let Some(host) = self.host {
             let begin = Place { stripe: self.stripes(only).start, position: 0 };
-            self.scan_apart(host, begin, usize::MAX, only, |_| true, visit)?;
+            let hidden = self.keyspace.hidden();
+            self.scan_apart(host, begin, usize::MAX, only, |entry| !hidden.has_key(entry.key()), visit)?;
             return Ok(());
         }
         let (keys_max, now_ms) = (self.visits_max(), self.environment.caller.now_ms);
+        let hidden = self.keyspace.hidden();
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut keys, mut bytes) = (0, 0);
         // Bytes of a stripe with which its keys need not be measured one by one.
@@ -158,14 +175,14 @@ impl<'a> KeyspaceContext<'a> {
             }
             if database.entry_bytes() <= unmeasured_max {
                 database.for_each(|entry| {
-                    if !entry.is_expired(now_ms) {
+                    if !entry.is_expired(now_ms) && !hidden.has_key(entry.key()) {
                         visit(entry.key());
                     }
                 });
                 continue;
             }
             database.for_each(|entry| {
-                if bytes <= bytes_max && !entry.is_expired(now_ms) {
+                if bytes <= bytes_max && !entry.is_expired(now_ms) && !hidden.has_key(entry.key()) {
                     let key = entry.key();
                     bytes += key.len();
                     visit(key);
@@ -203,7 +220,7 @@ impl<'a> KeyspaceContext<'a> {
         Ok(())
     }
 
-    /// Visits some keys behind `cursor` whose entries are wanted and have not expired, and answers the next cursor: what
+    /// Visits some keys behind `cursor` whose entries are wanted, not hidden, and have not expired, and answers the next cursor: what
     /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
     /// `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to be passed on,
     /// comes where some have been visited in vain.
@@ -218,6 +235,8 @@ impl<'a> KeyspaceContext<'a> {
         mut visit: impl FnMut(&[u8]),
     ) -> Result<u64, CommandError> {
         let (stripes, now_ms) = (self.keyspace.stripes().len() as u64, self.environment.caller.now_ms);
+        let hidden = self.keyspace.hidden();
+        let wanted = |entry: EntryRef<'_>| !hidden.has_key(entry.key()) && wanted(entry);
         let (mut stripe, mut position) = ((cursor % stripes) as usize, cursor / stripes);
         if let Some(only) = only {
             position = if stripe == only { position } else { 0 };
@@ -300,7 +319,7 @@ impl<'a> KeyspaceContext<'a> {
         }
     }
 
-    /// A key chosen at random among those that have not expired, nearly uniformly.
+    /// A key chosen at random among those that have not expired and are not hidden, nearly uniformly.
     pub fn random_key(&mut self) -> Result<Option<Vec<u8>>, CommandError> {
         const TRIES_MAX: usize = 100;
         /// Keys that are looked at in a row where everything drawn has expired.
@@ -324,11 +343,12 @@ impl<'a> KeyspaceContext<'a> {
             let entry = held.database(self.database).and_then(|database| database.random(random));
             if let Some(entry) = entry
                 && !entry.is_expired(self.environment.caller.now_ms)
+                && !self.keyspace.hidden().has_key(entry.key())
             {
                 return Ok(Some(entry.key().to_vec()));
             }
         }
-        // Nearly everything has expired and awaits its removal: the first that has not will do.
+        // Nearly everything has expired and awaits its removal, or is hidden: the first that is not will do.
         self.weigh(total)?;
         let (mut cursor, mut found) = (0, None);
         loop {

@@ -24,6 +24,7 @@ use super::{
     KeyHasher, Usage,
     access::Touch,
     entry::{Edited, EntryMut, EntryRef, Shape},
+    hidden::HiddenSlots,
     key::same_bytes,
 };
 use crate::{
@@ -44,6 +45,8 @@ const SIZE_SAMPLE_INSERTIONS: usize = 256;
 
 /// Milliseconds until elements of a collection that a view shares are looked at again.
 const VIEWED_PAUSE_MS: u64 = 1000;
+/// Milliseconds until a key of a hidden slot whose time has come is looked at again.
+const HIDDEN_PAUSE_MS: u64 = 1000;
 
 /// Elements of collections that a slice of expiry reclaims, for each bucket that it may look at: an
 /// entry each for the slots of a bucket, roughly.
@@ -582,7 +585,7 @@ impl Database {
         self.table.random(random).map(|handle| self.entry_of(handle))
     }
 
-    /// Removes expired entries, reclaims expired elements and reaps what is left of removed ones, looking at no more than `buckets_max`
+    /// Removes expired entries but those of `hidden` slots, reclaims expired elements and reaps what is left of removed ones, looking at no more than `buckets_max`
     /// buckets that may hold some; `tell` gets each key, before it changes, with the elements that go: how many, and if
     /// `name_elements` which.
     pub(crate) fn expire(
@@ -591,6 +594,7 @@ impl Database {
         buckets_max: usize,
         garbage: &mut Garbage,
         name_elements: bool,
+        hidden: &HiddenSlots,
         mut tell: impl FnMut(EntryRef<'_>, Expiration, &[Vec<u8>]),
     ) -> ExpirySlice {
         let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
@@ -608,6 +612,10 @@ impl Database {
                 None => return Verdict::Keep,
                 Some(next) if next > now_ms => return Verdict::KeepUntil(deadline(next, now_ms)),
                 Some(_) => {}
+            }
+            if hidden.has_key(entry.key()) {
+                // Its time is its owner's business.
+                return Verdict::KeepUntil(deadline(now_ms + HIDDEN_PAUSE_MS, now_ms));
             }
             let is_due = entry.is_due(now_ms);
             if entry.stamps() != stamps {

@@ -83,6 +83,17 @@ impl<'k> Locked<'k> {
         }
     }
 
+    /// Keys of these slots are another server's from now on: transactions whose clients watch one must not happen.
+    ///
+    /// # Panics
+    /// Unless the gate is closed.
+    pub fn mark_moved(&self, is_gone: impl Fn(u16) -> bool) {
+        let stripes = self.keyspace.stripes();
+        stripes
+            .filter_map(|stripe| self.stripe(stripe).watches())
+            .for_each(|watches| watches.moved(&is_gone));
+    }
+
     /// Whether the closed gate stands for all locks.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.held, Held::All(_))

@@ -21,6 +21,7 @@ mod claims;
 mod database;
 mod entry;
 mod gate;
+mod hidden;
 mod key;
 mod lock;
 mod locked;
@@ -56,6 +57,7 @@ pub(crate) use entry::{Edited, STAMP_BITS};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use gate::KeptOpen;
+pub use hidden::{HiddenSlots, SlotBits};
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
 #[cfg(not(loom))]
@@ -95,6 +97,9 @@ pub struct Keyspace {
     access_clock: AccessClock,
     /// By database: keys that were evicted.
     evicted: Box<[AtomicU64]>,
+    hidden: HiddenSlots,
+    /// How often databases were emptied.
+    flushes: AtomicU64,
 }
 
 impl fmt::Debug for Keyspace {
@@ -166,7 +171,24 @@ impl Keyspace {
             snapshots: Arc::default(),
             access_clock: AccessClock::default(),
             evicted: (0..databases).map(|_| AtomicU64::new(0)).collect(),
+            hidden: HiddenSlots::default(),
+            flushes: AtomicU64::new(0),
         }
+    }
+
+    /// The slots whose keys nobody sees.
+    #[inline]
+    pub fn hidden(&self) -> &HiddenSlots {
+        &self.hidden
+    }
+
+    /// How often databases were emptied (FLUSHALL, FLUSHDB).
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
+    }
+
+    pub(crate) fn note_flush(&self) {
+        self.flushes.fetch_add(1, Relaxed);
     }
 
     /// How many databases.

@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use super::Expiration;
+use super::{Expiration, slot};
 
 /// A client that watches keys, and whether one of them has changed. Clones are the same watcher.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +103,12 @@ impl Watches {
         self.mark(database, key, |watch| watch.present || what == Expiration::Elements);
     }
 
+    /// Keys of these slots are another server's from now on.
+    pub(super) fn moved(&self, is_gone: impl Fn(u16) -> bool) {
+        let watched = self.0.values().flatten().filter(|(key, _)| is_gone(slot(key)));
+        watched.flat_map(|(_, watches)| watches).for_each(|watch| watch.watcher.mark());
+    }
+
     fn mark(&self, database: usize, key: &[u8], concerns: impl Fn(&Watch) -> bool) {
         let watches = self.0.get(&database).and_then(|watched| watched.get(key));
         watches.into_iter().flatten().filter(|watch| concerns(watch)).for_each(|watch| watch.watcher.mark());
@@ -148,6 +154,16 @@ mod tests {
         ] {
             assert_eq!(marked(present, happen), expected);
         }
+    }
+
+    #[test]
+    fn watchers_of_keys_whose_slots_have_moved_are_marked() {
+        let mut watches = Watches::default();
+        let (one, other) = (Watcher::default(), Watcher::default());
+        watches.add(0, b"foo", &one, false);
+        watches.add(0, b"bar", &other, true);
+        watches.moved(|moved| moved == slot(b"foo"));
+        assert!(one.is_dirty() && !other.is_dirty());
     }
 
     #[test]

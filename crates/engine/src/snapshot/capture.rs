@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use dunlin_structures::{CellPosition, CellWalk, Handle};
 
 use super::{Chunk, Due, IncrementalEntry, SnapshotQueue};
-use crate::keyspace::{EntryRef, STAMP_BITS};
+use crate::keyspace::{EntryRef, STAMP_BITS, slot};
 
 /// The cost of looking at an entry or a page, in bytes copied.
 const VISIT_BYTES: usize = 16;
@@ -41,7 +41,13 @@ impl Capture {
     pub(crate) fn lends(&self, entry: EntryRef<'_>) -> bool {
         let bytes_min = self.snapshot_queue.options.lent_bytes_min;
         !self.snapshot_queue.is_cancelled()
+            && self.has(entry)
             && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
+    }
+
+    /// Whether the snapshot is to have an entry.
+    fn has(&self, entry: EntryRef<'_>) -> bool {
+        self.snapshot_queue.options.slots.as_ref().is_none_or(|slots| slots.contains(slot(entry.key())))
     }
 
     /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. Returns how
@@ -52,7 +58,7 @@ impl Capture {
             return (0, self.keep(at, entry, leaves));
         }
         let snapshot_queue = &self.snapshot_queue;
-        if snapshot_queue.is_cancelled() || entry.is_expired(snapshot_queue.cut_ms()) {
+        if snapshot_queue.is_cancelled() || entry.is_expired(snapshot_queue.cut_ms()) || !self.has(entry) {
             return (0, true);
         }
         let database = self.database;

@@ -82,7 +82,7 @@ pub(crate) use incremental::IncrementalEntry;
 pub(crate) use queue::{Due, SnapshotQueue};
 
 use crate::context::ExclusiveContext;
-use crate::keyspace::{Database, Keyspace, LockedStripes, STAMP_BITS, Usage};
+use crate::keyspace::{Database, Keyspace, LockedStripes, STAMP_BITS, SlotBits, Usage};
 
 /// Most snapshots that are under way at once.
 pub const SNAPSHOTS_MAX: usize = STAMP_BITS.len();
@@ -171,7 +171,7 @@ impl Snapshots {
 }
 
 /// How a snapshot is taken.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SnapshotOptions {
     /// The form of its chunks.
     pub form: Form,
@@ -179,6 +179,8 @@ pub struct SnapshotOptions {
     pub queue_bytes_max: usize,
     /// Bytes from which on a collection is lent, not copied.
     pub lent_bytes_min: usize,
+    /// The slots whose keys the snapshot has; `None` for all.
+    pub slots: Option<Arc<SlotBits>>,
 }
 
 /// How far [`Snapshot::advance`] has come.

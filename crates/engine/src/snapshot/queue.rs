@@ -86,6 +86,7 @@ impl SnapshotQueue {
         cut_ms: u64,
         options: SnapshotOptions,
     ) -> Self {
+        let compresses = AtomicBool::new(options.form.compress);
         Self {
             index,
             snapshots,
@@ -98,7 +99,7 @@ impl SnapshotQueue {
             incremental: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
-            compresses: AtomicBool::new(options.form.compress),
+            compresses,
         }
     }
 
@@ -109,6 +110,7 @@ impl SnapshotQueue {
             form: Form::rdb(false),
             queue_bytes_max: usize::MAX,
             lent_bytes_min: usize::MAX,
+            slots: None,
         };
         Arc::new(Self::new(0, Arc::default(), ViewMark::alone(), cut_ms, options))
     }
@@ -344,8 +346,12 @@ mod loom_tests {
 
     fn model() -> Shared<Model> {
         let snapshots = Arc::new(Snapshots::default());
-        let options =
-            SnapshotOptions { form: Form::rdb(false), queue_bytes_max: BYTES, lent_bytes_min: usize::MAX };
+        let options = SnapshotOptions {
+            form: Form::rdb(false),
+            queue_bytes_max: BYTES,
+            lent_bytes_min: usize::MAX,
+            slots: None,
+        };
         let snapshot_queue = SnapshotQueue::new(0, Arc::clone(&snapshots), ViewMark::alone(), 0, options);
         Shared::new(Model { snapshots, snapshot_queue, has_message: Mutex::new(false) })
     }

@@ -20,7 +20,7 @@ use crate::common::{Client, DATABASES, START_MS, Store};
 
 /// How snapshots are taken: of little, so that there are many chunks.
 pub(crate) const OPTIONS: SnapshotOptions =
-    SnapshotOptions { form: Form::rdb(true), queue_bytes_max: 64 * 1024, lent_bytes_min: 1024 };
+    SnapshotOptions { form: Form::rdb(true), queue_bytes_max: 64 * 1024, lent_bytes_min: 1024, slots: None };
 
 /// A log in memory.
 #[derive(Debug, Default)]

@@ -147,7 +147,7 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::Slots,
         // Names of channels count as keys here.
         concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
-        verdict: |entry, facts| facts.route(entry).map(Verdict::Redirect),
+        verdict: |entry, facts| facts.route(entry),
     },
     Row {
         check: Check::Lease,

@@ -156,8 +156,8 @@ pub(crate) trait Facts {
         false
     }
 
-    /// Why a command does not run on this node of a cluster.
-    fn route(&mut self, _: &Entry) -> Option<CommandError> {
+    /// What becomes of a command that does not run on this node of a cluster, or not now.
+    fn route(&mut self, _: &Entry) -> Option<Verdict> {
         None
     }
 

@@ -63,8 +63,8 @@ impl Facts for Given {
         self.is_refused_by_audit
     }
 
-    fn route(&mut self, _: &Entry) -> Option<CommandError> {
-        self.is_elsewhere.then_some(MOVED)
+    fn route(&mut self, _: &Entry) -> Option<Verdict> {
+        self.is_elsewhere.then_some(Verdict::Redirect(MOVED))
     }
 
     fn waits_for_lease(&self, _: &Entry) -> bool {

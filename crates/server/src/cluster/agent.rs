@@ -30,6 +30,7 @@ use dunlin_cluster::{
 use super::{
     ALIVE_MS, Membership, bus, controller,
     ending::Ending,
+    moves,
     overview::Overview,
     shard::{self, Input, Restarts, Settings},
     view::View,
@@ -49,6 +50,9 @@ const WAIT_MS: u64 = 500;
 const RETRY: Duration = Duration::from_millis(500);
 /// A cluster is founded when no node has come for so long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// A change of the amount of data that the planner need not know, and how often it is told at most.
+const REPORTED_BYTES_MIN: u64 = 1 << 20;
+const REPORT_PAUSE: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
 /// How long the end of the server waits for another primary.
@@ -80,6 +84,8 @@ struct Agent {
     lease: Option<LeaseId>,
     /// When the lease was renewed last.
     renewed: Instant,
+    /// When the amount of data was recorded last.
+    reported: Instant,
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended; `None` when this one has announced its start.
@@ -121,6 +127,8 @@ impl AgentThread {
             is_durable,
         };
         let shard = shard::start(shared, settings)?;
+        let (me, keys, meta) = (member.identity.node, member.keys.clone(), Arc::clone(&member.meta));
+        moves::start(shared, me, keys, meta)?;
         Wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
@@ -128,6 +136,7 @@ impl AgentThread {
             boot,
             lease: None,
             renewed: Instant::now(),
+            reported: Instant::now(),
             waits_since: None,
             ending: Some(ending),
             restarts,
@@ -239,6 +248,7 @@ impl Agent {
             self.check_cluster(&view)?;
             self.obey(&view)?;
             self.keep_presence(&view)?;
+            self.report(&view);
             self.control(&view)?;
             for change in watch.next(WAIT_MS)? {
                 view.apply(&self.member.keys, &change);
@@ -382,6 +392,26 @@ impl Agent {
             _ => {}
         }
         Err(Failure::Later("the node's presence has run out".to_owned()))
+    }
+
+    /// Says how much data there is, where the planner should know: it has changed much, or slots have changed hands.
+    fn report(&mut self, view: &View) {
+        let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
+        let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
+        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50);
+        let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
+        let is_due = slots_changed && self.shared.cluster.moves.is_settled(&self.shared)
+            || has_changed && self.reported.elapsed() >= REPORT_PAUSE;
+        if !is_due || alive.boot != self.boot {
+            return;
+        }
+        self.reported = Instant::now();
+        let key = self.member.keys.text(Key::Alive(me));
+        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        // A hint: one that is lost is given again.
+        self.member
+            .meta
+            .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
     }
 
     fn has_keys(&self) -> Result<bool, Failure> {

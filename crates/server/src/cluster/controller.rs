@@ -1,17 +1,17 @@
-//! The proposals of the node that holds the key `controller`: the first shards, and members for shards that lack some.
+//! The proposals of the node that holds the key `controller`: the first shards, and from then on the planner's steps.
 //!
-//! This is the planner's place until it moves slots: the shards that a cluster is founded with keep all slots. Pure; every
-//! proposal compares the revisions that it was made of, so two controllers at once do no harm.
+//! Pure; every proposal compares the revisions that it was made of, so two controllers at once do no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::{
     HistoryId, NodeId, SLOTS, ShardId, SlotRange,
     meta::Transaction,
-    records::{History, Key, Keys, NodeState, Record, ShardRecord, SlotsRecord},
+    planner::{self, Wishes},
+    records::{History, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord},
 };
 
-use super::view::View;
+use super::view::{Stored, View};
 
 /// Draws the bytes of an id.
 pub(super) type Draw<'a> = &'a mut dyn FnMut() -> [u8; 20];
@@ -24,7 +24,7 @@ pub(super) fn propose(view: &View, keys: &Keys, is_settled: bool, draw: Draw<'_>
     match view.shards.is_empty() {
         true if is_settled => found(view, keys, replicas, draw),
         true => None,
-        false => complete(view, keys, replicas),
+        false => next_step(view, keys, draw),
     }
 }
 
@@ -120,20 +120,40 @@ fn best_replica(view: &View, free: &[NodeId], shard: &ShardRecord) -> Option<usi
     (0..free.len()).min_by_key(|at| (badness(&free[*at]), *at))
 }
 
-/// Gives the shard with the fewest members a node that has none.
-fn complete(view: &View, keys: &Keys, replicas: usize) -> Option<Transaction> {
-    let free = free_nodes(view);
-    let members = |shard: &ShardRecord| shard.nodes().count();
-    let (id, (revision, shard)) = view
-        .shards
-        .iter()
-        .filter(|(_, (_, shard))| members(shard) < replicas + 1)
-        .min_by_key(|(id, (_, shard))| (members(shard), **id))?;
-    let node = free[best_replica(view, &free, shard)?];
-    let mut shard = shard.clone();
-    shard.learners.insert(node);
-    let key = keys.text(Key::Shard(*id));
-    Some(Transaction::default().compare(key.clone(), *revision).put(key, shard.encode()))
+/// The planner's next step (`dunlin_cluster::planner`).
+fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
+    let (_, cluster) = view.cluster.as_ref()?;
+    // A node without a limit of memory has as much as any.
+    let most = view.nodes.values().map(|(_, record)| record.weight).max().unwrap_or(0).max(1);
+    let nodes = view.nodes.iter().map(|(id, (_, record))| {
+        let weight = if record.weight == 0 { most } else { record.weight };
+        (
+            *id,
+            planner::Node {
+                record: NodeRecord { weight, ..record.clone() },
+                is_up: view.alive.contains_key(id),
+            },
+        )
+    });
+    let slots = view.slots.clone().unwrap_or_default();
+    // Loads that were told before slots changed hands last would move them once more.
+    let is_told = |(_, shard): &Stored<ShardRecord>| {
+        view.alive.get(&shard.primary).is_some_and(|(revision, _)| *revision > slots.0)
+    };
+    let moves_max = if view.shards.values().all(is_told) { Wishes::default().moves_max } else { 0 };
+    let bytes = view.shards.iter().filter_map(|(id, (_, shard))| {
+        let (_, alive) = view.alive.get(&shard.primary)?;
+        Some((*id, alive.used_bytes))
+    });
+    let seen = planner::View {
+        cluster: cluster.clone(),
+        nodes: nodes.collect(),
+        shards: view.shards.clone(),
+        slots,
+        bytes: bytes.collect(),
+    };
+    let steps = planner::plan(&seen, &Wishes { moves_max, ..Wishes::default() }, draw);
+    steps.first().map(|step| step.transaction(keys))
 }
 
 #[cfg(test)]
@@ -231,26 +251,45 @@ mod tests {
         );
     }
 
+    /// A node comes.
+    fn join(view: &mut View, number: u8, revision: u64) {
+        view.nodes.insert(node_id(number), (u64::from(number), node_record(number, "b")));
+        let (_, alive) = view.alive[&node_id(1)].clone();
+        view.alive.insert(node_id(number), (revision, alive));
+    }
+
     #[test]
-    fn controller_gives_later_nodes_to_shards_that_lack_replicas() {
+    fn controller_makes_later_nodes_replicas_until_there_are_enough_for_a_shard() {
         let meta = MemoryMeta::default();
         let mut view = run(wished(view_of(&["a"]), 1), &meta);
-        let first = shards(&view);
-        let join = |view: &mut View, number: u8, is_alive: bool| {
-            view.nodes.insert(node_id(number), (u64::from(number), node_record(number, "b")));
-            if is_alive {
-                let alive = view.alive[&node_id(1)].clone();
-                view.alive.insert(node_id(number), alive);
-            }
-        };
-        join(&mut view, 2, false);
+        assert_eq!(shards(&view), [(node_id(1), 0, 16384)]);
+        view.nodes.insert(node_id(2), (2, node_record(2, "b")));
         let mut view = run(view, &meta);
-        assert_eq!(shards(&view), first, "a node that is not there is given nothing");
-        join(&mut view, 3, true);
-        join(&mut view, 4, true);
-        let view = run(view, &meta);
+        assert_eq!(shards(&view), [(node_id(1), 0, 16384)], "a node that is not there is given nothing");
+        view.nodes.remove(&node_id(2));
+        join(&mut view, 3, 3);
+        let mut view = run(view, &meta);
         assert_eq!(shards(&view), [(node_id(1), 1, 16384)], "one replica was wished for");
-        let (_, shard) = view.shards.values().next().unwrap();
-        assert_eq!((shard.epoch, shard.learners.iter().next()), (1, Some(&node_id(3))));
+        join(&mut view, 4, 4);
+        join(&mut view, 5, 5);
+        let view = run(view, &meta);
+        let counts: Vec<(usize, u16)> =
+            shards(&view).iter().map(|(_, replicas, slots)| (*replicas, *slots)).collect();
+        assert_eq!(counts.iter().map(|(replicas, _)| replicas).sum::<usize>(), 2);
+        assert_eq!(counts.len(), 2, "four nodes are two shards");
+    }
+
+    #[test]
+    fn controller_moves_slots_when_all_loads_are_newer_than_the_last_change() {
+        let meta = MemoryMeta::default();
+        let mut view = run(wished(view_of(&["a", "b"]), 0), &meta);
+        join(&mut view, 3, 3);
+        let mut view = run(view, &meta);
+        assert!(view.moves().next().is_none(), "the loads are older than the record of slots");
+        view.alive.values_mut().for_each(|(revision, _)| *revision = 1_000);
+        let view = run(view, &meta);
+        let moves: Vec<_> = view.moves().collect();
+        assert_eq!(moves.len(), 1, "a shard is part of one move at a time");
+        assert!((2_600..2_800).contains(&moves[0].slots.len()), "{moves:?}");
     }
 }

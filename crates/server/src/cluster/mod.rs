@@ -16,6 +16,7 @@ mod controller;
 mod ending;
 mod identity;
 mod lease;
+pub(crate) mod moves;
 pub(crate) mod overview;
 pub(crate) mod route;
 mod shard;
@@ -35,7 +36,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use dunlin_cluster::{ClusterId, HistoryId, meta::Meta, records::Keys};
+use dunlin_cluster::{ClusterId, HistoryId, SLOTS, meta::Meta, records::Keys};
 use dunlin_engine::keyspace::slot;
 use dunlin_net::Commitment;
 
@@ -45,6 +46,7 @@ use self::{
     ending::Ending,
     identity::Identity,
     lease::Lease,
+    moves::{Moves, Parked},
     overview::Overview,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
@@ -88,6 +90,8 @@ pub(crate) struct Cluster {
     lacks_members: AtomicBool,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     clean: OnceLock<HistoryId>,
+    /// Slots on their way from and to this node.
+    pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
     pub(crate) wide: Wide,
     /// The agent is to take its leave.
@@ -176,6 +180,11 @@ impl Cluster {
         self.version.fetch_add(1, Release);
     }
 
+    /// Has workers look at the topology, and at what is parked, again.
+    fn touch(&self) {
+        self.version.fetch_add(1, Release);
+    }
+
     /// Whether a topology says something else than the one in force.
     fn differs(&self, topology: &Topology) -> bool {
         self.topology().is_none_or(|known| *known != *topology)
@@ -207,15 +216,22 @@ impl Cluster {
     }
 
     fn replace(&self, shared: &Shared, before: &Topology, topology: Topology) {
-        let was_mine = before.my_slots();
-        let mut slots = was_mine.iter().flat_map(|(first, last)| *first..=*last);
-        let has_lost = slots.any(|slot| !topology.is_mine(slot));
-        if !has_lost && (!before.is_primary() || topology.is_primary()) {
+        let has_lost = !before.is_part_of(&topology);
+        let has_gained = (0..SLOTS).any(|slot| topology.is_mine(slot) && !before.is_mine(slot));
+        let is_demoted = before.is_primary() && !topology.is_primary();
+        if !has_lost && !has_gained && !is_demoted {
             return self.store(topology);
         }
         {
-            let _closed = shared.engine.keyspace.close();
+            let closed = shared.engine.keyspace.close();
+            let is_lost = |slot| before.is_mine(slot) && !topology.is_mine(slot);
+            closed.mark_moved(is_lost);
+            self.moves.lose((0..SLOTS).filter(|slot| is_lost(*slot)));
+            self.moves.hide(shared, &topology);
             self.store(topology);
+        }
+        if !has_lost && !is_demoted {
+            return;
         }
         let (Some(now), Some(queues)) = (self.topology(), shared.durability.queues()) else { return };
         let is_lost = |name: &[u8]| !now.is_mine(slot(name));
@@ -364,6 +380,8 @@ fn address_towards(endpoints: &[String]) -> Option<String> {
 pub(crate) struct TopologyReader {
     version: u64,
     topology: Option<Arc<Topology>>,
+    /// Slots whose commands wait for the outcome of a move.
+    parked: Option<Arc<Parked>>,
 }
 
 impl TopologyReader {
@@ -377,13 +395,29 @@ impl TopologyReader {
         // The version first: a change in between costs a second look, never a missed one.
         self.version = version;
         self.topology = cluster.topology();
+        self.parked = cluster.moves.parked();
         true
     }
 
     /// Whether any request whose keys are in this slot runs here.
     #[inline]
     pub(crate) fn serves(&self, slot: u16) -> bool {
-        self.topology.as_ref().is_some_and(|topology| topology.serves(slot))
+        self.parked.is_none() && self.topology.as_ref().is_some_and(|topology| topology.serves(slot))
+    }
+
+    /// Whether any commands wait for the outcome of a move.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Whether a command with keys in these slots waits for the outcome of a move.
+    #[inline]
+    pub(crate) fn parks(&self, slots: Slots) -> bool {
+        match (&self.parked, slots) {
+            (Some(parked), Slots::One(slot)) => parked.contains(slot),
+            _ => false,
+        }
     }
 
     /// The topology, of a node of a cluster.

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::keyspace::SLOTS;
+use dunlin_engine::keyspace::{SLOTS, SlotBits};
 
 /// No shard has the slot.
 const NOBODY: u16 = u16::MAX;
@@ -100,6 +100,8 @@ pub(crate) struct Topology {
     me: usize,
     /// This node's shard, once it has one.
     my_shard: Option<usize>,
+    /// Slots that this node imports, being the primary, by the ids of their moves.
+    imports: Vec<(String, SlotBits)>,
 }
 
 impl Topology {
@@ -129,7 +131,8 @@ impl Topology {
             let slots = shard.slots.iter().flat_map(|(first, last)| *first..=*last);
             slots.for_each(|slot| served[usize::from(slot / 64)] |= 1 << (slot % 64));
         }
-        Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard }
+        let imports = Vec::new();
+        Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard, imports }
     }
 
     /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
@@ -146,6 +149,27 @@ impl Topology {
     /// All shards.
     pub(crate) fn shards(&self) -> &[Shard] {
         &self.shards
+    }
+
+    /// Adds the slots that this node imports, by the ids of their moves.
+    pub(crate) fn importing(self, imports: Vec<(String, SlotBits)>) -> Self {
+        Self { imports, ..self }
+    }
+
+    /// Whether a move to this node goes on.
+    pub(crate) fn imports(&self, id: &str) -> bool {
+        self.import(id).is_some()
+    }
+
+    /// The slots of a move to this node.
+    pub(crate) fn import(&self, id: &str) -> Option<&SlotBits> {
+        self.imports.iter().find(|(other, _)| other == id).map(|(_, slots)| slots)
+    }
+
+    /// Whether every move to this node goes on in another topology, which has all slots of this node.
+    pub(crate) fn is_part_of(&self, other: &Self) -> bool {
+        let keeps = |(id, slots): &(String, SlotBits)| other.import(id) == Some(slots);
+        self.imports.iter().all(keeps) && (0..SLOTS).all(|slot| !self.is_mine(slot) || other.is_mine(slot))
     }
 
     /// This node.

@@ -9,7 +9,7 @@ use dunlin_cluster::{
     NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
-        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, NodeRecord, Record,
+        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, Move, NodeRecord, Record,
         RecordError, SettingsRecord, ShardRecord, SlotsRecord, UsersRecord,
     },
 };
@@ -85,22 +85,28 @@ impl View {
         self.shards.iter().find(|(_, (_, shard))| shard.has(node)).map(|(id, shard)| (*id, shard))
     }
 
+    /// The same with what this node knows before the view has it.
+    pub(super) fn renewed(&self, newest: &Newest<'_>) -> Self {
+        let mut view = self.clone();
+        if let Some((id, revision, record)) = newest.shard
+            && view.shards.get(&id).is_some_and(|(known, _)| revision > *known)
+        {
+            view.shards.insert(id, (revision, record.clone()));
+        }
+        if let Some(slots) = newest.slots
+            && view.slots.as_ref().is_none_or(|(known, _)| slots.0 > *known)
+        {
+            view.slots = Some(slots.clone());
+        }
+        view
+    }
+
     /// The topology, for one of the nodes. `None` while its own record is not among them.
-    pub(super) fn topology(&self, me: NodeId, newest: &Newest<'_>) -> Option<Topology> {
+    pub(super) fn topology(&self, me: NodeId) -> Option<Topology> {
         if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
             return None;
         }
-        let newer_shard = |id: &ShardId, revision: Revision| {
-            newest.shard.filter(|(own, known, _)| own == id && *known > revision).map(|(_, _, record)| record)
-        };
-        let shards = || {
-            self.shards
-                .iter()
-                .map(|(id, (revision, shard))| (id, newer_shard(id, *revision).unwrap_or(shard)))
-        };
-        let read = newest
-            .slots
-            .filter(|(revision, _)| self.slots.as_ref().is_none_or(|(known, _)| revision > known));
+        let shards = || self.shards.iter().map(|(id, (_, shard))| (id, shard));
         // A member that has no record is a member all the same.
         let members = shards().flat_map(|(_, shard)| shard.nodes());
         let ids: BTreeSet<NodeId> = self.nodes.keys().copied().chain(members).collect();
@@ -108,7 +114,7 @@ impl View {
             ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
         let nodes = ids.iter().map(|id| self.node(*id, *id == me)).collect();
         let mut slots: BTreeMap<ShardId, Vec<(u16, u16)>> = BTreeMap::new();
-        for run in read.or(self.slots.as_ref()).iter().flat_map(|(_, record)| record.slots.runs()) {
+        for run in self.slots.iter().flat_map(|(_, record)| record.slots.runs()) {
             slots.entry(run.shard).or_default().push((run.slots.first(), run.slots.last()));
         }
         let shards = shards().map(|(id, shard)| Shard {
@@ -119,7 +125,20 @@ impl View {
             slots: Arc::from(slots.remove(id).unwrap_or_default()),
         });
         let shards = shards.collect();
-        Some(Topology::new(nodes, shards, places[&me]))
+        let imports = self.moves().filter(|one| self.primary_of(one.to, one.to_epoch) == Some(me));
+        let imports = imports.map(|one| (one.id.to_string(), one.slots.iter().collect())).collect();
+        Some(Topology::new(nodes, shards, places[&me]).importing(imports))
+    }
+
+    /// The moves that have begun and not ended.
+    pub(super) fn moves(&self) -> impl Iterator<Item = &Move> {
+        self.slots.iter().flat_map(|(_, record)| &record.moving)
+    }
+
+    /// The primary of a shard in an epoch, while that lasts.
+    pub(super) fn primary_of(&self, shard: ShardId, epoch: u64) -> Option<NodeId> {
+        let (_, shard) = self.shards.get(&shard)?;
+        (shard.epoch == epoch).then_some(shard.primary)
     }
 
     fn node(&self, id: NodeId, is_me: bool) -> Node {
@@ -214,7 +233,7 @@ pub(super) mod tests {
             zone: String::new(),
             weight: 1,
             version: "0".to_owned(),
-            state: NodeState::Joining,
+            state: NodeState::Active,
             boot: BootId::from_bytes([number; 20]),
             restart: None,
         }
@@ -234,8 +253,7 @@ pub(super) mod tests {
     #[test]
     fn view_makes_a_topology_of_records() {
         let mut view = view_of(&["a", "b", "c"]);
-        let newest = Newest::default();
-        assert!(view.topology(node_id(9), &newest).is_none(), "it has not registered");
+        assert!(view.topology(node_id(9)).is_none(), "it has not registered");
         let id = ShardId::from_bytes([50; 20]);
         let record = ShardRecord {
             epoch: 4,
@@ -250,7 +268,7 @@ pub(super) mod tests {
         slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(id));
         view.slots = Some((6, SlotsRecord { slots, moving: vec![] }));
         view.alive.remove(&node_id(1));
-        let topology = view.topology(node_id(2), &newest).unwrap();
+        let topology = view.topology(node_id(2)).unwrap();
         assert_eq!(topology.my_slots()[..], [(3, 9)]);
         assert!(!topology.is_primary() && topology.is_mine(3) && !topology.is_mine(10));
         let [shard] = topology.shards() else { panic!("one shard") };
@@ -263,7 +281,7 @@ pub(super) mod tests {
         let record = ShardRecord { epoch: 5, primary: node_id(2), in_sync: [node_id(2)].into(), ..record };
         for (revision, epoch) in [(5, 4), (6, 5)] {
             let newest = Newest { shard: Some((id, revision, &record)), slots: None };
-            let topology = view.topology(node_id(2), &newest).unwrap();
+            let topology = view.renewed(&newest).topology(node_id(2)).unwrap();
             assert_eq!((topology.my_shard().unwrap().epoch, topology.is_primary()), (epoch, epoch == 5));
         }
     }

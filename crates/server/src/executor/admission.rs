@@ -107,7 +107,7 @@ impl Facts for ClientFacts<'_, '_, '_> {
         self.shared.audit.refuses() && audited_as(&self.shared.audit, entry, self.words).is_some()
     }
 
-    fn route(&mut self, entry: &Entry) -> Option<CommandError> {
+    fn route(&mut self, entry: &Entry) -> Option<Verdict> {
         self.executor.refresh_topology(self.shared);
         self.executor.route(self.session, entry, self.words, self.keys)
     }
@@ -386,6 +386,7 @@ impl Executor {
         }
         let line = error.line();
         self.count_rejection(Some(entry), &line);
+        session.note_failed_import(&line);
         reply.error(&line);
         Flow::Continue
     }
@@ -410,6 +411,7 @@ impl Executor {
             queue.aborted = true;
         }
         self.count_rejection(entry, &line);
+        session.note_failed_import(&line);
         reply.error(&line);
         Flow::Continue
     }

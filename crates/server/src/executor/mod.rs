@@ -744,6 +744,7 @@ impl Executor {
                 error = shared.running.busy();
             }
             let line = error.line();
+            session.note_failed_import(&line);
             if has_failed {
                 self.count_failed(entry);
             } else {

@@ -56,6 +56,10 @@ impl Executor {
         let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
         let admission = admission.and_then(|()| refusal.map_or(Ok(()), Err));
         let mut inside = self.pass(&shared.engine.keyspace);
+        let is_parked = is_parked || {
+            let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
+            self.is_computed_parked(&shared, entry, &texts)
+        };
         // Where the log or a snapshot is behind, or a script has closed the gate for long.
         if is_parked || is_paused || inside.is_none() {
             return self.result.push(result);

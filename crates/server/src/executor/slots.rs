@@ -1,6 +1,6 @@
 //! Slots, on a node of a cluster: where a request runs, and what becomes of clients when slots leave the node.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use dunlin_engine::{
     command::{Command, CommandError, CommandResult, Entry, Flags},
@@ -12,7 +12,7 @@ use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use super::{Executor, waiting::KEPT_OUT_PAUSE};
 use crate::{
-    admission::Slots,
+    admission::{Slots, Verdict, Wait},
     cluster::{
         endpoints,
         route::{Request, Route, refusal, route},
@@ -24,6 +24,9 @@ use crate::{
     shared::Shared,
     workers::blocked::{Unblocked, encode},
 };
+
+/// After what time a command is presented again that waits for the outcome of a move. It is told earlier.
+const PARKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The slots of a command's keys and channels. `keys` are those that the window has hashed.
 #[inline]
@@ -90,24 +93,38 @@ impl Executor {
         entry: &Entry,
         words: &[&[u8]],
         keys: &[Key<'_>],
-    ) -> Option<CommandError> {
+    ) -> Option<Verdict> {
         let topology = self.topology.topology()?;
         let (slots, writes) = match entry.command.flags.has(Flags::RUNS_QUEUE) {
             true => session.queue.as_ref().map_or((Slots::None, false), |queue| (queue.slots, queue.writes)),
             false => (slots_of(entry, words, keys), entry.command.is_write()),
         };
+        if let Some(import) = &session.import {
+            let goes_on = topology.imports(&import.id) && import.has(slots);
+            let ended = || CommandError::text("ERR the move of slots has ended, or is of other slots");
+            return (!goes_on).then(|| Verdict::Refuse(ended()));
+        }
+        if self.topology.parks(slots) {
+            return Some(Verdict::Park(Wait::Pause(self.now.instant.checked_add(PARKED_PAUSE))));
+        }
         let reads_replicas = session.flags.has(ClientFlags::READS_REPLICAS);
         let writes = writes || reads_replicas && script_writes(&self.shared, entry, words);
         let request = Request { writes, is_sharded_pubsub: is_sharded_pubsub(entry.command), reads_replicas };
         match route(topology, rules(self.config.config()), slots, request) {
             Route::Here => None,
-            elsewhere => self.refusal(topology, elsewhere, session.client.is_tls),
+            elsewhere => self.refusal(topology, elsewhere, session.client.is_tls).map(Verdict::Redirect),
         }
     }
 
     #[cold]
     fn refusal(&self, topology: &Topology, route: Route, is_tls: bool) -> Option<CommandError> {
         refusal(topology, route, endpoints(self.config.config(), is_tls))
+    }
+
+    /// Whether a command that was computed apart waits for the outcome of a move of its slot.
+    pub(super) fn is_computed_parked(&mut self, shared: &Shared, entry: &Entry, words: &[&[u8]]) -> bool {
+        self.refresh_topology(shared);
+        self.topology.has_parked() && self.topology.parks(slots_of_words(entry.command, words))
     }
 
     /// Whether the result of an offloaded command may be stored here. The caller is inside the gate.
@@ -137,6 +154,13 @@ impl Executor {
         self.refresh_topology(shared);
         let slots = slots_of_words(entry.command, words);
         let Some(topology) = self.topology.topology() else { return (Route::Here, slots) };
+        if let Slots::One(slot) = slots
+            && self.topology.parks(slots)
+            && let Some(shard) = topology.owner(slot)
+        {
+            // A script with keys that it has not declared cannot wait.
+            return (Route::Moved { slot, shard }, slots);
+        }
         let request = Request {
             writes: entry.command.is_write(),
             is_sharded_pubsub: is_sharded_pubsub(entry.command),

@@ -24,14 +24,15 @@ use std::{
 
 use dunlin_engine::{
     ExclusiveContext,
-    rdb::Compressor,
+    keyspace::SlotBits,
+    rdb::{Compressor, Output},
     snapshot::{Advance, Form, Snapshot, SnapshotOptions},
 };
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use dunlin_replication::Place;
 
 use super::{
-    CutForm, Head, SINK_BYTES, Writer, cut_ms,
+    CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms,
     pace::{Destination, Pace},
     write_file,
 };
@@ -105,7 +106,7 @@ impl Shared {
     ) -> Option<Cut> {
         let commands = is_base && !config.aof_use_rdb_preamble;
         let form = Form { commands, ..Form::rdb(config.rdbcompression) };
-        self.cut_in_form(context, form, is_base, None)
+        self.cut_in_form(context, form, is_base, None, None)
     }
 
     /// Begins a snapshot for replicas; `None` where there are too many under way.
@@ -117,7 +118,17 @@ impl Shared {
     ) -> Option<Cut> {
         let CutForm { version, place } = form;
         let form = Form { version: Some(version), ..Form::rdb(config.rdbcompression) };
-        self.cut_in_form(context, form, false, Some(place))
+        self.cut_in_form(context, form, false, Some(place), None)
+    }
+
+    /// Begins a snapshot of the keys of some slots, as the commands that make them; `None` where there are too many under way.
+    pub(crate) fn cut_of_slots(
+        &self,
+        context: &mut ExclusiveContext<'_>,
+        slots: Arc<SlotBits>,
+    ) -> Option<Cut> {
+        let form = Form { commands: true, ..Form::rdb(false) };
+        self.cut_in_form(context, form, false, None, Some(slots))
     }
 
     fn cut_in_form(
@@ -126,10 +137,11 @@ impl Shared {
         form: Form,
         is_base: bool,
         for_replicas: Option<Place>,
+        slots: Option<Arc<SlotBits>>,
     ) -> Option<Cut> {
         let used_bytes = self.stats.used_bytes(&self.engine);
         let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
-        let options = SnapshotOptions { form, queue_bytes_max, lent_bytes_min: LENT_BYTES_MIN };
+        let options = SnapshotOptions { form, queue_bytes_max, lent_bytes_min: LENT_BYTES_MIN, slots };
         let snapshot = context.begin_snapshot(options)?;
         let progress = Arc::new(Progress {
             begun: Instant::now(),
@@ -187,6 +199,16 @@ impl Shared {
             }
         };
         let written = write();
+        self.end_snapshot(&mut cut.snapshot);
+        written
+    }
+
+    /// Writes a snapshot of slots to a sink: commands, and nothing else. On an error it has ended nonetheless.
+    pub(crate) fn write_slots_to<W: io::Write>(&self, mut cut: Cut, sink: &mut W) -> io::Result<()> {
+        let output = Output::new(io::BufWriter::with_capacity(SINK_BYTES, sink), None);
+        let mut writer = Writer::Replicas(Box::new(CommandsOfKeys(output)));
+        let written = self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer, Destination::Replicas);
+        let written = written.and_then(|()| writer.finish().map(drop));
         self.end_snapshot(&mut cut.snapshot);
         written
     }

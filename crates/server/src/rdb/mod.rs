@@ -75,6 +75,23 @@ impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
     }
 }
 
+/// Commands that make keys, and nothing else.
+struct CommandsOfKeys<W: Write>(dunlin_engine::rdb::Output<'static, io::BufWriter<W>>);
+
+impl<W: Write> SnapshotWriter for CommandsOfKeys<W> {
+    fn function(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn chunk(&mut self, chunk: &Chunk, _: bool) -> io::Result<()> {
+        chunk.write(&mut self.0, false)
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<Option<[u8; 9]>> {
+        self.0.sink().flush().map(|()| None)
+    }
+}
+
 impl Writer<'_, '_> {
     fn function(&mut self, code: &[u8]) -> io::Result<()> {
         match self {

@@ -14,9 +14,9 @@ use std::{
     io::{self, IoSlice, Write},
     os::fd::AsRawFd,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{
-            AtomicBool, AtomicUsize,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release, SeqCst},
             fence,
         },
@@ -73,9 +73,22 @@ pub(super) struct Shared {
     waker: OnceLock<Waker>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
     good: AtomicUsize,
+    /// Readers beside the replicas.
+    holds: Mutex<Vec<Weak<Hold>>>,
 }
 
+/// Bytes of the ring that are kept for a reader beside the replicas: those behind an offset.
+#[derive(Debug)]
+pub(crate) struct Hold(AtomicU64);
+
 impl Shared {
+    /// The least offset that a reader beside the replicas holds.
+    fn held(&self) -> Option<u64> {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.retain(|hold| hold.strong_count() > 0);
+        holds.iter().filter_map(Weak::upgrade).map(|hold| hold.0.load(Acquire)).min()
+    }
+
     pub(super) fn reader(&self) -> MutexGuard<'_, Option<RingReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,6 +209,46 @@ impl super::Replication {
         let mut waits = self.feeder.waits();
         waits.retain(|wait| wait.client != client);
         self.feeder.waiting.store(waits.len(), SeqCst);
+    }
+
+    /// Begins to record for replicas and other readers of the ring, unless that is done.
+    fn begin_backlog(&self, server: &Server) {
+        let mut reader = self.feeder.reader();
+        if self.has_backlog.load(Acquire) {
+            return;
+        }
+        {
+            let Some(reader) = &mut *reader else { return };
+            let _closed = server.engine.keyspace.close();
+            let tail = reader.resume();
+            server.engine.log.turn(LogConsumer::Replicas, true);
+            self.backlog_from.store(tail, Release);
+            self.has_backlog.store(true, Release);
+        }
+        drop(reader);
+        self.keep_stream(server);
+    }
+
+    /// Begins to keep the ring's bytes for a reader beside the replicas.
+    pub(crate) fn hold(&self, server: &Server) -> Arc<Hold> {
+        self.begin_backlog(server);
+        let reader = self.feeder.reader();
+        let hold = Arc::new(Hold(AtomicU64::new(self.backlog_from.load(Acquire))));
+        let mut holds = self.feeder.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.push(Arc::downgrade(&hold));
+        drop(reader);
+        hold
+    }
+
+    /// Shows some of the ring's bytes behind an offset that is held, `bytes_max` at most. Returns the offset behind them.
+    pub(crate) fn read_held(&self, from: u64, bytes_max: u64, show: impl FnMut(&[u8])) -> u64 {
+        let mut reader = self.feeder.reader();
+        let Some(reader) = reader.as_mut().filter(|_| self.has_backlog.load(Acquire)) else { return from };
+        let to = reader.published().min(from + bytes_max);
+        if to > from {
+            reader.read(from, to, show);
+        }
+        to.max(from)
     }
 
     /// A replica has acknowledged something: clients that have waited for it are told.
@@ -358,6 +411,7 @@ impl Feeder {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
             && !self.server.cluster.is_on()
+            && replication.feeder.held().is_none()
             && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
         {
             self.end_backlog();
@@ -415,20 +469,7 @@ impl Feeder {
 
     /// Begins to record for replicas, unless that is done.
     fn begin_backlog(&self) {
-        let replication = &self.server.replication;
-        if replication.has_backlog.load(Acquire) {
-            return;
-        }
-        {
-            let mut reader = replication.feeder.reader();
-            let Some(reader) = &mut *reader else { return };
-            let _closed = self.server.engine.keyspace.close();
-            let tail = reader.resume();
-            self.server.engine.log.turn(LogConsumer::Replicas, true);
-            replication.backlog_from.store(tail, Release);
-            replication.has_backlog.store(true, Release);
-        }
-        replication.keep_stream(&self.server);
+        self.server.replication.begin_backlog(&self.server);
     }
 
     /// Answers those that ask for the stream or for a snapshot.
@@ -557,6 +598,7 @@ impl Feeder {
             }
             held = held.min(sent);
         }
+        let held = replication.feeder.held().map_or(held, |other| other.min(held));
         let from = held.max(replication.backlog_from.load(Acquire));
         replication.backlog_from.store(from, Release);
         reader.give_up(from);
@@ -619,6 +661,13 @@ fn send_to(
     known.is_full |= replica.socket.has_unsent();
     replica.client.output_bytes_total.add(at - from);
     Ok(at)
+}
+
+impl Hold {
+    /// What is before an offset is needed no more.
+    pub(crate) fn advance(&self, offset: u64) {
+        self.0.store(offset, Release);
+    }
 }
 
 impl ReplicaClient {

@@ -16,7 +16,7 @@ mod commit;
 mod failover;
 mod feeder;
 mod link;
-mod migration;
+pub(crate) mod migration;
 mod roles;
 mod transfer;
 
@@ -38,7 +38,7 @@ use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
 pub(crate) use self::{
     failover::{abort as abort_failover, begin as begin_failover, redirection},
-    feeder::AckWait,
+    feeder::{AckWait, Hold},
     migration::send as send_keys,
 };
 pub(crate) use crate::session::replica::{ReplicaClient, Wanted};

@@ -268,18 +268,18 @@ impl Facts for ScriptFacts<'_, '_, '_, '_> {
         self.calls.context.session.user.decide(&request)
     }
 
-    fn route(&mut self, entry: &Entry) -> Option<CommandError> {
+    fn route(&mut self, entry: &Entry) -> Option<Verdict> {
         let Calls { context, slots, may_cross_slots, .. } = &mut *self.calls;
         let (route, own) =
             context.executor.route_in_script(context.shared, context.session, entry, self.words);
         let refusal = script_refusal(route);
         if refusal.is_some() || *may_cross_slots {
-            return refusal;
+            return refusal.map(Verdict::Redirect);
         }
         match slots.join(own) {
-            Slots::Several(_) => Some(CommandError::text(
+            Slots::Several(_) => Some(Verdict::Redirect(CommandError::text(
                 "ERR Script attempted to access keys that do not hash to the same slot",
-            )),
+            ))),
             joined => {
                 *slots = joined;
                 None

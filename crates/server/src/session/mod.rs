@@ -4,6 +4,7 @@
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
 pub(crate) mod arrivals;
+pub(crate) mod import;
 pub(crate) mod order;
 pub(crate) mod replica;
 pub(crate) mod subscriptions;
@@ -19,6 +20,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use self::{
     arrivals::Arrivals,
+    import::Import,
     order::Order,
     replica::ReplicaClient,
     subscriptions::Subscriptions,
@@ -216,6 +218,8 @@ pub struct Session {
     pub(crate) seen_to: u64,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
+    /// The slots that its commands import: it is another primary.
+    pub(crate) import: Option<Box<Import>>,
     /// The change of the cluster that its command waits for, and the user that has ordered it.
     pub(crate) order: Option<(Arc<Order>, Arc<User>)>,
 }
@@ -259,6 +263,7 @@ impl Session {
             durability_mode: Durability::Configured,
             seen_to: 0,
             role_order: None,
+            import: None,
             order: None,
         };
         session.refresh_conditions(access.is_open());
@@ -341,6 +346,14 @@ impl Session {
         };
         if !std::mem::take(&mut self.pushed) {
             reply.rewind(mark);
+        }
+    }
+
+    /// Notes that a command was answered with an error, where it is part of an import: nothing of that may be missing.
+    #[cold]
+    pub(crate) fn note_failed_import(&mut self, line: &[u8]) {
+        if let Some(import) = &mut self.import {
+            import.fail(line);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) const DBSIZE: Command = Command {
     summary: "Returns how many keys the selected database has.",
     since: "1.0.0",
     group: Group::Server,
-    complexity: "O(stripes)",
+    complexity: "O(stripes); O(n) for n keys while slots move to or from the node",
     arity: Arity::Exactly(1),
     run: Run::Keyspace(dbsize),
     flags: Flags::FAST.and(Flags::KEYSPACE),
@@ -65,7 +65,7 @@ pub(super) const SCAN: Command = Command {
 };
 
 fn dbsize(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(context.keys()?);
+    reply.count(context.visible_keys()?);
     Ok(())
 }
 

@@ -598,7 +598,7 @@ impl<'a> WriteContext<'a> {
     /// [`Self::notify`] in another database.
     #[inline]
     pub fn notify_in(&mut self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
-        if self.environment.policy.notifications.has(class) {
+        if self.environment.policy.notifications.has(class) && !self.locked.keyspace().hidden().has_key(key) {
             let event = Event { class, name, database, key: key.to_vec() };
             self.worker.notices.push(Notice::Event(event));
         }

@@ -639,11 +639,13 @@ impl Driver {
         if std::mem::replace(&mut self.published, sources) == sources {
             return;
         }
-        let Some(topology) = view.topology(self.settings.me, &newest) else { return };
+        let view = view.renewed(&newest);
+        let Some(topology) = view.topology(self.settings.me) else { return };
         if self.shared.cluster.differs(&topology) {
             self.shared.cluster.publish(&self.shared, topology);
             self.wake_clients();
         }
+        self.shared.cluster.moves.follow(&self.shared, self.settings.me, &view);
     }
 
     /// Orders the role that the machine wants.

@@ -7,6 +7,7 @@
 //! Nobody assigns slots by hand: the commands for that are refused with a line that says so.
 
 mod describe;
+mod migrate;
 mod nodes;
 mod sentinel;
 mod status;
@@ -109,7 +110,14 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Advances the node's configuration epoch.",
         )),
-        absent("cancelslotmigrations", "9.0.0", Arity::Exactly(2), CHANGE, "Ends moves of slots."),
+        row(
+            "cancelslotmigrations",
+            "9.0.0",
+            Arity::Exactly(2),
+            CHANGE,
+            "Ends the moves of slots from and to the node's shard: they stay where they are.",
+            &Handler(migrate::cancel),
+        ),
         varying(row(
             "count-failure-reports",
             "3.0.0",
@@ -199,7 +207,7 @@ const CLUSTER: Command = Command {
             Arity::Exactly(2),
             CHANGE,
             "Lists moves of slots.",
-            &Handler(nodes::empty_list),
+            &Handler(migrate::list),
         ),
         row(
             "help",
@@ -209,6 +217,27 @@ const CLUSTER: Command = Command {
             "Shows the help.",
             &Handler(help),
         ),
+        Command {
+            args: &[
+                Argument::one_of(
+                    "title",
+                    &[
+                        Argument::word("begin", "BEGIN"),
+                        Argument::word("place", "PLACE"),
+                        Argument::word("owned", "OWNED"),
+                    ],
+                ),
+                Argument::string("value"),
+            ],
+            ..row(
+                "import",
+                "9.0.0",
+                Arity::Exactly(4),
+                Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::NO_MULTI),
+                "Used by nodes: says that keys of slots follow, and asks how far they have come.",
+                &Handler(migrate::import),
+            )
+        },
         varying(row(
             "info",
             "3.0.0",
@@ -237,7 +266,29 @@ const CLUSTER: Command = Command {
             &Handler(nodes::empty_list),
         )),
         by_hand("meet", "3.0.0", Arity::AtLeast(4), CHANGE, "Introduces another node."),
-        absent("migrateslots", "9.0.0", Arity::AtLeast(4), CHANGE, "Moves slots to another shard."),
+        Command {
+            args: &[Argument::block(
+                "migration",
+                &[
+                    Argument::block(
+                        "range",
+                        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
+                    )
+                    .after("SLOTSRANGE")
+                    .multiple(),
+                    Argument::string("node-id").after("NODE"),
+                ],
+            )
+            .multiple()],
+            ..row(
+                "migrateslots",
+                "9.0.0",
+                Arity::AtLeast(4),
+                CHANGE,
+                "Moves slots of the node to another shard, while they are used.",
+                &Handler(migrate::migrate_slots),
+            )
+        },
         row(
             "myid",
             "3.0.0",

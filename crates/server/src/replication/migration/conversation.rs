@@ -25,7 +25,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A connection to a target.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: Stream,
     host: Vec<u8>,
     port: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Broken {
 
 impl Connection {
     /// Makes one; the names' addresses are tried in turn.
-    pub(super) fn make(shared: &Arc<Shared>, target: &Target) -> io::Result<Self> {
+    pub(crate) fn make(shared: &Arc<Shared>, target: &Target) -> io::Result<Self> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let host = std::str::from_utf8(&target.host).map_err(|_| invalid("the host is no text"))?;
         let port = std::str::from_utf8(&target.port).ok().and_then(|port| port.parse::<u16>().ok());
@@ -127,7 +127,45 @@ impl Connection {
         }
     }
 
-    fn write_all(&mut self, shared: &Shared, mut bytes: &[u8], timeout: Duration) -> io::Result<()> {
+    /// Writes what the socket takes at once, and waits for it where it takes nothing.
+    pub(crate) fn write_some(
+        &mut self,
+        shared: &Shared,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> io::Result<usize> {
+        match (&self.stream).write(bytes).or_else(none_yet)? {
+            0 => self.wait(shared, PollFlags::OUT, timeout).map(|()| 0),
+            sent => Ok(sent),
+        }
+    }
+
+    /// The next line of a reply, without its end, where there is one.
+    pub(crate) fn line_at_once(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if !self.input[self.position..].contains(&b'\n') {
+            self.read_some()?;
+        }
+        let rest = &self.input[self.position..];
+        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+            let is_endless = rest.len() > LINE_BYTES_MAX;
+            let endless = || io::Error::new(io::ErrorKind::InvalidData, "the reply has no end");
+            return if is_endless { Err(endless()) } else { Ok(None) };
+        };
+        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]).to_vec();
+        self.position += end + 1;
+        if self.position == self.input.len() {
+            self.input.clear();
+            self.position = 0;
+        }
+        Ok(Some(line))
+    }
+
+    pub(crate) fn write_all(
+        &mut self,
+        shared: &Shared,
+        mut bytes: &[u8],
+        timeout: Duration,
+    ) -> io::Result<()> {
         while !bytes.is_empty() {
             match (&self.stream).write(bytes).or_else(none_yet)? {
                 0 => self.wait(shared, PollFlags::OUT, timeout)?,
@@ -154,7 +192,7 @@ impl Connection {
     }
 
     /// The next line, without its end.
-    fn line(&mut self, shared: &Shared, timeout: Duration) -> io::Result<Vec<u8>> {
+    pub(crate) fn line(&mut self, shared: &Shared, timeout: Duration) -> io::Result<Vec<u8>> {
         loop {
             let rest = &self.input[self.position..];
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

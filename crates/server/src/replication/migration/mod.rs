@@ -9,7 +9,7 @@
 //! Threads come with commands and stay for as long as their idle connections do. A key is here, there, or, where the
 //! target's reply is lost, in both places; never in none.
 
-mod conversation;
+pub(crate) mod conversation;
 
 use std::{
     collections::VecDeque,

@@ -1,0 +1,71 @@
+//! Removing the keys of slots that a cluster's node has no part in any more, in slices.
+
+use crate::{
+    context::{Environment, Worker, WriteContext},
+    execute::Engine,
+    keyspace::{SlotBits, slot},
+};
+
+/// Entries that are looked at under one hold of a stripe's lock, about, and keys that are removed.
+const VISITED_MAX: usize = 512;
+const REMOVED_MAX: usize = 64;
+
+/// How far a walk has come.
+#[derive(Debug, Default)]
+pub struct SlotWalk {
+    stripe: usize,
+    position: u64,
+    /// Keys of the slots that it has come upon.
+    pub found: u64,
+}
+
+impl Engine {
+    /// Goes on with a walk over the keys of these slots, and where they `leave`, removes them, which is recorded. Returns
+    /// whether it has come to the end. A stripe that a script holds for long is tried again. The caller is inside the
+    /// gate. O(keys that are looked at), which are some hundred.
+    pub fn walk_slots(
+        &self,
+        walk: &mut SlotWalk,
+        slots: &SlotBits,
+        leave: bool,
+        environment: Environment<'_>,
+        worker: &mut Worker,
+    ) -> bool {
+        if !self.keyspace.stripes().contains(&walk.stripe) {
+            return true;
+        }
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(walk.stripe) else { return false };
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        let mut visited = 0;
+        if let Some(database) = locked.stripe(walk.stripe).database(0) {
+            loop {
+                walk.position = database.scan(walk.position, |entry| {
+                    visited += 1;
+                    if slots.contains(slot(entry.key())) {
+                        keys.push(entry.key().into());
+                    }
+                });
+                // Empty buckets count, too.
+                visited += 1;
+                if walk.position == 0 || visited >= VISITED_MAX || keys.len() >= REMOVED_MAX {
+                    break;
+                }
+            }
+        }
+        if walk.position == 0 {
+            walk.stripe += 1;
+        }
+        walk.found += keys.len() as u64;
+        if leave && !keys.is_empty() {
+            worker.propagation.begin(&self.log);
+            let mut words: Vec<&[u8]> = vec![b"UNLINK"];
+            words.extend(keys.iter().map(|key| &**key));
+            let mut context = WriteContext::new(locked.stripes(), 0, &[], environment, worker);
+            words[1..].iter().for_each(|key| _ = context.remove(key));
+            context.end_propagation(&words);
+            worker.propagation.publish(&self.log, worker.id());
+            worker.tell(environment.caller.client);
+        }
+        false
+    }
+}
