@@ -1,13 +1,18 @@
 """Replies that wait for replicas: what was acknowledged survives the primary, and nobody who asks for that sees more."""
 
 import signal
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
-from links import Node, has_link, is_online, raw, settle, until
+from links import Link, Node, has_link, is_online, raw, settle, until
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "wire"))
+from peer import Peer  # noqa: E402
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
 SYNC = ["--min-sync-replicas", 1, "--sync-replicas-missing", "wait"]
@@ -60,6 +65,14 @@ class Group:
         self.primary.stop()
 
 
+def halt(server):
+    """Stops a server; returns when none of its threads runs any more."""
+    server.process.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{server.process.pid}/task")
+    state = lambda thread: (thread / "stat").read_text().rsplit(") ", 1)[1][0]
+    until(lambda: all(state(thread) == "T" for thread in threads.iterdir()), "the stop")
+
+
 def quiet_turns(primary, times=20):
     """Lets the primary take some turns, and its replica some time to answer if it can."""
     for _ in range(times):
@@ -73,7 +86,7 @@ def test_replies_wait_for_replicas_and_for_what_they_show(house):
         with primary.connect() as writer, primary.connect() as reader, primary.connect() as careless:
             assert ask(writer, "SET k 1") == b"+OK\r\n"
             assert ask(careless, "CLIENT DURABILITY async") == b"+OK\r\n"
-            replica.process.send_signal(signal.SIGSTOP)
+            halt(replica)
             writer.sendall(b"SET k 2\r\n")
 
             def seen():
@@ -99,7 +112,7 @@ def test_a_connection_chooses_what_it_waits_for():
     with Group() as (primary, replica):
         with primary.connect() as payment, primary.connect() as cache:
             assert ask(payment, "CLIENT DURABILITY sync 1") == b"+OK\r\n"
-            replica.process.send_signal(signal.SIGSTOP)
+            halt(replica)
             payment.sendall(b"SET payment 1\r\n")
             assert ask(cache, "SET cache 1") == b"+OK\r\n"
             quiet_turns(primary)
@@ -142,7 +155,7 @@ def test_disk_of_the_primary_is_waited_for():
 def test_demotion_ends_what_waits_in_vain():
     with Group(*SYNC) as (primary, replica), Node(DUNLIN) as other:
         with primary.connect() as writer:
-            replica.process.send_signal(signal.SIGSTOP)
+            halt(replica)
             writer.sendall(b"SET k 1\r\n")
             quiet_turns(primary)
             assert is_silent(writer)
@@ -150,6 +163,124 @@ def test_demotion_ends_what_waits_in_vain():
                 operator.execute_command("CLIENT", "DURABILITY", "async")
             primary.follow(other.port)
             assert writer.recv(1) == b"", "the outcome is unknown"
+
+
+# What a listener says, the change by another client, and the push as the listener gets it.
+PUSHES = {
+    "event": (["SUBSCRIBE __keyspace@0__:k"], ["SET k 1"], ["message", "__keyspace@0__:k", "set"]),
+    "event of an expiry": (["SUBSCRIBE __keyevent@0__:del"], ["SET k 1", "PEXPIRE k -1"], ["message", "__keyevent@0__:del", "k"]),
+    "message": (["SUBSCRIBE news"], ["SET k 1", "PUBLISH news k"], ["message", "news", "k"]),
+    "message by a pattern": (["PSUBSCRIBE n*"], ["SET k 1", "PUBLISH news k"], ["pmessage", "n*", "news", "k"]),
+    "message of a transaction": (
+        ["SUBSCRIBE news"],
+        ["MULTI", "SET k 1", "PUBLISH news k", "EXEC"],
+        ["message", "news", "k"],
+    ),
+    "message of a script": (
+        ["SUBSCRIBE news"],
+        ["EVAL redis.call('set','k',1);redis.call('publish','news','k') 0"],
+        ["message", "news", "k"],
+    ),
+    "line": (["MONITOR"], ["SET k 1"], '"SET" "k" "1"'),
+    "line of a transaction": (["MONITOR"], ["MULTI", "SET k 1", "EXEC"], '"SET" "k" "1"'),
+    "line of a script": (["MONITOR"], ["EVAL redis.call('set','k',1) 0"], '"set" "k" "1"'),
+}
+
+
+def is_push(item, wanted):
+    return item == wanted if isinstance(wanted, list) else isinstance(item, str) and item.endswith(wanted)
+
+
+def await_push(listener, wanted):
+    while not is_push(listener.read(), wanted):
+        pass
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("kind", PUSHES)
+def test_pushes_wait_for_replicas(kind, protocol, threads):
+    setup, change, push = PUSHES[kind]
+    directives = ["--threads", threads, "--notify-keyspace-events", "KEA"]
+    with Group(*SYNC, *directives) as (primary, replica), Peer(primary, protocol) as listener:
+        with Peer(primary, protocol) as careless, Peer(primary) as writer, Peer(primary, 3) as cache:
+            for peer in listener, careless:
+                # The level is the server's, whatever a listener has chosen.
+                assert peer is listener or peer.line("CLIENT DURABILITY async") == "OK"
+                for line in setup:
+                    peer.line(line)
+            assert cache.line("CLIENT TRACKING ON BCAST") == "OK"
+            halt(replica)
+            writer.send_all(*change)
+            assert cache.read() == ["invalidate", ["k"]], "which shows no value and does not wait"
+            quiet_turns(primary)
+            for peer in listener, careless:
+                assert not any(is_push(item, push) for item in peer.pending()), "nobody has it"
+            replica.process.send_signal(signal.SIGCONT)
+            for peer in listener, careless:
+                await_push(peer, push)
+            for _ in change:
+                writer.read()
+            # The way is free for the next ones.
+            writer.send_all(*change)
+            for peer in listener, careless:
+                await_push(peer, push)
+
+
+def test_a_push_that_waits_holds_up_the_listeners_replies_behind_it():
+    with Group(*SYNC, "--notify-keyspace-events", "KEA") as (primary, replica), Peer(primary, 3) as listener:
+        with Peer(primary) as writer:
+            assert listener.line("CLIENT DURABILITY async") == "OK"
+            listener.line("SUBSCRIBE __keyspace@0__:k")
+            halt(replica)
+            writer.send_all("SET k 1")
+            until(lambda: primary.info("keyspace"), "the write")
+            listener.send_all("PING", "GET k", "PING")
+            quiet_turns(primary)
+            assert not listener.pending(), "the push comes first"
+            replica.process.send_signal(signal.SIGCONT)
+            assert [listener.read() for _ in range(4)] == [["message", "__keyspace@0__:k", "set"], "PONG", "1", "PONG"]
+
+
+def test_pushes_wait_while_no_replica_is_there():
+    with Node(DUNLIN, *SYNC, "--notify-keyspace-events", "KEA") as primary, Node(DUNLIN) as replica:
+        with Link(primary.port) as link, Peer(primary) as listener, Peer(primary) as writer:
+            replica.follow(link.port)
+            until(lambda: has_link(replica), "a link")
+            is_online(primary)
+            listener.line("SUBSCRIBE __keyspace@0__:k")
+            link.cut(refuse=True)
+            until(lambda: primary.info()["connected_slaves"] == 0, "the loss of the replica")
+            writer.send_all("SET k 1")
+            with Peer(primary) as passing:
+                passing.line("SUBSCRIBE __keyspace@0__:k")
+                quiet_turns(primary)
+                assert not listener.pending() and not passing.pending()
+            # One that leaves meanwhile takes its pushes along.
+            quiet_turns(primary)
+            link.heal()
+            assert listener.read() == ["message", "__keyspace@0__:k", "set"]
+            assert writer.read() == "OK"
+
+
+@pytest.mark.parametrize("kind", ["event", "message of a transaction", "line"])
+def test_pushes_of_a_demoted_primary_are_not_delivered(kind):
+    setup, change, push = PUSHES[kind]
+    with Group(*SYNC, "--notify-keyspace-events", "KEA") as (primary, replica), Node(DUNLIN) as other:
+        with Peer(primary) as listener, Peer(primary) as writer:
+            for line in setup:
+                listener.line(line)
+            halt(replica)
+            writer.send_all(*change)
+            quiet_turns(primary)
+            with raw(primary.port) as operator:
+                operator.execute_command("CLIENT", "DURABILITY", "async")
+            primary.follow(other.port)
+            seen = []
+            with pytest.raises((EOFError, ConnectionResetError)):
+                while True:
+                    seen.append(listener.read())
+            assert not any(is_push(item, push) for item in seen)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -158,6 +158,26 @@ def test_nothing_expires_while_writes_wait(server):
         eventually(gone, "the key is removed once the pause is over")
 
 
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no commands that run apart")
+def test_what_was_computed_apart_is_not_stored_while_writes_wait(server):
+    """A failover counts on a pause: nothing is written behind it, not even the result of a command that began before."""
+    with server.connect() as boss, server.connect() as client:
+        for start in range(0, 300_000, 10_000):
+            client.sendall(command("SADD", "apart", *range(start, start + 10_000)))
+            assert exactly(client, 8) == b":10000\r\n"
+        client.sendall(command("SUNIONSTORE", "paused", "apart", "apart"))
+        order(boss, "CLIENT", "PAUSE", LONG_MS, "WRITE")
+        boss.sendall(command("EXISTS", "paused"))
+        began_before = exactly(boss, 4) == b":0\r\n"
+        time.sleep(1)
+        boss.sendall(command("EXISTS", "paused"))
+        assert exactly(boss, 4) == b":0\r\n" or not began_before
+        order(boss, "CLIENT", "UNPAUSE")
+        assert exactly(client, 9) == b":300000\r\n"
+        client.sendall(command("DEL", "apart", "paused"))
+        assert exactly(client, 4) == b":2\r\n"
+
+
 def test_a_thousand_clients_wait_in_order(server):
     count, commands = 1000, 20
     clients = [server.connect() for _ in range(count)]

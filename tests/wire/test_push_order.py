@@ -17,7 +17,9 @@ from peer import Failure, Peer, Push
 from wire import eventually
 
 ROUNDS = 200
-THREADS = [1] if is_redis(DUNLIN) else [1, 2, 4]
+# Modes are servers with two threads whose replies wait: for the disk, or for a replica.
+MODES = {"always": ["--appendonly", "yes", "--appendfsync", "always"], "sync": ["--min-sync-replicas", "1"]}
+THREADS = [1] if is_redis(DUNLIN) else [1, 2, 4, *MODES]
 # With more connections than threads of either kind, each pair of threads has its turn.
 CONNECTIONS = 5
 
@@ -175,8 +177,15 @@ LISTENERS = [
 @pytest.fixture(scope="module", params=THREADS, ids=lambda threads: f"threads={threads}")
 def threaded(request):
     threads = [] if is_redis(DUNLIN) else ["--threads", request.param]
+    if request.param in MODES:
+        threads = ["--threads", 2, *MODES[request.param]]
     with Server(*threads, "--notify-keyspace-events", "KEA") as server:
-        yield server
+        if request.param != "sync":
+            yield server
+            return
+        with Server("--replicaof", f"127.0.0.1 {server.port}"), Peer(server) as client:
+            eventually(lambda: client.line("SET k 0") == "OK", "a replica")
+            yield server
 
 
 @pytest.fixture(params=LISTENERS, ids=lambda kind: kind.__name__)

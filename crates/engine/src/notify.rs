@@ -8,7 +8,7 @@
 //! host's [`Audience`] gets all of them, in order, while the changed keys are locked: a client that has seen a change
 //! finds that all receivers have its notice. Names and classes of events are those of Redis's keyspace notifications.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{any::Any, fmt::Debug, sync::Arc};
 
 use crate::keyspace::{ClientToken, Invalidation};
 
@@ -99,6 +99,8 @@ pub enum Notice {
     Event(Event),
     /// Clients may keep copies of something that has changed.
     Invalidation(Invalidation),
+    /// Something of the host's own that is to be told in this order, once the change that it speaks of is in the log.
+    Host(Box<dyn Any + Send>),
     /// The client whose commands these are receives pushes itself: its place among all changes is decided under the
     /// locks of each command. This one stays.
     Client(Arc<dyn ClientPosition>),

@@ -24,7 +24,7 @@
 
 mod push;
 
-pub use push::{Around, PendingPushes, Posted, PushQueue};
+pub use push::{Around, Flushed, PendingPushes, Posted, PushQueue};
 
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};

@@ -26,12 +26,16 @@
 //!   client is pending, or that it was flushed since. The exceptions: the client is held, because a request of its own
 //!   has not been answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
 //!
+//! A push may have to wait for something else, such as replicas that have its change. The thread that flushes decides; it
+//! writes the pushes before that one, and the client stays pending: whoever sends replies after the wait is over writes the
+//! rest first.
+//!
 //! No thread waits for one that serves requests, only for one that is writing to sockets, which does not block.
 //!
 //! Locks, each taken with none behind it: those of data, then a queue's state, then a list of pending clients. The right to
 //! write is taken before a state, and never with data locked.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -98,6 +102,18 @@ pub enum Posted {
     Gone,
 }
 
+/// The outcome of flushing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Flushed {
+    /// All is written that others than the owner may write.
+    Done,
+    /// The socket has not taken all. The rest is the owner's, and the caller notifies it.
+    Full,
+    /// The first push that is left must not be written yet. The caller flushes the client again when it may be.
+    Waiting,
+}
+
 /// Pushes that have a place around the reply at hand.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Around<T> {
@@ -145,36 +161,38 @@ impl<T, D, W> PushQueue<T, D, W> {
         Posted::Queued
     }
 
-    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front those that it has written.
-    /// Returns `false` where some are left, which are the owner's then; the caller notifies the owner. Any thread.
-    pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>)) -> bool {
+    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front those that it has written, and
+    /// returns whether the first of the others must not be written yet. Any thread.
+    pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>) -> bool) -> Flushed {
         let mut writer = lock(&self.writer);
         let mut pushes = {
             let mut state = self.state();
             state.is_pending = false;
             if state.access != Access::Anybody || state.pushes.is_empty() {
-                return true;
+                return Flushed::Done;
             }
             self.has_pushes.store(false, Relaxed);
             std::mem::take(&mut state.pushes)
         };
         // Posters do not wait for this.
-        if let Some(writer) = &mut *writer {
-            write(writer, &mut pushes);
-        }
+        let is_waiting = writer.as_mut().is_some_and(|writer| write(writer, &mut pushes));
         let mut state = self.state();
         if pushes.is_empty() {
             // The memory is used again.
             if state.pushes.capacity() == 0 {
                 state.pushes = pushes;
             }
-            return true;
+            return Flushed::Done;
         }
         pushes.append(&mut state.pushes);
         state.pushes = pushes;
-        state.access = Access::Owner;
         self.has_pushes.store(true, Relaxed);
-        false
+        if !is_waiting {
+            state.access = Access::Owner;
+            return Flushed::Full;
+        }
+        // A thread that has posted meanwhile has noted the client already.
+        if std::mem::replace(&mut state.is_pending, true) { Flushed::Done } else { Flushed::Waiting }
     }
 
     /// Reads or changes the facts about the client for posters. Any thread.
@@ -183,13 +201,16 @@ impl<T, D, W> PushQueue<T, D, W> {
     }
 
     /// Lets no other thread write until [`Self::release`], and hands over the pushes whose place is behind the requests
-    /// answered so far. Owner only.
-    pub fn hold(&self, mut take: impl FnMut(T)) {
+    /// answered so far, up to the first that may not be written. Owner only.
+    pub fn hold(&self, may_write: impl Fn(&T) -> bool, mut take: impl FnMut(T)) {
         // A thread that is writing finishes first.
         let _writer = lock(&self.writer);
         let mut state = self.state();
         state.access = Access::Owner;
-        while state.pushes.front().is_some_and(|(position, _)| *position <= state.answered)
+        while state
+            .pushes
+            .front()
+            .is_some_and(|(position, push)| *position <= state.answered && may_write(push))
             && let Some((_, push)) = state.pushes.pop_front()
         {
             take(push);
@@ -264,13 +285,15 @@ impl<T, D, W> PushQueue<T, D, W> {
         }
     }
 
-    /// The client has gone: nothing more is queued or written. Waits for a thread that is writing. Owner only.
-    pub fn close(&self) {
+    /// The client has gone: nothing more is queued or written. Waits for a thread that is writing. Returns whether the
+    /// client is noted as pending. Owner only.
+    pub fn close(&self) -> bool {
         let mut writer = lock(&self.writer);
         let mut state = self.state();
         state.access = Access::Nobody;
         state.pushes = VecDeque::new();
         *writer = None;
+        state.is_pending
     }
 
     fn state(&self) -> MutexGuard<'_, State<T, D>> {
@@ -278,27 +301,37 @@ impl<T, D, W> PushQueue<T, D, W> {
     }
 }
 
-/// The clients whose pushes are to be written before replies leave, in partitions that are flushed side by side.
+/// The clients whose pushes are to be written before replies leave, in partitions that are flushed side by side. A `K` is
+/// the condition under which a push may be written that has to wait.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct PendingPushes<C> {
-    /// Of all partitions, those that are being flushed included.
+pub struct PendingPushes<C, K> {
+    /// Of all partitions, those that are being flushed and those that wait included.
     count: AtomicUsize,
-    partitions: Box<[Partition<C>]>,
+    partitions: Box<[Partition<C, K>]>,
 }
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Partition<C> {
+struct Partition<C, K> {
     pending: Mutex<Vec<C>>,
-    /// The thread that flushes the partition holds it; memory for the clients to flush.
-    flushing: Mutex<Vec<C>>,
+    /// The thread that flushes the partition holds it.
+    flushing: Mutex<Flushing<C, K>>,
 }
 
-impl<C> PendingPushes<C> {
+#[derive(Debug)]
+struct Flushing<C, K> {
+    /// Memory for the clients to flush.
+    clients: Vec<C>,
+    /// Clients whose first push waits, by its condition.
+    waiting: BTreeMap<K, Vec<C>>,
+}
+
+impl<C, K: Copy + Ord> PendingPushes<C, K> {
     /// No client is pending.
     pub fn new(partitions: usize) -> Self {
-        let partition = || Partition { pending: Mutex::new(Vec::new()), flushing: Mutex::new(Vec::new()) };
+        let flushing = || Flushing { clients: Vec::new(), waiting: BTreeMap::new() };
+        let partition = || Partition { pending: Mutex::new(Vec::new()), flushing: Mutex::new(flushing()) };
         Self { count: AtomicUsize::new(0), partitions: (0..partitions).map(|_| partition()).collect() }
     }
 
@@ -320,15 +353,37 @@ impl<C> PendingPushes<C> {
         lock(&self.partitions[partition].pending).len()
     }
 
-    /// Flushes all clients that were pending when it was called; those that another thread flushes, it waits for. The
-    /// partition `first` comes first.
-    pub fn flush(&self, first: usize, mut flush: impl FnMut(&C)) {
+    /// Forgets a client of a partition that waits: it has gone. O(clients that wait).
+    pub fn remove(&self, partition: usize, is_it: impl Fn(&C) -> bool) {
+        let mut flushing = lock(&self.partitions[partition].flushing);
+        let before: usize = flushing.waiting.values().map(Vec::len).sum();
+        flushing.waiting.retain(|_, clients| {
+            clients.retain(|client| !is_it(client));
+            !clients.is_empty()
+        });
+        let after: usize = flushing.waiting.values().map(Vec::len).sum();
+        self.count.fetch_sub(before - after, Release);
+    }
+
+    /// Flushes all clients that were pending when it was called, but for those that wait for a condition that is not met;
+    /// those that another thread flushes, it waits for. The partition `first` comes first. `flush` returns the condition of
+    /// a client whose first push has to wait: O(conditions) for each later call.
+    pub fn flush(&self, first: usize, is_met: impl Fn(K) -> bool, mut flush: impl FnMut(&C) -> Option<K>) {
         for number in (0..self.partitions.len()).map(|number| (first + number) % self.partitions.len()) {
             let partition = &self.partitions[number];
-            let mut clients = lock(&partition.flushing);
-            std::mem::swap(&mut *clients, &mut *lock(&partition.pending));
-            let count = clients.len();
-            clients.drain(..).for_each(|client| flush(&client));
+            let mut flushing = lock(&partition.flushing);
+            let Flushing { clients, waiting } = &mut *flushing;
+            std::mem::swap(clients, &mut *lock(&partition.pending));
+            while let Some(met) = waiting.keys().copied().find(|condition| is_met(*condition)) {
+                clients.append(&mut waiting.remove(&met).unwrap_or_default());
+            }
+            let mut count = clients.len();
+            for client in clients.drain(..) {
+                if let Some(condition) = flush(&client) {
+                    waiting.entry(condition).or_default().push(client);
+                    count -= 1;
+                }
+            }
             self.count.fetch_sub(count, Release);
         }
     }
@@ -351,8 +406,20 @@ mod tests {
 
     /// Writes so many pushes.
     fn flush(queue: &Queue, most: usize) -> bool {
-        queue.flush(|written, pushes| {
+        let flushed = queue.flush(|written, pushes| {
             written.extend(pushes.drain(..most.min(pushes.len())).map(|(_, push)| push));
+            false
+        });
+        assert_ne!(flushed, Flushed::Waiting);
+        flushed == Flushed::Done
+    }
+
+    /// Writes those before the first whose name is this one.
+    fn flush_before(queue: &Queue, unmet: &str) -> Flushed {
+        queue.flush(|written, pushes| {
+            let met = pushes.iter().take_while(|(_, push)| *push != unmet).count();
+            written.extend(pushes.drain(..met).map(|(_, push)| push));
+            true
         })
     }
 
@@ -362,7 +429,7 @@ mod tests {
 
     fn held(queue: &Queue) -> Vec<&'static str> {
         let mut pushes = Vec::new();
-        queue.hold(|push| pushes.push(push));
+        queue.hold(|_| true, |push| pushes.push(push));
         pushes
     }
 
@@ -406,6 +473,27 @@ mod tests {
         assert!(flush(&queue, 9));
         assert_eq!(written(&queue), ["a"]);
         assert_eq!(held(&queue), ["b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_push_that_waits_holds_up_those_behind_it_and_leaves_the_queue_to_anybody() {
+        let queue = Queue::new(());
+        queue.set_writer(Vec::new());
+        queue.release(|_| true);
+        assert_eq!(post(&queue, "a"), Posted::Pending);
+        assert_eq!((post(&queue, "unmet"), post(&queue, "c")), (Posted::Queued, Posted::Queued));
+        assert_eq!(flush_before(&queue, "unmet"), Flushed::Waiting);
+        assert_eq!(written(&queue), ["a"]);
+        assert_eq!(post(&queue, "d"), Posted::Queued, "the client is pending all the time");
+        let mut taken = Vec::new();
+        queue.hold(|push| *push != "unmet", |push| taken.push(push));
+        assert!(taken.is_empty(), "nor does the owner take it");
+        queue.release(|is_pending| {
+            assert!(!is_pending, "it is still noted");
+            true
+        });
+        assert!(flush(&queue, 9));
+        assert_eq!(written(&queue), ["unmet", "c", "d"]);
     }
 
     #[test]
@@ -457,8 +545,40 @@ mod tests {
         }
         assert!(pending.any() && pending.len(2) == 2);
         let mut flushed = Vec::new();
-        pending.flush(2, |client| flushed.push(*client));
+        pending.flush(
+            2,
+            |()| true,
+            |client| {
+                flushed.push(*client);
+                None
+            },
+        );
         assert_eq!(flushed, ["b", "c", "a", "d"]);
+        assert!(!pending.any());
+    }
+
+    #[test]
+    fn clients_that_wait_stay_pending_until_their_condition_is_met() {
+        let pending = PendingPushes::new(2);
+        let flush = |reached: u64, mut waits: Vec<(&'static str, u64)>| {
+            let mut flushed = Vec::new();
+            pending.flush(
+                0,
+                |mark| mark <= reached,
+                |client: &&'static str| {
+                    flushed.push(*client);
+                    let at = waits.iter().position(|(waiting, _)| waiting == client)?;
+                    Some(waits.remove(at).1)
+                },
+            );
+            flushed
+        };
+        ["a", "b", "c"].into_iter().for_each(|client| pending.add(1, client));
+        assert_eq!(flush(0, vec![("a", 5), ("b", 7), ("c", 7)]), ["a", "b", "c"]);
+        assert!(flush(4, vec![]).is_empty() && pending.any());
+        assert_eq!(flush(5, vec![("a", 6)]), ["a"]);
+        pending.remove(1, |client| *client == "b");
+        assert_eq!(flush(9, vec![]), ["a", "c"]);
         assert!(!pending.any());
     }
 }
@@ -470,6 +590,7 @@ mod loom_tests {
         sync::{Arc, Mutex},
         thread,
     };
+    use std::sync::atomic::Ordering::SeqCst;
 
     /// An item of the client's stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -486,7 +607,9 @@ mod loom_tests {
         f: Mutex<u8>,
         stream: Mutex<Vec<Item>>,
         queue: PushQueue<Item, (), ()>,
-        pending: PendingPushes<()>,
+        pending: PendingPushes<(), ()>,
+        /// Whether pushes may be written.
+        is_committed: AtomicBool,
     }
 
     impl Model {
@@ -500,6 +623,7 @@ mod loom_tests {
                 stream: Mutex::new(Vec::new()),
                 queue,
                 pending: PendingPushes::new(1),
+                is_committed: AtomicBool::new(true),
             })
         }
 
@@ -514,11 +638,16 @@ mod loom_tests {
         /// The work of a thread before it sends replies.
         fn flush(&self) {
             if self.pending.any() {
-                self.pending.flush(0, |()| {
-                    let all = self.queue.flush(|(), pushes| {
-                        pushes.drain(..).for_each(|(_, push)| self.write(push));
+                let is_met = |()| self.is_committed.load(SeqCst);
+                self.pending.flush(0, is_met, |()| {
+                    let flushed = self.queue.flush(|(), pushes| {
+                        if is_met(()) {
+                            pushes.drain(..).for_each(|(_, push)| self.write(push));
+                        }
+                        true
                     });
-                    assert!(all);
+                    assert_ne!(flushed, Flushed::Full);
+                    (flushed == Flushed::Waiting).then_some(())
                 });
             }
         }
@@ -536,7 +665,7 @@ mod loom_tests {
 
         /// The client's own thread serves a request that reads one of the two.
         fn turn(&self, reads_k: bool) {
-            self.queue.hold(|push| self.write(push));
+            self.queue.hold(|_| self.is_committed.load(SeqCst), |push| self.write(push));
             let datum = if reads_k { &self.k } else { &self.f };
             let seen = {
                 let datum = datum.lock().unwrap();
@@ -646,6 +775,38 @@ mod loom_tests {
             };
             model.turn(true);
             writer.join().unwrap();
+        });
+    }
+
+    /// A push that has to wait is written before a reply leaves that has seen its change committed, whichever thread flushes
+    /// it first, and not before that.
+    #[test]
+    fn loom_a_push_that_waits_precedes_replies_that_have_seen_it_committed() {
+        model(|| {
+            let model = Model::new();
+            model.is_committed.store(false, SeqCst);
+            let writer = {
+                let model = model.clone();
+                thread::spawn(move || {
+                    model.change();
+                    model.flush();
+                    model.is_committed.store(true, SeqCst);
+                    model.flush();
+                    assert_eq!(model.stream(), [Item::Push], "the writer's own reply leaves now");
+                })
+            };
+            let reader = {
+                let model = model.clone();
+                thread::spawn(move || {
+                    let is_committed = model.is_committed.load(SeqCst);
+                    model.flush();
+                    if is_committed {
+                        assert_eq!(model.stream(), [Item::Push], "so does a third client's");
+                    }
+                })
+            };
+            writer.join().unwrap();
+            reader.join().unwrap();
         });
     }
 

@@ -258,7 +258,7 @@ impl<T> Connection<T> {
         if let Some(pushes) = self.client.pushes.get() {
             let is_open = !self.holds_pushes && !pushes.queue.has_pushes() && !self.stream.has_unsent();
             if !is_open {
-                self.begin_pushed_turn(kit.service.owes_reply(&self.session), event_loop)?;
+                self.begin_pushed_turn(&*kit.service, event_loop)?;
             }
         } else if self.has_output() && self.writable {
             self.flush(event_loop)?;
@@ -280,24 +280,25 @@ impl<T> Connection<T> {
     /// Sends what waits, pushes that others have left to the owner included.
     fn begin_pushed_turn<S: Service<Session = T>>(
         &mut self,
-        owes_reply: bool,
+        service: &S,
         event_loop: &EventLoop<S>,
     ) -> io::Result<()> {
         // Others may have found the socket full.
-        self.hold_pushes();
+        self.hold_pushes(service);
         if self.has_output() && self.writable {
-            self.release_pushes(owes_reply, event_loop)?;
+            self.release_pushes(service.owes_reply(&self.session), event_loop)?;
         }
         Ok(())
     }
 
     /// Lets nobody else write pushes, and queues those that come before whatever is said next.
     #[inline]
-    fn hold_pushes(&mut self) {
+    fn hold_pushes<S: Service<Session = T>>(&mut self, service: &S) {
         if let Some(pushes) = self.client.pushes.get() {
             self.holds_pushes = true;
             let (withheld, output) = (&mut self.withheld, &mut self.output);
-            pushes.hold(|push| {
+            let is_met = |commitment: Commitment| service.released(commitment.level) >= commitment.mark;
+            pushes.hold(is_met, |push| {
                 let (bytes, sent) = push.into_bytes();
                 if sent > 0 {
                     output.push_rest(&bytes, sent);
@@ -489,7 +490,7 @@ impl<T> Connection<T> {
         event_loop: &mut EventLoop<S>,
         in_shared: bool,
     ) -> io::Result<Outcome> {
-        self.hold_pushes();
+        self.hold_pushes(&*kit.service);
         let shared = if self.stranger { &kit.strangers } else { &kit.shared };
         let input = if in_shared { &shared[..] } else { self.input.held() };
         if input.is_empty() {
@@ -519,6 +520,10 @@ impl<T> Connection<T> {
             return Ok(Outcome::Close);
         }
         let withheld_to = kit.service.withhold_to();
+        if self.client.pushes.get().is_some() {
+            let pushed_to = kit.service.take_pushed_to();
+            pushed_to.into_iter().for_each(|commitment| self.withheld.bar(commitment));
+        }
         if withheld_to.mark > 0 || !self.withheld.is_empty() {
             self.withheld.push(withheld_to, &mut kit.reply);
             kit.reply.clear(REPLY_CAPACITY_MAX);
@@ -754,7 +759,7 @@ impl<T> Connection<T> {
         if self.closing {
             return true;
         }
-        self.hold_pushes();
+        self.hold_pushes(&*kit.service);
         let next = kit.service.deliver(&mut self.session, message, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         next.is_none_or(|next| self.apply(next))
@@ -775,7 +780,7 @@ impl<T> Connection<T> {
 
     /// Tells the service that the deadline has passed. `false`: close now.
     pub(crate) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
-        self.hold_pushes();
+        self.hold_pushes(&*kit.service);
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         self.apply(next)
@@ -812,9 +817,9 @@ impl<T> Connection<T> {
 
     /// Ends the connection; the service gets its session back, and what was not sent, if that is large: it may be all
     /// that is left of a value.
-    pub(crate) fn close(self) -> (T, Option<Output>) {
-        if let Some(pushes) = self.client.pushes.get() {
-            pushes.queue.close();
+    pub(crate) fn close<S: Service<Session = T>>(self, event_loop: &EventLoop<S>) -> (T, Option<Output>) {
+        if self.client.pushes.get().is_some_and(|pushes| pushes.queue.close()) {
+            event_loop.shared.queues.forget_pushes(&self.client);
         }
         if self.output.is_empty() && (self.stream.is_tls() || self.closing && !self.ended) {
             self.stream.finish();

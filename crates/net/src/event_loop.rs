@@ -66,7 +66,7 @@ impl WatchedListener {
     }
 }
 
-/// A reply that waits to be released.
+/// A reply, or a push, that waits to be released.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WithheldReply {
     pub(crate) commitment: Commitment,
@@ -349,11 +349,16 @@ impl<S: Service> EventLoop<S> {
     /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
+        if self.withheld.iter().any(|replies| !replies.is_empty()) {
+            // Pushes that waited for the same precede them.
+            self.send_pushes();
+        }
         for level in 0..self.withheld.len() {
             while let Some(&reply) = self.withheld[level].front() {
                 let WithheldReply { commitment, slot, client } = reply;
-                let is_met = kit.service.released(commitment.level) >= commitment.mark;
-                if !is_met && !kit.service.has_lost(commitment.level) {
+                let is_lost = kit.service.has_lost(commitment);
+                let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
+                if !is_met && !is_lost {
                     if kit.service.await_release(commitment) {
                         break;
                     }
@@ -364,8 +369,10 @@ impl<S: Service> EventLoop<S> {
                     Some(_) if !is_met => self.close(kit, slot),
                     Some(connection) => {
                         let service = &*kit.service;
-                        connection
-                            .release(|commitment| service.released(commitment.level) >= commitment.mark);
+                        connection.release(|commitment| {
+                            !service.has_lost(commitment)
+                                && service.released(commitment.level) >= commitment.mark
+                        });
                         self.take_turn(kit, slot);
                     }
                     None => self.nested_poll.keep_released(reply),
@@ -463,6 +470,11 @@ impl<S: Service> EventLoop<S> {
                         && connection.client.id() == address.id
                     {
                         connection.address(&mut self.addressed);
+                    }
+                }
+                Message::Waiting(Address { id: client, slot, .. }, commitment) => {
+                    if self.find(slot, client).is_some() {
+                        self.watch_withheld(WithheldReply { commitment, slot, client });
                     }
                 }
                 Message::Kill(address) => {
@@ -692,7 +704,7 @@ impl<S: Service> EventLoop<S> {
         }
         self.shared.population[self.worker].fetch_sub(1, Relaxed);
         let id = connection.client.id();
-        let (session, unsent) = connection.close();
+        let (session, unsent) = connection.close(self);
         kit.service.close(session);
         if let Some(unsent) = unsent {
             kit.service.discard(Box::new(unsent));

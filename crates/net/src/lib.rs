@@ -61,7 +61,7 @@ pub use limits::{Limits, OutputLimit};
 pub use listener::{ListenError, ListenOptions, listen_on};
 pub use listening::Listening;
 pub use open_files::{CONSOLES_MAX, HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
-pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
+pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed, WaitingPush};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
 pub use stages::StageTimes;
 pub use stream::Stream;
@@ -69,5 +69,5 @@ pub use tls::Identity;
 pub use withheld::Commitment;
 #[cfg(any(test, feature = "testing"))]
 pub use worker_queue::TestQueues;
-pub use worker_queue::WorkerQueues;
+pub use worker_queue::{Commitments, WorkerQueues};
 pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

@@ -132,7 +132,9 @@ impl<M: Clone> NestedPoll<M> {
     #[cold]
     fn sort_out<S: Service<Message = M>>(&mut self, messages: Message<M>, service: &S) -> Option<Message<M>> {
         let is_kept = match &messages {
-            Message::Service(To::Client(address), _) | Message::Kill(address) => *address == self.absent,
+            Message::Service(To::Client(address), _)
+            | Message::Kill(address)
+            | Message::Waiting(address, _) => *address == self.absent,
             Message::Service(To::Service, message) => !service.may_receive_nested(message),
             Message::Service(To::EveryClient, message) => {
                 self.kept_messages.push(Message::Service(To::Client(self.absent), message.clone()));

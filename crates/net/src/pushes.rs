@@ -14,13 +14,14 @@ use std::{
     },
 };
 
-use dunlin_mailbox::{Around, Posted, PushQueue};
+use dunlin_mailbox::{Around, Flushed, Posted, PushQueue};
 use dunlin_resp::{Protocol, ReplyBuffer};
 
 use super::{
     Client, Stream,
     output::{OFFERED_BYTES_MAX, SLICES_MAX},
     stream::Sent,
+    withheld::Commitment,
 };
 
 /// Bytes that a client is sent without having asked.
@@ -37,6 +38,22 @@ pub enum Push {
         /// How many were taken, not all.
         sent: usize,
     },
+}
+
+/// A push that was not written yet.
+#[derive(Debug)]
+pub struct WaitingPush {
+    /// The commitment that has to be met before it is written.
+    pub commitment: Commitment,
+    /// The push.
+    pub push: Push,
+}
+
+impl WaitingPush {
+    /// Whether it may be written, with `is_met` for commitments. The rest of one that was begun always may.
+    pub(crate) fn may_leave(&self, is_met: impl Fn(Commitment) -> bool) -> bool {
+        self.commitment.mark == 0 || matches!(self.push, Push::Rest { .. }) || is_met(self.commitment)
+    }
 }
 
 /// A push that ends with an array of bulk strings, each once, in order.
@@ -113,13 +130,24 @@ pub struct Listener {
 /// The pushes of one client.
 #[derive(Debug)]
 pub struct ClientPushes {
-    pub(crate) queue: PushQueue<Push, Listener, Arc<Stream>>,
+    pub(crate) queue: PushQueue<WaitingPush, Listener, Arc<Stream>>,
     /// Bytes that wait in the queue.
     bytes: AtomicUsize,
     /// Bytes that were written from the queue by any worker.
     sent_bytes: AtomicU64,
     /// Something was not queued because the hard limit of output was exceeded.
     overflowed: AtomicBool,
+}
+
+/// The outcome of a flush.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlushedPushes {
+    /// Bytes that were written.
+    pub(crate) bytes: usize,
+    /// The owner has to see to the rest.
+    pub(crate) is_full: bool,
+    /// The commitment for which the next push waits.
+    pub(crate) awaited: Option<Commitment>,
 }
 
 /// The outcome of a push.
@@ -157,10 +185,11 @@ impl ClientPushes {
         self.overflowed.load(Relaxed)
     }
 
-    /// Queues what `make` makes, unless so many bytes may not wait. The second is whether the owner has to look after the
-    /// client.
+    /// Queues what `make` makes, unless so many bytes may not wait, to be written once a commitment is met. The second is
+    /// whether the owner has to look after the client.
     pub(crate) fn post(
         &self,
+        commitment: Commitment,
         is_over_hard: impl FnOnce(u64) -> bool,
         make: impl FnOnce(&Listener) -> Option<Push>,
     ) -> (Posted, bool) {
@@ -171,38 +200,52 @@ impl ClientPushes {
                 must_close = !self.overflowed.swap(true, Relaxed);
                 return None;
             }
-            if let (Some(Push::List(last)), Push::List(list)) = (last, &push)
+            if let (Some(WaitingPush { commitment: of_last, push: Push::List(last) }), Push::List(list)) =
+                (last, &push)
+                && *of_last == commitment
                 && last.extend(list)
             {
                 self.bytes.fetch_add(push.len() - list.head.len(), Relaxed);
                 return None;
             }
             self.bytes.fetch_add(push.len(), Relaxed);
-            Some(push)
+            Some(WaitingPush { commitment, push })
         });
         (posted, must_close)
     }
 
-    /// Writes what waits, unless the owner holds it; the bytes that were written, and whether the owner has to see to the
-    /// rest. Any worker.
-    pub(crate) fn flush(&self) -> (usize, bool) {
-        let (mut written, mut has_unsent) = (0, false);
-        let is_done = self.queue.flush(|stream, pushes| {
-            written = self.write(stream, pushes);
+    /// Writes what waits, unless the owner holds it, up to the first push whose commitment is not met. Any worker.
+    pub(crate) fn flush(&self, is_met: impl Fn(Commitment) -> bool) -> FlushedPushes {
+        let (mut bytes, mut has_unsent, mut awaited) = (0, false, Commitment::default());
+        let flushed = self.queue.flush(|stream, pushes| {
+            bytes = self.write(stream, pushes, &is_met);
             // Records of pushes that were taken may wait for the socket.
             has_unsent = stream.has_unsent();
+            let waiting = pushes.front().filter(|(_, push)| !has_unsent && !push.may_leave(&is_met));
+            awaited = waiting.map_or_else(Commitment::default, |(_, push)| push.commitment);
+            awaited.mark > 0
         });
-        (written, !is_done || has_unsent)
+        let awaited = (flushed == Flushed::Waiting).then_some(awaited);
+        FlushedPushes { bytes, is_full: flushed == Flushed::Full || has_unsent, awaited }
     }
 
-    fn write(&self, stream: &Stream, pushes: &mut VecDeque<(u64, Push)>) -> usize {
+    fn write(
+        &self,
+        stream: &Stream,
+        pushes: &mut VecDeque<(u64, WaitingPush)>,
+        is_met: impl Fn(Commitment) -> bool,
+    ) -> usize {
         let mut written = 0;
-        while !pushes.is_empty() {
-            let offered = pushes.len().min(SLICES_MAX);
-            for (_, push) in pushes.iter_mut().take(offered) {
-                self.settle_bytes(push);
+        loop {
+            let may_leave = |(_, push): &&(u64, WaitingPush)| push.may_leave(&is_met);
+            let offered = pushes.iter().take(SLICES_MAX).take_while(may_leave).count();
+            if offered == 0 {
+                break;
             }
-            match write_once(stream, pushes) {
+            for (_, waiting) in pushes.iter_mut().take(offered) {
+                self.settle_bytes(&mut waiting.push);
+            }
+            match write_once(stream, pushes, offered) {
                 // The owner comes to know of the error when it writes.
                 Err(_) => break,
                 Ok(Sent { bytes, is_full }) => {
@@ -229,18 +272,21 @@ impl ClientPushes {
     }
 
     /// Lets only the owner write, who gets what is to be sent now.
-    pub(crate) fn hold(&self, mut take: impl FnMut(Push)) {
-        self.queue.hold(|push| {
-            self.bytes.fetch_sub(push.len(), Relaxed);
-            take(push);
-        });
+    pub(crate) fn hold(&self, is_met: impl Fn(Commitment) -> bool, mut take: impl FnMut(Push)) {
+        self.queue.hold(
+            |waiting| waiting.may_leave(&is_met),
+            |WaitingPush { push, .. }| {
+                self.bytes.fetch_sub(push.len(), Relaxed);
+                take(push);
+            },
+        );
     }
 
     /// Ends the request at hand; what is to be put around its reply.
     #[inline]
-    pub fn settle(&self, is_answered: bool) -> Option<Around<Push>> {
+    pub fn settle(&self, is_answered: bool) -> Option<Around<WaitingPush>> {
         let around = self.queue.settle(is_answered)?;
-        let taken = around.before.iter().chain(&around.behind).map(Push::len).sum();
+        let taken = around.before.iter().chain(&around.behind).map(|waiting| waiting.push.len()).sum();
         self.bytes.fetch_sub(taken, Relaxed);
         Some(around)
     }
@@ -292,18 +338,24 @@ impl Client {
     }
 }
 
-/// Offers encoded pushes to a socket once, and takes those off that were written.
-fn write_once(stream: &Stream, pushes: &mut VecDeque<(u64, Push)>) -> io::Result<Sent> {
+/// Offers encoded pushes to a socket once, so many at most, and takes those off that were written.
+fn write_once(
+    stream: &Stream,
+    pushes: &mut VecDeque<(u64, WaitingPush)>,
+    offered: usize,
+) -> io::Result<Sent> {
     let bytes = |push: &Push| match push {
         Push::Bytes(bytes) => (Arc::clone(bytes), 0),
         Push::Rest { bytes, sent } => (Arc::clone(bytes), *sent),
         Push::List(_) => unreachable!("it was encoded"),
     };
-    let sent = if let [(_, Push::Bytes(only))] = pushes.make_contiguous() {
+    let sent = if let [(_, WaitingPush { push: Push::Bytes(only), .. })] =
+        &pushes.make_contiguous()[..offered]
+    {
         let offered = &only[..only.len().min(OFFERED_BYTES_MAX)];
         stream.send(offered)?
     } else {
-        let chunks: Vec<_> = pushes.iter().take(SLICES_MAX).map(|(_, push)| bytes(push)).collect();
+        let chunks: Vec<_> = pushes.iter().take(offered).map(|(_, waiting)| bytes(&waiting.push)).collect();
         let mut left = OFFERED_BYTES_MAX;
         let slices: Vec<_> = chunks
             .iter()
@@ -319,7 +371,7 @@ fn write_once(stream: &Stream, pushes: &mut VecDeque<(u64, Push)>) -> io::Result
     };
     let mut rest = sent.bytes;
     while rest > 0
-        && let Some((_, push)) = pushes.front_mut()
+        && let Some((_, WaitingPush { push, .. })) = pushes.front_mut()
     {
         if push.len() <= rest {
             rest -= push.len();

@@ -180,6 +180,11 @@ pub trait Service: Sized + 'static {
         Commitment::default()
     }
 
+    /// Takes the commitments of pushes that stand among the replies of the last [`Self::serve`].
+    fn take_pushed_to(&mut self) -> Vec<Commitment> {
+        Vec::new()
+    }
+
     /// How far replies of a level are released; it only grows.
     fn released(&self, level: u8) -> u64 {
         let _ = level;
@@ -192,10 +197,10 @@ pub trait Service: Sized + 'static {
         self.released(commitment.level) < commitment.mark
     }
 
-    /// Whether replies of a level that wait will never be released: their connections are closed, so that their clients see
-    /// that the outcome is unknown.
-    fn has_lost(&self, level: u8) -> bool {
-        let _ = level;
+    /// Whether replies that wait for a commitment will never be released, however far their level comes: their connections are
+    /// closed, so that their clients see that the outcome is unknown.
+    fn has_lost(&self, commitment: Commitment) -> bool {
+        let _ = commitment;
         false
     }
 

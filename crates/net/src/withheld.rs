@@ -1,10 +1,11 @@
-//! Replies that must not leave yet.
+//! Replies that must not leave yet, with the pushes among them.
 //!
 //! ```text
 //! served ──▶ [level 0 to 7 | output] [level 2 to 9 | output] ── level 0 is at 8 ──▶ the first becomes output
 //! ```
 //!
-//! Invariants: marks of a level grow from front to back; no part is empty; parts leave in order, whatever their levels.
+//! Invariants: marks of a level grow from front to back; parts leave in order, whatever their levels. An empty part bars
+//! the way to those behind it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use dunlin_resp::ReplyBuffer;
 use super::output::Output;
 
 /// The place that one of the service's measures has to come to before a reply may leave.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Commitment {
     /// Which measure: the service's own number.
     pub level: u8,
@@ -50,19 +51,25 @@ impl Withheld {
             return;
         }
         self.bytes += reply.len();
+        self.part(commitment).push(reply, 0);
+    }
+
+    /// Has replies that are pushed next wait for this, too: pushes with that commitment stand among them.
+    pub(crate) fn bar(&mut self, commitment: Commitment) {
+        self.part(commitment);
+    }
+
+    /// The last part, which waits for this commitment at least.
+    fn part(&mut self, commitment: Commitment) -> &mut Output {
         let parts = self.parts.get_or_insert_default();
-        let is_covered = |last: &Commitment| {
+        let is_covered = |(last, _): &(Commitment, Output)| {
             commitment.mark == 0 || last.level == commitment.level && last.mark >= commitment.mark
         };
-        match parts.back_mut() {
-            Some((last, output)) if is_covered(last) => output.push(reply, 0),
-            _ => {
-                let mut output = Output::default();
-                output.push(reply, 0);
-                parts.push_back((commitment, output));
-                self.news.push(commitment);
-            }
+        if !parts.back().is_some_and(is_covered) {
+            parts.push_back((commitment, Output::default()));
+            self.news.push(commitment);
         }
+        &mut parts.back_mut().expect("there is a part").1
     }
 
     /// Queues bytes that may go to other clients too, behind what is withheld; `false` where nothing is.
@@ -126,6 +133,20 @@ mod tests {
         withheld.release(up_to(9), &mut output);
         assert_eq!((output.len(), withheld.len()), (25, 0));
         assert!(withheld.is_empty());
+    }
+
+    #[test]
+    fn a_bar_holds_up_the_reply_behind_it() {
+        let (mut withheld, mut output) = (Withheld::default(), Output::default());
+        let mut reply = ReplyBuffer::default();
+        withheld.bar(to(2, 5));
+        reply.ok();
+        withheld.push(to(0, 3), &mut reply);
+        assert_eq!(withheld.take_news(), [to(2, 5), to(0, 3)]);
+        withheld.release(|commitment| commitment.level == 0, &mut output);
+        assert!(output.is_empty() && !withheld.is_empty());
+        withheld.release(|_| true, &mut output);
+        assert!(output.len() == 5 && withheld.is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Messages between workers, and from other threads to workers.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 use std::time::Duration;
@@ -12,6 +12,8 @@ use dunlin_resp::Protocol;
 use socket2::{SockAddr, Socket};
 
 use super::listener;
+use super::pushes::FlushedPushes;
+use super::withheld::Commitment;
 use super::{Address, Client, Limits, Listener, Push, Pushed, To, Traffic, Transport};
 
 /// A connection on its way from the listener to its worker.
@@ -38,6 +40,8 @@ pub(crate) enum Message<M> {
     Stop(Duration),
     /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
     Full(Address),
+    /// A client's next push waits for this: it is to have a turn then, or to be closed where that will never be met.
+    Waiting(Address, Commitment),
 }
 
 /// Ends the wait of a worker's poller.
@@ -53,6 +57,25 @@ impl Wakeup for PollerWakeup {
     }
 }
 
+/// The commitments of the service, for any thread.
+pub trait Commitments: Send + Sync {
+    /// How far replies and pushes of a level are released ([`Service::released`](super::Service::released)).
+    fn released(&self, level: u8) -> u64;
+
+    /// The commitment before which a push about what was changed last may not leave.
+    fn of_push(&self) -> Commitment;
+}
+
+/// They, once they are set.
+#[derive(Default)]
+struct SharedCommitments(OnceLock<Box<dyn Commitments>>);
+
+impl std::fmt::Debug for SharedCommitments {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("SharedCommitments")
+    }
+}
+
 pub(crate) type WorkerQueue<M> = Mailbox<Message<M>, PollerWakeup>;
 
 /// Posts messages to any worker, from any thread. Cheap to clone. A message is received in the
@@ -65,14 +88,16 @@ pub struct WorkerQueues<M> {
     /// By worker: whether it is held up by one of its clients for the time being.
     held_up: Arc<[AtomicBool]>,
     /// Clients with pushes to be written, by worker.
-    pending: Arc<PendingPushes<Arc<Client>>>,
+    pending: Arc<PendingPushes<Arc<Client>, Commitment>>,
+    commitments: Arc<SharedCommitments>,
     limits: Arc<ArcSwap<Limits>>,
 }
 
 impl<M> Clone for WorkerQueues<M> {
     fn clone(&self) -> Self {
         let (mailboxes, held_up) = (self.mailboxes.clone(), self.held_up.clone());
-        Self { mailboxes, held_up, pending: self.pending.clone(), limits: self.limits.clone() }
+        let (pending, commitments) = (self.pending.clone(), self.commitments.clone());
+        Self { mailboxes, held_up, pending, commitments, limits: self.limits.clone() }
     }
 }
 
@@ -80,7 +105,7 @@ impl<M> WorkerQueues<M> {
     pub(crate) fn new(mailboxes: Vec<WorkerQueue<M>>, limits: Arc<ArcSwap<Limits>>) -> Self {
         let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
         let pending = Arc::new(PendingPushes::new(mailboxes.len()));
-        Self { mailboxes: mailboxes.into(), held_up, pending, limits }
+        Self { mailboxes: mailboxes.into(), held_up, pending, commitments: Arc::default(), limits }
     }
 
     /// How many workers there are.
@@ -142,16 +167,35 @@ impl<M> WorkerQueues<M> {
         self.post(client.worker as usize, Message::Kill(client));
     }
 
-    /// Queues what `make` makes for a client, to be written before any reply leaves that is written from now on: by any
-    /// worker, unless the client has something else to be sent first. The caller holds the locks of what the push is
-    /// about. Any thread.
-    pub fn push(&self, client: &Arc<Client>, make: impl FnOnce(&Listener) -> Option<Push>) -> Pushed {
+    /// Sets the service's commitments, once, before any push waits for one.
+    pub fn set_commitments(&self, commitments: impl Commitments + 'static) {
+        self.commitments.0.get_or_init(|| Box::new(commitments));
+    }
+
+    /// The commitment before which a push about what was changed last may not leave.
+    pub fn commitment_of_push(&self) -> Commitment {
+        self.commitments.0.get().map_or_else(Commitment::default, |commitments| commitments.of_push())
+    }
+
+    fn is_met(&self, Commitment { level, mark }: Commitment) -> bool {
+        mark == 0 || self.commitments.0.get().is_some_and(|all| all.released(level) >= mark)
+    }
+
+    /// Queues what `make` makes for a client, to be written before any reply leaves that is written once a commitment is
+    /// met: by any worker, unless the client has something else to be sent first. The caller holds the locks of what the
+    /// push is about. Any thread.
+    pub fn push(
+        &self,
+        client: &Arc<Client>,
+        commitment: Commitment,
+        make: impl FnOnce(&Listener) -> Option<Push>,
+    ) -> Pushed {
         let Some(pushes) = client.pushes.get() else { return Pushed::Unable };
         let is_over_hard = |waiting: u64| {
             let limit = self.limits.load().output[client.output_class() as usize];
             limit.is_over_hard(waiting + client.output_bytes.get())
         };
-        let (posted, must_close) = pushes.post(is_over_hard, make);
+        let (posted, must_close) = pushes.post(commitment, is_over_hard, make);
         match posted {
             Posted::Gone => return Pushed::Gone,
             Posted::Queued => {}
@@ -194,17 +238,27 @@ impl<M> WorkerQueues<M> {
                 self.mailboxes[other].wake();
             }
         }
-        self.pending.flush(worker, |client| {
-            let Some(pushes) = client.pushes.get() else { return };
-            let (written, is_full) = pushes.flush();
-            if written > 0 {
-                traffic.output_bytes.add(written as u64);
+        let is_met = |commitment| self.is_met(commitment);
+        self.pending.flush(worker, is_met, |client| {
+            let FlushedPushes { bytes, is_full, awaited } = client.pushes.get()?.flush(is_met);
+            if bytes > 0 {
+                traffic.output_bytes.add(bytes as u64);
                 traffic.writes.add(1);
             }
+            let owner = client.address.worker as usize;
             if is_full {
-                self.post(client.address.worker as usize, Message::Full(client.address));
+                self.post(owner, Message::Full(client.address));
             }
+            if let Some(commitment) = awaited {
+                self.post(owner, Message::Waiting(client.address, commitment));
+            }
+            awaited
         });
+    }
+
+    /// Forgets the pushes of a client that has gone.
+    pub(crate) fn forget_pushes(&self, client: &Client) {
+        self.pending.remove(client.address.worker as usize, |waiting| waiting.id() == client.id());
     }
 
     /// Ends all workers: nothing more is accepted or read, what has been served is answered for at

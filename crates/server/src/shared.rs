@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) monitor: Monitor,
+    pub(crate) monitor: Arc<Monitor>,
     pub(crate) hot_keys: HotKeys,
     pub(crate) key_samples: KeySamples,
     pub(crate) recorder: Recorder,
@@ -110,7 +110,7 @@ impl Shared {
         let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let exchange = Arc::new(Exchange::new());
-        let monitor = Monitor::default();
+        let monitor = Arc::<Monitor>::default();
         let trackers = Arc::default();
         let active_expire = AtomicBool::new(true);
         Self {
@@ -188,7 +188,7 @@ impl Shared {
 
     /// The audience of a worker's commands.
     pub(crate) fn notifier(&self, queues: &WorkerQueues<WorkerMessage>) -> Notifier {
-        Notifier::new(&self.exchange, &self.trackers, &self.config, queues)
+        Notifier::new(&self.exchange, &self.monitor, &self.trackers, &self.config, queues)
     }
 
     /// The memory in use beside the keyspace and what clients hold. O(workers).

@@ -27,6 +27,8 @@ pub struct Follower {
     begins_at: u64,
     /// The files behind the one that is read, oldest first.
     behind: VecDeque<File>,
+    /// The sequence number of the newest file.
+    newest: u64,
     /// Bytes that have been read and not been proved.
     batch: Vec<u8>,
     batches: u64,
@@ -39,18 +41,31 @@ impl Follower {
     /// long as reading what is before the offset in its file.
     pub fn open(directory: &Path, manifest: &Manifest, at: u64) -> io::Result<Option<Self>> {
         let mut behind = VecDeque::new();
+        let newest = manifest.increments.iter().map(|file| file.sequence).max().unwrap_or(0);
         for increment in manifest.retained.iter().chain(&manifest.increments).rev() {
             let file = File::open(directory.join(&increment.name))?;
             match first_offset(&file)? {
                 Some(begins_at) if begins_at <= at => {
                     let reader = reader(&file, 0, begins_at)?;
                     let (batch, batches) = (Vec::new(), 0);
-                    return Ok(Some(Self { file, reader, begins_at, behind, batch, batches, at }));
+                    return Ok(Some(Self { file, reader, begins_at, behind, newest, batch, batches, at }));
                 }
                 _ => behind.push_front(file),
             }
         }
         Ok(None)
+    }
+
+    /// Goes on to the files of a newer manifest where the writer has begun new ones: without, it would wait at the end of the
+    /// last one that it knows.
+    pub fn learn(&mut self, directory: &Path, manifest: &Manifest) -> io::Result<()> {
+        for file in manifest.retained.iter().chain(&manifest.increments) {
+            if file.sequence > self.newest {
+                self.behind.push_back(File::open(directory.join(&file.name))?);
+                self.newest = file.sequence;
+            }
+        }
+        Ok(())
     }
 
     /// The log's offset behind what has been shown.
@@ -222,6 +237,20 @@ mod tests {
                 assert_eq!(shown, expected, "{index}");
             }
         }
+        assert_eq!(follower.at(), lsn);
+        // The writer goes on in another file, with something more in the one that was the last.
+        file.write_all(&batch(&mut lsn, &["six"])).unwrap();
+        std::fs::write(directory.join("d"), batch(&mut lsn, &["seven"])).unwrap();
+        let known = manifest.increments.len();
+        manifest.increments.push(LogFile { name: "d".to_owned(), sequence: 4 });
+        assert_eq!(all(&mut follower), record("six"), "it does not know of the new file");
+        // A rewrite has superseded all others.
+        manifest.retained.clear();
+        manifest.increments.drain(..known);
+        for _ in 0..2 {
+            follower.learn(&directory, &manifest).unwrap();
+        }
+        assert_eq!(all(&mut follower), record("seven"));
         assert_eq!(follower.at(), lsn);
         std::fs::remove_dir_all(&directory).unwrap();
     }

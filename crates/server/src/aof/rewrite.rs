@@ -26,7 +26,7 @@ use crate::{
         saving::SaveError,
         stamp::{Standing, next_id},
     },
-    rdb::{Cut, cancelled, thread_for_cut},
+    rdb::{Cut, Destination, cancelled, thread_for_cut},
     shared::Shared,
 };
 
@@ -85,7 +85,7 @@ pub(super) fn begin(
     alone: impl FnOnce(&mut dyn FnMut(&mut ExclusiveContext<'_>) -> Option<()>),
 ) -> Result<(), SaveError> {
     let durability = &shared.durability;
-    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+    let (thread, order) = thread_for_cut(shared, Destination::File, move |shared, cut| {
         let written = write_base(shared, cut, &directory);
         shared.durability.order(Order::Adopt(written));
     })?;

@@ -122,6 +122,8 @@ enum Rest {
     For(Option<Duration>),
     /// Until a moment, unless there is work.
     Regardless(Duration),
+    /// Until there is an order: the log is off, and records are not for it.
+    Off,
 }
 
 impl LogThread {
@@ -341,6 +343,7 @@ impl LogThread {
             match self.work(Instant::now()) {
                 Rest::None => {}
                 Rest::Nap => durability.wakeup.nap(PAUSE),
+                Rest::Off => durability.wakeup.sleep(),
                 Rest::Regardless(time) => durability.wakeup.nap(time),
                 Rest::For(time) => durability.wakeup.rest(time, || match &mut self.state {
                     State::On(writer) => {
@@ -356,7 +359,7 @@ impl LogThread {
 
     fn work(&mut self, now: Instant) -> Rest {
         if !matches!(self.state, State::On(_)) {
-            return Rest::For(None);
+            return Rest::Off;
         }
         if let Some(retry_at) = self.retry_at.filter(|retry_at| now < *retry_at) {
             return Rest::Regardless(retry_at - now);

@@ -11,7 +11,10 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    push::pubsub::{self, Kind},
+    push::{
+        notifier::HostNotice,
+        pubsub::{self, Kind},
+    },
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -298,9 +301,21 @@ fn send(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (channel, payload) = (args.word(), args.word());
-    // Replies of earlier commands of the same transaction come first.
-    context.executor.worker.tell(context.executor.caller.client);
-    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
+    let shared = context.shared;
+    let exchange = &shared.exchange;
+    if context.in_transaction && context.executor.withholds_pushes() {
+        // It may show what the transaction has changed, whose record comes at the end.
+        if exchange.is_heard() {
+            let (channel, payload) = (channel.into(), payload.into());
+            context.executor.worker.notices.push(HostNotice::Message { kind, channel, payload }.into());
+        }
+        reply.count(exchange.reach(kind, args.words()[1]));
+    } else {
+        // Events of earlier commands of the same transaction come first.
+        context.executor.worker.tell(context.executor.caller.client);
+        let commitment = context.executor.commitment_of_message(context.session);
+        reply.count(exchange.publish(kind, channel, payload, commitment, context.executor.queues()));
+    }
     // Nodes of a cluster, replicas among them, get it from their bus.
     let is_relayed =
         context.shared.cluster.is_on() && context.shared.cluster.bus.send(kind, channel, payload);

@@ -809,6 +809,12 @@ impl Config {
     pub fn limits_memory(&self) -> bool {
         self.maxmemory != 0 || !self.db_maxmemory.is_empty()
     }
+
+    /// Whether pushes about changes wait until these are on disk or at replicas, as replies do.
+    #[inline]
+    pub fn withholds_pushes(&self) -> bool {
+        self.min_sync_replicas > 0 || self.appendfsync == AppendFsync::Always
+    }
 }
 
 /// `db-maxmemory`: limits of databases, by their numbers.

@@ -18,6 +18,7 @@ mod rewriting;
 mod status;
 mod wakeup;
 
+use std::io;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -55,6 +56,8 @@ pub(crate) const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 const HASTE_BYTES: u64 = 1 << 20;
 /// How often a snapshot looks whether the log is on disk.
 const SETTLE_PAUSE: Duration = Duration::from_millis(2);
+/// How often a manifest is read again whose files have gone.
+const FOLLOW_TRIES_MAX: usize = 3;
 /// No worker waits.
 const NO_MARK: u64 = u64::MAX;
 
@@ -170,11 +173,28 @@ impl Durability {
             return None;
         }
         let options = log_options(config);
-        let manifest = read_manifest(&options).ok().flatten()?;
-        Follower::open(&options.directory, &manifest, at)
-            .inspect_err(|error| tracing::warn!("the log's files cannot be read for a replica: {error}"))
-            .ok()
-            .flatten()
+        // Files of a manifest may go while they are opened: the next manifest names others.
+        for _ in 0..FOLLOW_TRIES_MAX {
+            let manifest = read_manifest(&options).ok().flatten()?;
+            match Follower::open(&options.directory, &manifest, at) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!("the log's files cannot be read for a replica: {error}");
+                    return None;
+                }
+                Ok(follower) => return follower,
+            }
+        }
+        None
+    }
+
+    /// Shows a follower the files that the log's thread has begun meanwhile.
+    pub(crate) fn show_new_files(&self, config: &Config, follower: &mut Follower) -> io::Result<()> {
+        let options = log_options(config);
+        match read_manifest(&options) {
+            Ok(Some(manifest)) => follower.learn(&options.directory, &manifest),
+            Ok(None) | Err(_) => Ok(()),
+        }
     }
 
     /// Whether there is no log, or it was turned off.

@@ -4,6 +4,7 @@
 //! ```text
 //! state  AWAKE ─ rest ─▶ RESTING   any ring wakes it
 //!              ─ nap ──▶ NAPPING   only an urgent one does
+//!              ─ sleep ▶ ASLEEP    none does, there is no log: an order does (`wake`)
 //! ```
 //!
 //! No ring is lost: the worker appends before it looks at the state, the thread sets the state before it
@@ -22,6 +23,7 @@ use std::time::Duration;
 const AWAKE: u8 = 0;
 const RESTING: u8 = 1;
 const NAPPING: u8 = 2;
+const ASLEEP: u8 = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Wakeup {
@@ -65,6 +67,13 @@ impl Wakeup {
                 None => thread::park(),
             }
         }
+        self.state.store(AWAKE, SeqCst);
+    }
+
+    /// Sleeps until it is woken in any state.
+    pub(crate) fn sleep(&self) {
+        self.state.store(ASLEEP, SeqCst);
+        thread::park();
         self.state.store(AWAKE, SeqCst);
     }
 

@@ -4,26 +4,137 @@
 //! level 0        the log, as durable as `appendfsync` asks for
 //! level 1        the log on disk                                      CLIENT DURABILITY disk
 //! level 1 + n    n replicas have it, and level 0 where that counts    min-sync-replicas n, CLIENT DURABILITY sync n
+//! level LEASE    the lease of the term that is the mark               primaries of a cluster
+//! levels COMMIT  the members of the in-sync set have it               the same, cluster-durability sync
+//! levels SEEN    the same, as far as a replica knows                  replicas, cluster-durability sync
 //! ```
 //!
 //! A reply waits for all that its commands may have seen: up to the log's end behind them. A connection that has chosen less
 //! than others sees what is not committed for them yet.
+//!
+//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its listener
+//! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
+//! (docs/decisions/0054).
+
+use std::sync::{Arc, Weak};
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::Commitment;
+use dunlin_net::{Commitment, Commitments, WorkerQueues};
 
 use super::Executor;
 use crate::{
-    config::{AppendFsync, Config},
+    config::{AppendFsync, Config, SYNC_REPLICAS_MAX},
     session::{Durability, Session},
+    shared::Shared,
+    workers::WorkerMessage,
 };
 
 /// The level of the log.
 const LOG: u8 = 0;
 /// The level of the disk.
 const DISK: u8 = 1;
+/// The level of a primary's lease, behind those of replicas.
+const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
+/// The levels of a shard's commit, in terms of even and odd numbers: a term's uncommitted replies are lost with it.
+const COMMIT: [u8; 2] = [LEASE + 1, LEASE + 2];
+/// The same at a replica, for data sets of even and odd numbers: a copy of the primary's replaces what was seen.
+const SEEN: [u8; 2] = [LEASE + 3, LEASE + 4];
+
+/// The levels for all workers: they write pushes of each other's clients.
+struct Levels(Weak<Shared>);
+
+impl Commitments for Levels {
+    fn released(&self, level: u8) -> u64 {
+        self.0.upgrade().map_or(0, |shared| shared.level_released(level, &shared.config.current()))
+    }
+
+    fn of_push(&self) -> Commitment {
+        let shared = self.0.upgrade();
+        shared.map_or_else(Commitment::default, |shared| shared.commitment_of_push(&shared.config.current()))
+    }
+}
+
+/// Lets workers, and what posts pushes, know the levels.
+pub(super) fn attach(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) {
+    queues.set_commitments(Levels(Arc::downgrade(shared)));
+}
+
+impl Shared {
+    /// The commitment before which a push about what the log has now may not leave.
+    #[inline]
+    pub(crate) fn commitment_of_push(&self, config: &Config) -> Commitment {
+        match config.min_sync_replicas {
+            0 => self.commitment_to_log(config),
+            _ if self.replication.is_replica() => self.commitment_to_log(config),
+            replicas => self.commitment_at(DISK + replicas, config),
+        }
+    }
+
+    #[inline]
+    fn commitment_to_log(&self, config: &Config) -> Commitment {
+        if config.appendfsync != AppendFsync::Always || !self.engine.log.is_on_for(LogConsumer::File) {
+            return Commitment::default();
+        }
+        self.commitment_at(LOG, config)
+    }
+
+    /// A level, up to the log's end.
+    fn commitment_at(&self, level: u8, config: &Config) -> Commitment {
+        let mark = self.durability.tail();
+        let is_met = self.level_released(level, config) >= mark;
+        if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// How far a level has come.
+    pub(crate) fn level_released(&self, level: u8, config: &Config) -> u64 {
+        let durability = &self.durability;
+        match level {
+            LOG => durability.durable(),
+            DISK if durability.is_off() => u64::MAX,
+            DISK => durability.on_disk(),
+            LEASE => self.cluster.lease.valid_term(),
+            _ if COMMIT.contains(&level) => match self.cluster.lease.valid_term() {
+                0 => 0,
+                _ => self.replication.shard_committed(),
+            },
+            _ if SEEN.contains(&level) => self.replication.shard_committed(),
+            _ => {
+                let committed = self.replication.committed(level - DISK);
+                let waits_for_log =
+                    config.appendfsync == AppendFsync::Always && self.engine.log.is_on_for(LogConsumer::File);
+                if waits_for_log { committed.min(durability.durable()) } else { committed }
+            }
+        }
+    }
+}
 
 impl Executor {
+    /// Whether pushes about what is changed now have to wait: then they are told behind the record of the change.
+    pub(crate) fn withholds_pushes(&self) -> bool {
+        self.config.config().withholds_pushes()
+    }
+
+    /// The commitment before which a message of a client may not leave: up to what the client may have seen. Messages that
+    /// are not about data, such as Sentinel's, wait for nothing.
+    pub(crate) fn commitment_of_message(&self, session: &Session) -> Commitment {
+        if !self.withholds_pushes() {
+            return Commitment::default();
+        }
+        let config = self.config.config();
+        let Commitment { level, mark } = self.shared.commitment_of_push(config);
+        let mark = if self.saw_data { mark } else { mark.min(session.seen_to) };
+        let is_met = self.shared.level_released(level, config) >= mark;
+        if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// Notes how much of the log a client has seen by now, for its messages.
+    #[inline]
+    pub(super) fn note_seen(&self, session: &mut Session) {
+        if self.saw_data && self.withholds_pushes() {
+            session.seen_to = self.shared.durability.tail();
+        }
+    }
+
     /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
     /// with INFO, which has to answer while the disk fails.
     #[inline]
@@ -31,19 +142,37 @@ impl Executor {
         if !self.saw_data {
             return Commitment::default();
         }
+        if self.shared.cluster.is_on()
+            && let Some(commitment) = self.commitment_to_shard(session)
+        {
+            return commitment;
+        }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
-            (Durability::Configured, 0) => self.commitment_to_log(config),
+            (Durability::Configured, 0) => self.shared.commitment_to_log(config),
             _ => self.commitment_of(session, config),
         }
     }
 
-    #[inline]
-    fn commitment_to_log(&self, config: &Config) -> Commitment {
-        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on_for(LogConsumer::File) {
-            return Commitment::default();
+    /// What a reply waits for on a node of a cluster, first of all; `None` where that is met.
+    fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
+        let (shared, term) = (&self.shared, self.term.get());
+        let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async;
+        let level = match (term, waits) {
+            (0, false) => return None,
+            (0, true) => SEEN[usize::from(shared.replication.is_copy_odd())],
+            (_, true) => COMMIT[(term & 1) as usize],
+            (_, false) if shared.cluster.lease.is_valid(term) => return None,
+            (_, false) => return Some(Commitment { level: LEASE, mark: term }),
+        };
+        let mark = shared.durability.tail();
+        let is_met = shared.replication.shard_committed() >= mark;
+        let is_led = term == 0 || shared.cluster.lease.is_valid(term);
+        match (is_met, is_led) {
+            (true, true) => None,
+            (true, false) => Some(Commitment { level: LEASE, mark: term }),
+            (false, _) => Some(Commitment { level, mark }),
         }
-        self.commitment_at(LOG)
     }
 
     fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
@@ -52,37 +181,19 @@ impl Executor {
         match session.durability_mode {
             Durability::Async => Commitment::default(),
             Durability::Disk if self.shared.engine.log.is_on_for(LogConsumer::File) => {
-                self.commitment_at(DISK)
+                self.shared.commitment_at(DISK, config)
             }
             _ => match session.sync_replicas(config) {
-                0 => self.commitment_to_log(config),
-                _ if is_replica => self.commitment_to_log(config),
-                replicas => self.commitment_at(DISK + replicas),
+                0 => self.shared.commitment_to_log(config),
+                _ if is_replica => self.shared.commitment_to_log(config),
+                replicas => self.shared.commitment_at(DISK + replicas, config),
             },
         }
     }
 
-    /// A level, up to the log's end.
-    fn commitment_at(&self, level: u8) -> Commitment {
-        let mark = self.shared.durability.tail();
-        let is_met = self.level_released(level) >= mark;
-        if is_met { Commitment::default() } else { Commitment { level, mark } }
-    }
-
     /// How far a level has come.
     pub(super) fn level_released(&self, level: u8) -> u64 {
-        let durability = &self.shared.durability;
-        match level {
-            LOG => durability.durable(),
-            DISK if durability.is_off() => u64::MAX,
-            DISK => durability.on_disk(),
-            _ => {
-                let committed = self.shared.replication.committed(level - DISK);
-                let waits_for_log = self.config.config().appendfsync == AppendFsync::Always
-                    && self.shared.engine.log.is_on_for(LogConsumer::File);
-                if waits_for_log { committed.min(durability.durable()) } else { committed }
-            }
-        }
+        self.shared.level_released(level, self.config.config())
     }
 
     /// Asks to be woken when a commitment is met; `false`: it is.
@@ -91,6 +202,17 @@ impl Executor {
         match level {
             LOG => shared.durability.await_durable(worker, mark),
             DISK => shared.durability.await_sync(worker, mark),
+            LEASE => {
+                shared.cluster.lease.wait();
+                shared.cluster.lease.valid_term() < mark
+            }
+            _ if level > LEASE => {
+                shared.cluster.lease.wait();
+                shared.replication.await_shard_commit(worker);
+                // A primary that is alone commits what it has.
+                shared.cluster.shard.wake();
+                self.level_released(level) < mark
+            }
             _ => {
                 let waits_for_log = shared.durability.durable() < mark
                     && self.config.config().appendfsync == AppendFsync::Always;
@@ -103,8 +225,18 @@ impl Executor {
         }
     }
 
-    /// Whether what waits for replicas waits in vain: the server has been demoted, and whatever they lack is gone.
-    pub(super) fn has_lost_level(&self, level: u8) -> bool {
-        level > DISK && self.shared.replication.is_replica()
+    /// Whether a reply waits in vain: for a term that is over, or for replicas of a server that has been demoted, and whatever they
+    /// lack is gone.
+    pub(super) fn has_lost_commitment(&self, Commitment { level, mark }: Commitment) -> bool {
+        match level {
+            LOG | DISK => false,
+            LEASE => self.shared.cluster.lease.term() != mark,
+            _ if COMMIT.contains(&level) => {
+                let term = self.shared.cluster.lease.term();
+                term == 0 || level != COMMIT[(term & 1) as usize]
+            }
+            _ if SEEN.contains(&level) => level != SEEN[usize::from(self.shared.replication.is_copy_odd())],
+            _ => self.shared.replication.is_replica(),
+        }
     }
 }

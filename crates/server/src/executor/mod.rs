@@ -33,6 +33,7 @@ mod waiting;
 mod window;
 
 use std::{
+    cell::Cell,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -45,7 +46,8 @@ use dunlin_engine::{
 };
 use dunlin_mailbox::Around;
 use dunlin_net::{
-    Address, Clients, Commitment, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues,
+    Address, Clients, Commitment, EventLoop, Next, Now, REPLY_BYTES_MAX, WaitingPush, WorkerContext,
+    WorkerQueues,
 };
 use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
@@ -72,7 +74,10 @@ use crate::{
         hot_keys::HotKeySession,
         key_samples,
     },
-    push::monitor::{self, Origin},
+    push::{
+        monitor::{self, Origin},
+        notifier::HostNotice,
+    },
     session::{ClientFlags, PushPosition, Replies, Session, Unfinished, transaction::Queue},
     shared::Shared,
     system::host::{self, ProcessorTime},
@@ -123,8 +128,12 @@ pub struct Executor {
     sent_keys: Vec<Box<Migration>>,
     /// The commitment that the replies of the last call wait for.
     withhold_to: Commitment,
+    /// The term in which commands of this call were let in, on the primary of a shard; 0 for none.
+    term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
+    /// The commitments of pushes that stand among the replies of the turn.
+    pushed_to: Vec<Commitment>,
     /// State that is put aside while a script takes its time and others are attended to.
     paused_script: Option<PausedScript>,
     /// A transaction was given up together with the process: its locks are held to the end, which is near.
@@ -181,6 +190,7 @@ impl Executor {
         evictor.statistics = Arc::clone(&worker.statistics);
         evictor.clock_ns = worker.clock_ns;
         evictor.audience = Some(Box::new(shared.notifier(&context.queues)));
+        commitment::attach(&shared, &context.queues);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let policy = policy(&shared, config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
@@ -209,7 +219,9 @@ impl Executor {
             result: Vec::new(),
             sent_keys: Vec::new(),
             withhold_to: Commitment::default(),
+            term: Cell::new(0),
             saw_data: false,
+            pushed_to: Vec::new(),
             paused_script: None,
             is_abandoned: false,
             unwatched: Vec::new(),
@@ -256,7 +268,7 @@ impl Executor {
     /// Shows a client's command to whoever watches, unless it is presented again and was shown before.
     #[cold]
     pub(crate) fn show(
-        &self,
+        &mut self,
         session: &mut Session,
         is_alone: bool,
         line: impl FnOnce(usize, Origin<'_>) -> Vec<u8>,
@@ -267,7 +279,17 @@ impl Executor {
         let line = line(session.database, Origin::Client(&session.client.transport));
         if !line.is_empty() {
             session.is_shown = is_alone;
-            self.shared.monitor.show(line, &self.queues);
+            self.show_line(line);
+        }
+    }
+
+    /// Shows a line to monitors: now, or behind the record of the command where that has to be committed first.
+    #[cold]
+    pub(crate) fn show_line(&mut self, line: Vec<u8>) {
+        if self.withholds_pushes() {
+            self.worker.notices.push(HostNotice::Line(Arc::new(line)).into());
+        } else {
+            self.shared.monitor.show(line, Commitment::default(), &self.queues);
         }
     }
 
@@ -281,12 +303,18 @@ impl Executor {
     }
 
     /// Puts pushes around the reply to the command that has just run, which begins at a mark.
-    fn place_pushes(&self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
+    fn place_pushes(&mut self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
         let Some(pushes) = session.client.pushes.get() else { return };
         let owes_reply = session.offloaded.is_some_and(|offloaded| offloaded.is_decided);
         let Some(Around { before, behind }) = pushes.settle(!owes_reply) else { return };
         let mut own = reply.split_off(mark);
-        let put = |push: Push, reply: &mut ReplyBuffer| reply.raw(&push.encode());
+        let pushed_to = &mut self.pushed_to;
+        let mut put = |WaitingPush { commitment, push }: WaitingPush, reply: &mut ReplyBuffer| {
+            if commitment.mark > 0 && pushed_to.last() != Some(&commitment) {
+                pushed_to.push(commitment);
+            }
+            reply.raw(&push.encode());
+        };
         before.into_iter().for_each(|push| put(push, reply));
         reply.append(&mut own);
         behind.into_iter().for_each(|push| put(push, reply));
@@ -728,8 +756,16 @@ impl Executor {
         if matches!(flow, Flow::Stop(Next::Park { .. } | Next::Await)) && !is_queued {
             self.leave_unfinished(session, &request);
         }
-        if is_watched && monitor::is_shown_afterwards(entry) {
-            self.show(session, !is_queued, |database, origin| monitor::line(entry, words, database, origin));
+        if is_watched {
+            if monitor::is_shown_afterwards(entry) {
+                self.show(session, !is_queued, |database, origin| {
+                    monitor::line(entry, words, database, origin)
+                });
+            }
+            if !is_queued {
+                // Lines that wait for their commands, of such as take no locks.
+                self.worker.tell(self.caller.client);
+            }
         }
         flow
     }

@@ -13,6 +13,8 @@ use dunlin_engine::{
     keyspace::{Inside, Keyspace},
 };
 
+use dunlin_net::Commitment;
+
 use super::{Executor, ServerContext};
 use crate::{observe::command_stats::Stopwatch, workers::WorkerMessage};
 
@@ -22,6 +24,7 @@ pub(super) struct PausedScript {
     stopwatch: Stopwatch,
     notices: Vec<Notice>,
     saw_data: bool,
+    pushed_to: Vec<Commitment>,
 }
 
 impl Executor {
@@ -40,6 +43,7 @@ impl Executor {
             stopwatch: self.meter.stop(),
             notices: std::mem::take(&mut self.worker.notices),
             saw_data: self.saw_data,
+            pushed_to: std::mem::take(&mut self.pushed_to),
         });
     }
 
@@ -50,6 +54,7 @@ impl Executor {
         self.meter.go_on(aside.stopwatch);
         self.worker.notices = aside.notices;
         self.saw_data = aside.saw_data;
+        self.pushed_to = aside.pushed_to;
     }
 
     /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.

@@ -7,7 +7,7 @@ use std::{
 
 use dunlin_engine::{
     Caller, Environment, LongWords, Offloaded, Outcome, OwnedWord, Request,
-    command::{CommandError, Entry},
+    command::{CommandError, Entry, Flags},
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
@@ -50,9 +50,14 @@ impl Executor {
                 Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
                 Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
             };
+        let writes = entry.command.flags.has(Flags::WRITE);
+        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary.
+        let is_paused = writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
+        let admission = admission.and_then(|()| refusal.map_or(Ok(()), Err));
         let mut inside = self.pass(&shared.engine.keyspace);
         // Where the log or a snapshot is behind, or a script has closed the gate for long.
-        if is_parked || inside.is_none() {
+        if is_parked || is_paused || inside.is_none() {
             return self.result.push(result);
         }
         let OffloadedResult { mut computed, index, client, nanoseconds, rounds } = result;

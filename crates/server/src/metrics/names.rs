@@ -115,7 +115,6 @@ const OF_EXPORTER: &[(&str, &str)] = &[
     ("pubsub_patterns", "redis_pubsub_patterns"),
     ("pubsubshard_channels", "redis_pubsubshard_channels"),
     ("latest_fork_usec", "redis_latest_fork_usec"),
-    ("migrate_cached_sockets", "redis_migrate_cached_sockets_total"),
     ("slave_expires_tracked_keys", "redis_slave_expires_tracked_keys"),
     ("active_defrag_hits", "redis_defrag_hits"),
     ("active_defrag_misses", "redis_defrag_misses"),

@@ -19,7 +19,7 @@ use std::{
 
 use dunlin_engine::command::{Entry, Flags};
 
-use dunlin_net::{Client, Push, Pushed, Transport, WorkerQueues};
+use dunlin_net::{Client, Commitment, Push, Pushed, Transport, WorkerQueues};
 
 /// The clients that watch.
 #[derive(Debug, Default)]
@@ -49,15 +49,20 @@ impl Monitor {
         self.watched.store(watchers.len(), SeqCst);
     }
 
-    /// Shows a line to all watchers, unless it is empty.
-    pub(crate) fn show<L>(&self, line: Vec<u8>, queues: &WorkerQueues<L>) {
+    /// Shows a line to all watchers once a commitment is met, unless it is empty.
+    pub(crate) fn show<L>(
+        &self,
+        line: impl Into<Arc<Vec<u8>>>,
+        commitment: Commitment,
+        queues: &WorkerQueues<L>,
+    ) {
+        let line = line.into();
         if line.is_empty() {
             return;
         }
-        let line = Arc::new(line);
         for watcher in &*self.watchers() {
             // A client that has gone is about to leave.
-            let _: Pushed = queues.push(watcher, |_| Some(Push::Bytes(Arc::clone(&line))));
+            let _: Pushed = queues.push(watcher, commitment, |_| Some(Push::Bytes(Arc::clone(&line))));
         }
     }
 

@@ -1,23 +1,41 @@
 //! [`Notifier`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
 //! that is still locked.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
-use dunlin_net::WorkerQueues;
+use dunlin_net::{Commitment, WorkerQueues};
 
 use crate::{
     config::{ConfigReader, ConfigStore},
     push::{
+        monitor::Monitor,
         pubsub::{Exchange, Kind},
         tracking::Trackers,
     },
     workers::{WorkerMessage, blocked},
 };
 
+/// A push that is made before the record of what it shows, and told behind it.
+#[derive(Debug)]
+pub(crate) enum HostNotice {
+    /// A line for monitors.
+    Line(Arc<Vec<u8>>),
+    /// A message of a transaction or script.
+    Message { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
+}
+
+impl From<HostNotice> for Notice {
+    fn from(notice: HostNotice) -> Self {
+        let notice: Box<dyn Any + Send> = Box::new(notice);
+        Self::Host(notice)
+    }
+}
+
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.
 pub(crate) struct Notifier {
     exchange: Arc<Exchange>,
+    monitor: Arc<Monitor>,
     trackers: Arc<Trackers>,
     config: ConfigReader,
     queues: WorkerQueues<WorkerMessage>,
@@ -32,25 +50,27 @@ impl std::fmt::Debug for Notifier {
 impl Notifier {
     pub(crate) fn new(
         exchange: &Arc<Exchange>,
+        monitor: &Arc<Monitor>,
         trackers: &Arc<Trackers>,
         config: &Arc<ConfigStore>,
         queues: &WorkerQueues<WorkerMessage>,
     ) -> Self {
         Self {
             exchange: Arc::clone(exchange),
+            monitor: Arc::clone(monitor),
             trackers: Arc::clone(trackers),
             config: ConfigReader::new(Arc::clone(config)),
             queues: queues.clone(),
         }
     }
 
-    fn publish(&self, Event { name, database, key, .. }: &Event) {
+    fn publish(&self, Event { name, database, key, .. }: &Event, commitment: Commitment) {
         if !self.exchange.is_heard() {
             return;
         }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
-            self.exchange.publish(Kind::Channel, channel, payload, &self.queues)
+            self.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues)
         };
         if kinds.by_key {
             let prefix = format!("__keyspace@{database}__:");
@@ -62,17 +82,40 @@ impl Notifier {
     }
 }
 
+impl Notifier {
+    fn tell_host(&self, notice: Option<&HostNotice>, commitment: Commitment) {
+        match notice {
+            Some(HostNotice::Line(line)) => {
+                self.monitor.show(Arc::clone(line), commitment, &self.queues);
+            }
+            Some(HostNotice::Message { kind, channel, payload }) => {
+                self.exchange.publish(*kind, channel, payload, commitment, &self.queues);
+            }
+            None => debug_assert!(false, "the host has no other notices"),
+        }
+    }
+}
+
 impl Audience for Notifier {
     fn tell(&mut self, notices: &[Notice], writer: ClientToken) {
         let mut has_invalidations = false;
-        let mut has_events = false;
+        let mut commitment = None;
         for notice in notices {
             match notice {
-                Notice::Event(event) => {
-                    if !std::mem::replace(&mut has_events, true) {
+                Notice::Event(_) | Notice::Host(_) => {
+                    // The records of the changes are in the log by now.
+                    let commitment = *commitment.get_or_insert_with(|| {
                         self.config.refresh();
+                        match self.config.config().withholds_pushes() {
+                            true => self.queues.commitment_of_push(),
+                            false => Commitment::default(),
+                        }
+                    });
+                    match notice {
+                        Notice::Event(event) => self.publish(event, commitment),
+                        Notice::Host(notice) => self.tell_host(notice.downcast_ref(), commitment),
+                        _ => {}
                     }
-                    self.publish(event);
                 }
                 Notice::Invalidation(_) => has_invalidations = true,
                 Notice::Client(_) => {}

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pushes are queued while what has changed is still locked, and written before any reply leaves that can have seen it
-//! ([`dunlin_net::ClientPushes`]). A client that tracks nothing costs its commands one look at a flag.
+//! ([`dunlin_net::ClientPushes`]). They wait for no commitment: a copy that is forgotten too early does no harm. A client that tracks nothing costs its commands one look at a flag.
 
 use std::{
     cell::OnceCell,
@@ -22,7 +22,7 @@ use std::{
 };
 
 use dunlin_engine::keyspace::Invalidation;
-use dunlin_net::{Client, Push, PushList, Pushed, WorkerQueues};
+use dunlin_net::{Client, Commitment, Push, PushList, Pushed, WorkerQueues};
 use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::workers::blocked;
@@ -97,13 +97,13 @@ impl Tracker {
         }
         let Some(target) = &self.redirect else {
             // One that goes is not told any more.
-            let _: Pushed = queues.push(&self.client, |listener| {
+            let _: Pushed = queues.push(&self.client, Commitment::default(), |listener| {
                 (listener.protocol == Protocol::Resp3).then(|| invalidated.push(Protocol::Resp3))
             });
             return;
         };
         // A client that speaks RESP2 can be told only while it is subscribed.
-        let pushed = queues.push(target, |listener| {
+        let pushed = queues.push(target, Commitment::default(), |listener| {
             let is_able = listener.protocol == Protocol::Resp3 || listener.is_subscribed;
             is_able.then(|| invalidated.push(listener.protocol))
         });
@@ -115,7 +115,7 @@ impl Tracker {
     #[cold]
     fn tell_broken<L>(&self, target: u64, queues: &WorkerQueues<L>) {
         self.client.broken_redirection.set(1);
-        let _: Pushed = queues.push(&self.client, |listener| {
+        let _: Pushed = queues.push(&self.client, Commitment::default(), |listener| {
             if listener.protocol == Protocol::Resp2 {
                 return None;
             }

@@ -30,7 +30,11 @@ use dunlin_engine::{
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use dunlin_replication::Place;
 
-use super::{CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, write_file};
+use super::{
+    CutForm, Head, SINK_BYTES, Writer, cut_ms,
+    pace::{Destination, Pace},
+    write_file,
+};
 use crate::{
     config::{Config, SavePoint},
     persistence::{
@@ -175,7 +179,7 @@ impl Shared {
             sizes.iter().try_for_each(|size| writer.size(size))?;
             let mut writer = Writer::Replicas(Box::new(writer));
             if !functions_only {
-                self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer)?;
+                self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer, Destination::Replicas)?;
             }
             match writer.finish()? {
                 None => Ok(()),
@@ -192,7 +196,7 @@ impl Shared {
         let (config, sizes) = (self.config.current(), cut.snapshot.databases().to_vec());
         let uncached = true;
         write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
-            self.write_keys(&mut cut.snapshot, &cut.progress, writer)
+            self.write_keys(&mut cut.snapshot, &cut.progress, writer, Destination::File)
         })?;
         replacement.sync()?;
         if cut.progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
@@ -203,8 +207,9 @@ impl Shared {
         snapshot: &mut Snapshot,
         progress: &Progress,
         writer: &mut Writer<'_, '_>,
+        destination: Destination,
     ) -> io::Result<()> {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(destination);
         loop {
             let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
             self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
@@ -361,7 +366,7 @@ pub(crate) fn begin_save(
     let path = path(&config);
     // Until it is written, even if `dir` changes meanwhile.
     let lock = shared.directory.hold(&config).map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
-    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+    let (thread, order) = thread_for_cut(shared, Destination::File, move |shared, cut| {
         save(shared, cut, &path);
         drop(lock);
     })?;
@@ -386,16 +391,19 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. The thread has a
-/// low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. One that writes a
+/// file has a low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
+    destination: Destination,
     work: impl FnOnce(&Shared, Cut) + Send + 'static,
 ) -> Result<(JoinHandle<()>, Sender<Cut>), SaveError> {
     let (order, cut) = channel();
     let shared = Arc::clone(shared);
     let run = move || {
-        lower_priority();
+        if destination == Destination::File {
+            lower_priority();
+        }
         if let Ok(cut) = cut.recv() {
             work(&shared, cut);
         }

@@ -42,6 +42,7 @@ use crate::{
 pub(crate) use self::{
     background::{CancelledSave, Cut, begin_save, cancelled, is_cancellation, save_if_due, thread_for_cut},
     load::{Expired, LoadedSnapshot, load as load_snapshot, load_dump},
+    pace::Destination,
 };
 
 /// Writes a file of a snapshot.

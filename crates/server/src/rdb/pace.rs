@@ -6,6 +6,9 @@
 //! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that has it
 //! come to an end.
 //!
+//! A snapshot for replicas takes a larger share whatever there is to do: the stream behind it waits in memory until it has
+//! arrived, and until then there is no replica.
+//!
 //! ```text
 //! share   1 ┤              ╭──────      work ▮ and rest    ▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮  cores to spare
 //!           │          ╭───╯                               ▮▯▯▯▯▯▮▯▯▯▯▯▮▯▯▯▯  none
@@ -30,6 +33,8 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do. Writing others' copies counts, too: while
 /// there is much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.015;
+/// The same of a snapshot that replicas wait for.
+const CORES_MIN_FOR_REPLICAS: f64 = 0.25;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
@@ -40,9 +45,29 @@ const GROWTH_MAX: f64 = 4.0;
 /// The share of a core from which on there is time for work that makes files smaller.
 const LEISURE: f64 = 0.5;
 
+/// The destination of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// A file.
+    File,
+    /// The sockets of replicas.
+    Replicas,
+}
+
+impl Destination {
+    /// The share of all cores that is taken whatever else there is to do.
+    fn cores_min(self) -> f64 {
+        match self {
+            Self::File => CORES_MIN,
+            Self::Replicas => CORES_MIN_FOR_REPLICAS,
+        }
+    }
+}
+
 /// The pace of one snapshot.
 #[derive(Debug)]
 pub(super) struct Pace {
+    destination: Destination,
     budget_bytes: usize,
     slices: u32,
     /// Time on the processor at the end of the last rest.
@@ -50,16 +75,26 @@ pub(super) struct Pace {
     watch: Watch,
     /// The share of a core that its thread may take, up to 1.
     share: f64,
+    /// Whether there is time for work that makes files smaller.
+    has_leisure: bool,
 }
 
 impl Pace {
     /// The pace of the calling thread.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(destination: Destination) -> Self {
         let watch = Watch::begin(WATCH.0);
         let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         // Careful until it is known: a snapshot is often begun while there is most to do.
-        let share = share_of(0.0, cores);
-        Self { budget_bytes: BUDGET_BYTES.0, slices: 0, rested_at: watch.own, watch, share }
+        let share = share_of(0.0, cores, destination.cores_min());
+        Self {
+            destination,
+            budget_bytes: BUDGET_BYTES.0,
+            slices: 0,
+            rested_at: watch.own,
+            watch,
+            share,
+            has_leisure: false,
+        }
     }
 
     /// Does a slice of work, which gets the number of bytes that it may copy.
@@ -81,8 +116,9 @@ impl Pace {
             return Duration::ZERO;
         }
         self.slices = 0;
-        if let Some(share) = self.watch.judge() {
-            self.share = next_share(self.share, share);
+        if let Some((idle, cores)) = self.watch.judge() {
+            self.share = next_share(self.share, share_of(idle, cores, self.destination.cores_min()));
+            self.has_leisure = share_of(idle, cores, 0.0) >= LEISURE;
         }
         let own = ProcessorTime::of_thread().total();
         let worked = own.saturating_sub(std::mem::replace(&mut self.rested_at, own));
@@ -91,13 +127,14 @@ impl Pace {
 
     /// Whether there is time to make the file smaller.
     pub(super) fn has_leisure(&self) -> bool {
-        self.share >= LEISURE
+        self.has_leisure
     }
 }
 
-/// The share of a core for a thread that finds so many cores idle, out of `cores`.
-fn share_of(idle: f64, cores: f64) -> f64 {
-    (idle - cores * CORES_MARGIN).max(cores * CORES_MIN).min(1.0)
+/// The share of a core for a thread that finds so many cores idle, out of `cores`, and takes a share of `cores_min` of them
+/// all at least.
+fn share_of(idle: f64, cores: f64, cores_min: f64) -> f64 {
+    (idle - cores * CORES_MARGIN).max(cores * cores_min).min(1.0)
 }
 
 /// The share after one of `before`, for a thread that finds one of `found`.
@@ -125,8 +162,8 @@ impl Watch {
         Self { since, until: since + time, own, process, idle: IdleTime::now() }
     }
 
-    /// The share of a core that the calling thread may take, when there is a new one.
-    fn judge(&mut self) -> Option<f64> {
+    /// The cores that others leave to the calling thread, and how many there are, when it is time to look again.
+    fn judge(&mut self) -> Option<(f64, f64)> {
         if Instant::now() < self.until {
             return None;
         }
@@ -146,7 +183,7 @@ impl Watch {
             }
             _ => unused,
         };
-        Some(share_of(idle, cores))
+        Some((idle, cores))
     }
 }
 
@@ -156,7 +193,7 @@ mod tests {
 
     #[test]
     fn slices_grow_and_shrink_with_the_time_they_take() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Destination::File);
         assert_eq!(pace.slice(|bytes| bytes), BUDGET_BYTES.0);
         // A slice during which the thread is not let run needs another try.
         let reaches_most = (0..1000).any(|_| pace.slice(|bytes| bytes) == BUDGET_BYTES.1);
@@ -171,16 +208,18 @@ mod tests {
 
     #[test]
     fn the_share_is_what_others_leave() {
-        let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
+        let is_about = |idle, cores, share: f64| (share_of(idle, cores, CORES_MIN) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
         assert!(is_about(0.0, 2.0, 0.03) && is_about(0.0, 1.0, 0.015), "none");
         assert!(is_about(0.8, 2.0, 0.5), "some");
         assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
+        let for_replicas = share_of(0.0, 2.0, Destination::Replicas.cores_min());
+        assert!((for_replicas - 0.5).abs() < 1e-9, "half a core of two for replicas");
     }
 
     #[test]
     fn the_share_grows_step_by_step_and_shrinks_at_once() {
-        let mut share = share_of(0.0, 2.0);
+        let mut share = share_of(0.0, 2.0, CORES_MIN);
         let grown = [1.0; 4].map(|found| {
             share = next_share(share, found);
             share

@@ -338,7 +338,8 @@ impl Applier {
             self.ack_wanted |= words.get(1).is_some_and(|option| option.eq_ignore_ascii_case(b"getack"));
         } else if (is(b"publish") || is(b"spublish")) && words.len() == 3 {
             let kind = if is(b"publish") { Kind::Channel } else { Kind::ShardChannel };
-            self.shared.exchange.publish(kind, words[1], words[2], &self.queues);
+            let commitment = self.queues.commitment_of_push();
+            self.shared.exchange.publish(kind, words[1], words[2], commitment, &self.queues);
         } else {
             return Ok(false);
         }

@@ -23,6 +23,8 @@ use crate::shared::Shared;
 pub(super) const KEPT_BYTES_MIN: u64 = 32 << 20;
 /// Between two looks whether the log's thread has written more.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks whether it has begun another file: a rewrite does.
+const NEW_FILES_PAUSE: Duration = Duration::from_millis(20);
 
 /// Begins to send a replica what is behind an offset of the ring. An error leaves all as it was.
 pub(super) fn begin(
@@ -52,7 +54,7 @@ fn send(
     timeout: Duration,
 ) -> io::Result<()> {
     let replication = &server.replication;
-    let mut heard = Instant::now();
+    let (mut heard, mut learned) = (Instant::now(), Instant::now());
     loop {
         let mut sent = Ok(());
         let shown = follower.show_batch(|bytes| {
@@ -81,6 +83,10 @@ fn send(
         if heard.elapsed() > timeout {
             replication.files_failed.store(true, SeqCst);
             return Err(io::Error::other("the log's files end before what is in memory"));
+        }
+        if learned.elapsed() >= NEW_FILES_PAUSE {
+            learned = Instant::now();
+            server.durability.show_new_files(&server.config.current(), &mut follower)?;
         }
         thread::sleep(PAUSE);
     }

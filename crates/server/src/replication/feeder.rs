@@ -41,8 +41,9 @@ use crate::{
 const WAKER: Token = Token(usize::MAX);
 /// How often the clock is looked at, whatever comes.
 const TICK: Duration = Duration::from_millis(100);
-/// The longest that records wait to be sent together, where nobody waits for an acknowledgement.
-const GATHERING: Duration = Duration::from_micros(500);
+/// The longest that records wait to be sent together, where nobody waits for an acknowledgement: each write to a socket
+/// wakes its reader, which costs more than all else that is done here (decision 0063).
+const GATHERING: Duration = Duration::from_millis(1);
 /// Bytes that are offered to a socket at once, and slices of them.
 const OFFERED_BYTES_MAX: u64 = 1 << 20;
 const SLICES_MAX: usize = 64;
@@ -111,6 +112,16 @@ impl Shared {
         *replication.lock_history() = history;
         replication.backlog_from.store(tail, Release);
         replication.has_backlog.store(true, Release);
+    }
+
+    /// The data set is part of no history: nothing is kept for replicas.
+    pub(super) fn forget(&self, server: &Server) {
+        let mut reader = self.reader();
+        let Some(reader) = &mut *reader else { return };
+        let _closed = server.engine.keyspace.close();
+        server.engine.log.turn(LogConsumer::Replicas, false);
+        server.replication.has_backlog.store(false, Release);
+        reader.park();
     }
 }
 
@@ -270,13 +281,16 @@ impl Feeder {
                 true if !self.server.replication.has_backlog.load(Acquire) => Duration::from_secs(1),
                 _ => TICK,
             };
-            if has_sent && !has_more && shared.waiting.load(SeqCst) == 0 {
-                thread::sleep(GATHERING);
-            }
-            let is_following = replicas.iter().any(|replica| replica.peer().phase() == Phase::Online);
-            shared.is_resting.store(is_following, SeqCst);
-            fence(SeqCst);
-            let timeout = if is_following && self.lags(&replicas) { Duration::ZERO } else { timeout };
+            let is_awaited = shared.waiting.load(SeqCst) > 0 || shared.acks_wanted.load(SeqCst);
+            let timeout = if has_sent && !has_more && !is_awaited {
+                // Records wake nobody now; a client that waits for an acknowledgement does.
+                GATHERING
+            } else {
+                let is_following = replicas.iter().any(|replica| replica.peer().phase() == Phase::Online);
+                shared.is_resting.store(is_following, SeqCst);
+                fence(SeqCst);
+                if is_following && self.lags(&replicas) { Duration::ZERO } else { timeout }
+            };
             if let Err(error) = self.poll.poll(&mut events, Some(timeout))
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -343,6 +357,7 @@ impl Feeder {
         if !replicas.is_empty() {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
+            && !self.server.cluster.is_on()
             && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
         {
             self.end_backlog();
@@ -371,7 +386,8 @@ impl Feeder {
         let (server, id) = (&self.server, self.server.feeder());
         // Where a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
-        let has_ended = server.replication.stream_ended.load(SeqCst);
+        let replication = &server.replication;
+        let has_ended = replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
         if server.engine.log.is_on_for(LogConsumer::Replicas) && !has_ended {
             server.durability.ring().append(id, bytes);
             server.durability.wake_log(server.durability.tail());
@@ -459,6 +475,8 @@ impl Feeder {
                         replication.syncs.partial_refused.fetch_add(1, Relaxed);
                     }
                     replication.syncs.full.fetch_add(1, Relaxed);
+                    // The next one may be elsewhere in them, or they are others by then.
+                    replication.files_failed.store(false, SeqCst);
                     replica.peer().wait(now_ms);
                 }
             }

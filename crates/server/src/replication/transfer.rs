@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{ReplicaClient, now_ms};
 use crate::{
     config::Config,
-    rdb::{CutForm, thread_for_cut},
+    rdb::{CutForm, Destination, thread_for_cut},
     shared::Shared,
 };
 
@@ -53,7 +53,7 @@ impl Transfer {
         };
         let timeout = Duration::from_secs(config.repl_timeout.into());
         let (members, checksum) = (waiting.clone(), config.rdbchecksum);
-        let thread = thread_for_cut(server, move |server, cut| {
+        let thread = thread_for_cut(server, Destination::Replicas, move |server, cut| {
             let mut mark = [0; 40];
             let mut members = members;
             if let Err(error) = getrandom::fill(&mut mark) {

@@ -122,9 +122,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     /// Shows one of its commands to monitors.
     #[cold]
-    fn show(&self, entry: &Entry, words: &[&[u8]]) {
+    fn show(&mut self, entry: &Entry, words: &[&[u8]]) {
         let line = monitor::line(entry, words, self.database, Origin::Script);
-        self.context.shared.monitor.show(line, self.context.executor.queues());
+        self.context.executor.show_line(line);
     }
 
     fn is_known(&self) -> bool {

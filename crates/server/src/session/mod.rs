@@ -212,6 +212,8 @@ pub struct Session {
     pub(crate) replica: Option<Arc<ReplicaClient>>,
     /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
+    /// The log's offset up to which it may have seen changes, where pushes wait for that.
+    pub(crate) seen_to: u64,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
     /// The change of the cluster that its command waits for, and the user that has ordered it.
@@ -255,6 +257,7 @@ impl Session {
             unfinished: None,
             replica: None,
             durability_mode: Durability::Configured,
+            seen_to: 0,
             role_order: None,
             order: None,
         };

@@ -19,7 +19,7 @@ use std::{
 };
 
 use dunlin_engine::glob::Glob;
-use dunlin_net::{Client, Listener, Push, Pushed, WorkerQueues};
+use dunlin_net::{Client, Commitment, Listener, Push, Pushed, WorkerQueues};
 
 use super::{Kind, message::Message};
 
@@ -194,19 +194,25 @@ impl Exchange {
         picked
     }
 
-    /// Publishes to a channel. How many subscribers there are, one that the message reaches in two ways counted twice.
-    /// O(subscribers + patterns).
+    /// Publishes to a channel; the message leaves once a commitment is met. How many subscribers there are, one that the
+    /// message reaches in two ways counted twice. O(subscribers + patterns).
     pub(crate) fn publish<L>(
         &self,
         kind: Kind,
         channel: &[u8],
         payload: &[u8],
+        commitment: Commitment,
         queues: &WorkerQueues<L>,
     ) -> usize {
         self.publish_with(kind, channel, payload, |client, make| {
             // A client that has gone is about to leave.
-            let _: Pushed = queues.push(client, make);
+            let _: Pushed = queues.push(client, commitment, make);
         })
+    }
+
+    /// How many subscribers [`Self::publish`] would reach. O(subscribers + patterns).
+    pub(crate) fn reach(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.publish_with(kind, channel, b"", |_, _| {})
     }
 
     /// [`Self::publish`]: `push` queues for each subscriber what it is given, in the one order of the channel.
