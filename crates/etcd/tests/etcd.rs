@@ -5,7 +5,7 @@ mod conformance;
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -184,6 +184,31 @@ fn another_endpoint_answers_where_one_is_gone() {
         client.commit(&put("b"));
     }
     assert_eq!(watch.next(10_000).unwrap()[0].key, "b");
+}
+
+/// How many watches the server has been asked for.
+fn watches(server: &Server) -> u32 {
+    let mut stream = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let mut lines =
+        answer.lines().filter(|line| line.starts_with("grpc_server_started_total{grpc_method=\"Watch\""));
+    lines.next().map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+}
+
+#[test]
+fn watch_stays_open_while_nothing_changes() {
+    let server = Server::start();
+    let client = server.client();
+    let mut watch = client.watch("", 0).unwrap();
+    for _ in 0..20 {
+        assert_eq!(watch.next(20).unwrap(), []);
+    }
+    assert_eq!(watches(&server), 1);
+    assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
+    assert_eq!(watch.next(10_000).unwrap()[0].key, "a");
+    assert_eq!(watches(&server), 1);
 }
 
 #[test]
