@@ -14,7 +14,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster install deb tarball image test lint audit bench lab fuzz miri simulate console docs setup
+.PHONY: help run cluster install deb tarball image test lint audit bench lab fuzz miri simulate jepsen console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ miri: ## Run the tests of what has unsafe code under Miri (needs: rustup toolcha
 
 simulate: ## Run the cluster's simulator for SEEDS seeds (SEED=n plays one again, TRACE=1 shows its transitions)
 	SEEDS=$(SEEDS) SEED=$(or $(SEED),0) $(CARGO) test --profile fast -q -p dunlin-cluster --test simulator -- --nocapture a_storm moves_lose
+
+jepsen: ## Play clusters of real processes under faults, 10 times 300 s, and judge their histories (ARGS="--seed 7 --runs 1")
+	@scripts/build.sh --profile fast -p dunlin
+	@cd tests && DUNLIN="$$(../scripts/target-dir.sh)/fast/dunlin" .env/bin/python -m jepsen $(ARGS)
 
 console: ## Build the console's files anew from console/ (needs Node.js)
 	@npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -6,6 +6,7 @@
 #   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
 #   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
+#   ip               network namespaces of the clusters under faults (Debian package iproute2)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
@@ -94,6 +95,9 @@ need go "install Go 1.22 or newer"
 if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
+fi
+if ! command -v ip >/dev/null; then
+    apt_install iproute2
 fi
 if ! command -v etcd >/dev/null; then
     apt_install etcd-server

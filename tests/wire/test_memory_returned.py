@@ -1,5 +1,7 @@
 """Memory that is free goes back to the system by itself, within seconds, without MEMORY PURGE."""
 
+import random
+
 import pytest
 
 from harness import Server
@@ -10,9 +12,9 @@ MIB = 1 << 20
 KEPT_BYTES_MAX = 24 * MIB
 
 
-def resident_bytes(server):
+def resident_bytes(server, kind="VmRSS"):
     with open(f"/proc/{server.process.pid}/status") as lines:
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{kind}:"))
 
 
 @pytest.fixture
@@ -108,3 +110,18 @@ def test_memory_of_clients_that_left_returns(own_server):
     for client in clients:
         client.close()
     assert_returned(own_server, before)
+
+
+def test_values_of_all_sizes_come_and_go_within_the_limit():
+    """Each doubling of the size is as frequent as the others, up to 1 MiB: an allocator of size classes keeps pages of all of them."""
+    limit, sizes = 32 * MIB, random.Random(1)
+    with Server("--maxmemory", limit, "--maxmemory-policy", "allkeys-lru", "--threads", "2") as server:
+        highest = 0
+        with Session(server) as client:
+            for number in range(12_000):
+                value = b"x" * int(16 * 2 ** sizes.uniform(0, 16))
+                assert client("SET", f"key:{number % 4_000}", value) == "OK"
+                if number % 100 == 0:
+                    # Without the pages of the program itself, which is larger where it is built for tests.
+                    highest = max(highest, resident_bytes(server, "RssAnon"))
+        assert highest < 1.05 * limit + 32 * MIB, highest / MIB

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-// Under musl, too: its own allocator has one lock for all threads, and `MEMORY PURGE` and INFO ask mimalloc.
+// Under musl, too: its own allocator has one lock for all threads, and `MEMORY PURGE` and INFO ask this one.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: dunlin_server::Allocator = dunlin_server::Allocator;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,8 +120,8 @@ fn main() -> ExitCode {
         Command::Doctor { arguments } => dunlin_ops::doctor(arguments),
         Command::Health { arguments } => dunlin_ops::health(arguments),
         Command::Adopt { arguments } => dunlin_ops::adopt(arguments),
-        Command::Check { arguments } => dunlin_server::tools::check::main(arguments),
-        Command::Convert { arguments } => dunlin_server::tools::convert::main(arguments),
+        Command::Check { arguments } => dunlin_tools::check::main(arguments),
+        Command::Convert { arguments } => dunlin_tools::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),
         Command::Completions { shell } => documents::complete(shell),
         Command::Man { directory } => documents::write_manual(&directory),

@@ -16,6 +16,7 @@ pub mod loading;
 mod lua;
 mod metrics;
 mod observe;
+pub mod offline;
 mod persistence;
 pub mod process;
 mod push;
@@ -27,8 +28,7 @@ mod session;
 mod shared;
 mod system;
 mod tls;
-pub mod tools;
 mod workers;
 
 pub use observe::quantities;
-pub use system::machine;
+pub use system::{allocator::Allocator, machine};

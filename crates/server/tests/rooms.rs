@@ -11,7 +11,7 @@ use std::{
 /// From the process down to the configuration. Sockets and event loops are the crate `dunlin-net`, below all of it.
 const ROOMS: &[&str] = &[
     "lib",
-    "tools",
+    "offline",
     "process",
     "http",
     "commands",

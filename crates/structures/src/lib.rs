@@ -10,6 +10,7 @@
 //! LeafMap     an ordered map whose copies share the leaves that neither has changed
 //! Log2Histogram  counts of numbers by powers of two
 //! Rope        a long string in chunks that copies share until they change them
+//! Extents     runs of pages, for the general allocator's large blocks
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
@@ -26,6 +27,7 @@ mod block_deque;
 mod bucket_table;
 mod corrupt;
 mod decimal;
+mod extents;
 pub mod geohash;
 pub mod glob;
 pub mod hyperloglog;
@@ -49,6 +51,7 @@ pub use bucket_table::{
     Verdict,
 };
 pub use corrupt::Corrupt;
+pub use extents::{EXTENT_ALIGN, EXTENT_BYTES_MIN, ExtentUsage, Extents};
 pub use intset::{IntSet, IntSetRef, validate as validate_intset};
 pub use leaf_map::LeafMap;
 pub use listpack::{

@@ -1,4 +1,4 @@
-//! The eight requests to the system behind the page pool and ropes, and nothing else.
+//! The requests to the system behind the page pool, ropes and extents, and nothing else.
 //!
 //! Under Miri, which knows no system calls, the general allocator stands in and advice is ignored.
 
@@ -146,9 +146,55 @@ pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }
 
+/// Maps whole pages of zeros, without huge pages: these would be resident where a part of them is in use. `None` where the
+/// system has no memory left.
+#[cfg(not(miri))]
+pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh private mapping at an address of the system's choice overlaps nothing.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+    let start = NonNull::new(start.ok()?.cast())?;
+    // SAFETY: the range was just mapped.
+    unsafe { prefer_huge_pages(start, bytes, false) };
+    Some(start)
+}
+
+/// Gives a mapping back, and the memory behind it before that, as [`unreserve`] does.
+///
+/// # Safety
+/// It came from [`map`] or [`remap`] with so many bytes, and nothing refers to it any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by the caller.
+    unsafe { unreserve(start, bytes) };
+}
+
+/// Gives a mapping another size, perhaps at another address, without copying its bytes. `None` where the system does not: other
+/// systems than Linux, or no memory is left.
+///
+/// # Safety
+/// As for [`unmap`]; the result takes its place.
+#[cfg(not(miri))]
+pub(crate) unsafe fn remap(start: NonNull<u8>, bytes: usize, wanted: usize) -> Option<NonNull<u8>> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{MremapFlags, mremap};
+        // SAFETY: by the caller.
+        let moved = unsafe { mremap(start.as_ptr().cast(), bytes, wanted, MremapFlags::MAYMOVE) };
+        NonNull::new(moved.ok()?.cast())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (start, bytes, wanted);
+        None
+    }
+}
+
 #[cfg(miri)]
 pub(crate) use stand_in::{
-    commit, discard, map_region, populate, prefer_huge_pages, reserve, unmap_region, unreserve,
+    commit, discard, map, map_region, populate, prefer_huge_pages, remap, reserve, unmap, unmap_region,
+    unreserve,
 };
 
 #[cfg(miri)]
@@ -177,6 +223,19 @@ mod stand_in {
     pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: no caller reserves 0 bytes.
         NonNull::new(unsafe { alloc_zeroed(range_layout(bytes)) })
+    }
+
+    pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        reserve(bytes)
+    }
+
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: by the caller.
+        unsafe { unreserve(start, bytes) };
+    }
+
+    pub(crate) unsafe fn remap(_start: NonNull<u8>, _bytes: usize, _wanted: usize) -> Option<NonNull<u8>> {
+        None
     }
 
     pub(crate) unsafe fn commit(_start: NonNull<u8>, _bytes: usize) -> bool {

@@ -33,7 +33,7 @@ use crate::{
 /// Commands between two looks at the clock.
 const COMMANDS_PER_REPORT: u64 = 1024;
 /// The fault of a file that ends with room, and before it with a batch that no check proves.
-pub(crate) const TORN_IN_ROOM: &str = "the last batch is torn, as by a power cut";
+pub const TORN_IN_ROOM: &str = "the last batch is torn, as by a power cut";
 /// The fault of one with more damage than that.
 const DAMAGED: &str = "no check proves what follows";
 /// The beginning of an RDB file.

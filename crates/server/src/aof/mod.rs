@@ -19,9 +19,13 @@ mod start;
 mod syncer;
 mod thread;
 
+pub use self::{
+    loading::TORN_IN_ROOM,
+    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, is_for_replicas},
+};
 pub(crate) use self::{
-    loading::{TORN_IN_ROOM, load_files},
-    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, changes_libraries, entry_in_log, is_for_replicas},
+    loading::load_files,
+    replay::{changes_libraries, entry_in_log},
     rewrite::{begin_rewrite, rewrite_if_due},
     scripts::{Scripts, Surroundings},
     thread::{LogThread, replace_log},

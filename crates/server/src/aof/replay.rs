@@ -51,9 +51,9 @@ const WINDOW: usize = 64;
 const FOLLOWING: u32 = if cfg!(test) { 16 } else { 1024 };
 
 /// The fault of EXEC without MULTI.
-pub(crate) const ENDS_OUTSIDE: &str = "a transaction ends that has not begun";
+pub const ENDS_OUTSIDE: &str = "a transaction ends that has not begun";
 /// The fault of MULTI without EXEC.
-pub(crate) const BEGINS_INSIDE: &str = "a transaction begins inside another";
+pub const BEGINS_INSIDE: &str = "a transaction begins inside another";
 
 /// Commands, copied one behind the other.
 #[derive(Debug, Default)]
@@ -318,7 +318,7 @@ impl<'a> Replay<'a> {
 
 /// Whether a command stands in the log for the sake of replicas alone, and changes no data: signs of life, questions how far
 /// they are, messages to subscribers.
-pub(crate) fn is_for_replicas(words: &[&[u8]]) -> bool {
+pub fn is_for_replicas(words: &[&[u8]]) -> bool {
     [&b"ping"[..], b"replconf", b"publish", b"spublish"]
         .iter()
         .any(|name| words[0].eq_ignore_ascii_case(name))

@@ -125,7 +125,7 @@ impl fmt::Display for Origin {
 }
 
 /// The system's words for an error, without Rust's number of it: as strerror has them.
-pub(crate) fn describe(error: &io::Error) -> String {
+pub fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),

@@ -259,7 +259,7 @@ impl DataDirectory {
 /// Refuses files of a running server, and a directory that it is about to write files of.
 ///
 /// The error is one line, without a prefix.
-pub(crate) fn expect_unused(path: &Path) -> Result<(), String> {
+pub fn expect_unused(path: &Path) -> Result<(), String> {
     let path = std::path::absolute(path).map_err(|error| describe(&error))?;
     let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new("/")) };
     let holder_of = |directory: &Path| {
@@ -279,7 +279,7 @@ pub(crate) fn expect_unused(path: &Path) -> Result<(), String> {
 }
 
 /// Refuses a file that some process has open for writing, as a server of another kind has its log.
-pub(crate) fn expect_unwritten(path: &Path) -> Result<(), String> {
+pub fn expect_unwritten(path: &Path) -> Result<(), String> {
     if !dunlin_persist::is_being_written(path) {
         return Ok(());
     }

@@ -21,11 +21,11 @@ use crate::config::describe;
 const UNFINISHED: &[u8] = b"temp-";
 
 /// The text in a file's name between the name of the one that it was cut off from, and the byte.
-pub(crate) const CUT_OFF: &str = ".cut-";
+pub const CUT_OFF: &str = ".cut-";
 
 /// Files that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DataSet {
+pub enum DataSet {
     /// An RDB file or an append-only file.
     File(PathBuf),
     /// A log, by its manifest.
@@ -34,7 +34,7 @@ pub(crate) enum DataSet {
 
 impl DataSet {
     /// The path that stands for it.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Log(path) => path,
         }
@@ -42,7 +42,7 @@ impl DataSet {
 }
 
 /// The data sets at a path: at least one. The error is one line, without the path.
-pub(crate) fn find(path: &Path) -> Result<Vec<DataSet>, String> {
+pub fn find(path: &Path) -> Result<Vec<DataSet>, String> {
     let data = fs::metadata(path).map_err(|error| describe(&error))?;
     if !data.is_dir() {
         return Ok(vec![if has_extension(path, "manifest") {
@@ -78,12 +78,12 @@ fn log_in(directory: &Path) -> Result<Option<DataSet>, String> {
 }
 
 /// Whether a file says by its name that it begins with an RDB file.
-pub(crate) fn is_named_rdb(path: &Path) -> bool {
+pub fn is_named_rdb(path: &Path) -> bool {
     has_extension(path, "rdb")
 }
 
 /// The message about one that does not.
-pub(crate) const NO_RDB: &str = "the file does not begin like an RDB file, as its name says";
+pub const NO_RDB: &str = "the file does not begin like an RDB file, as its name says";
 
 fn has_extension(path: &Path, wanted: &str) -> bool {
     path.extension().is_some_and(|extension| extension == wanted)
@@ -123,7 +123,7 @@ pub(crate) fn remove_unfinished(directory: &Path) {
 }
 
 /// Reads a manifest. The error is one line, without the path.
-pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
+pub fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
     let file = fs::File::open(path).map_err(|error| describe(&error))?;
     let mut bytes = Vec::new();
     file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| describe(&error))?;
@@ -133,25 +133,26 @@ pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
 
 /// A file of a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) path: PathBuf,
+pub struct Part {
+    /// Where it is.
+    pub path: PathBuf,
     /// The manifest that names it, if one does.
-    pub(crate) manifest: Option<PathBuf>,
+    pub manifest: Option<PathBuf>,
     /// Nothing of the data set follows.
-    pub(crate) is_last: bool,
+    pub is_last: bool,
     /// It goes on with the log where the increment before it ends. Anything else begins by itself.
-    pub(crate) is_increment: bool,
+    pub is_increment: bool,
 }
 
 impl Part {
     /// A file that is a data set by itself.
-    pub(crate) fn alone(path: PathBuf) -> Self {
+    pub fn alone(path: PathBuf) -> Self {
         Self { path, manifest: None, is_last: true, is_increment: false }
     }
 }
 
 /// The files that a manifest at a path names, in the order in which they are loaded.
-pub(crate) fn parts(path: &Path, manifest: &Manifest) -> Vec<Part> {
+pub fn parts(path: &Path, manifest: &Manifest) -> Vec<Part> {
     let last = manifest.files().last();
     let part = |file: &LogFile, is_increment| Part {
         path: path.with_file_name(&file.name),
@@ -164,7 +165,7 @@ pub(crate) fn parts(path: &Path, manifest: &Manifest) -> Vec<Part> {
 }
 
 /// Files beside a manifest that look like those of its log but are not named by it, by name.
-pub(crate) fn unlisted(path: &Path, manifest: &Manifest) -> Vec<PathBuf> {
+pub fn unlisted(path: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let prefix = path.file_stem().unwrap_or_default().as_encoded_bytes().to_vec();
     let named = |name: &[u8]| {
         let files = manifest.files().chain(&manifest.history);

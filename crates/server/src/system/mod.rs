@@ -1,6 +1,6 @@
 //! The operating system and its machine: processor and memory, priorities of threads, the allocator.
 
-pub(crate) mod allocator;
+pub mod allocator;
 pub(crate) mod arguments;
 pub(crate) mod host;
 pub mod machine;

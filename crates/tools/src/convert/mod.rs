@@ -16,17 +16,13 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::channel,
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
 };
 
 use clap::{Parser, ValueEnum};
 use dunlin_engine::{
-    Caller, Environment, ExclusiveContext, Worker,
+    ExclusiveContext,
     rdb::{Version, unfit},
     snapshot::Form,
 };
@@ -40,20 +36,14 @@ use signal_hook::{
     low_level::emulate_default_handler,
 };
 
-use self::bar::watched;
-use crate::{
-    aof::{load_files, replace_log},
-    config::{Config, ConfigStore, describe, policy},
-    durability::Base,
-    loading::LoadError,
-    persistence::{
-        data_directory::{expect_unused, expect_unwritten},
-        files::{self, DataSet, Part},
-    },
-    process::{log, server::assemble},
-    shared::Shared,
-    tools::check,
+use dunlin_server::offline::{
+    self, Store, describe, expect_unused, expect_unwritten,
+    files::{self, DataSet, Part},
+    replace_log,
 };
+
+use self::bar::watched;
+use crate::check;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,7 +130,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words = std::iter::once(OsString::from("dunlin convert")).chain(words);
     let arguments = Arguments::parse_from(words);
     // Warnings of loading, as of commands that were refused.
-    log::install_warnings();
+    offline::install_warnings();
     match convert(&arguments) {
         Ok(done) => {
             if !arguments.quiet {
@@ -197,12 +187,10 @@ fn convert(arguments: &Arguments) -> Result<Done, String> {
     let sources = sources(&arguments.source)?;
     sources.iter().try_for_each(|part| expect_unwritten(&part.path))?;
     expect_room(arguments, target)?;
-    let shared = load(arguments, &sources)?;
-    // At the beginning of time nothing has expired.
-    let (policy, caller) = (policy(&shared.config.current()), Caller::default());
-    shared.engine.exclusively(0, Environment::new(&policy, &caller), &mut Worker::new(0, 0), |context| {
-        expect_fit(&shared, context, form.version)?;
-        write(arguments, target, form, &shared, context)
+    let data = load(arguments, &sources)?;
+    data.with(|context| {
+        expect_fit(&data, context, form.version)?;
+        write(arguments, target, form, &data, context)
     })
 }
 
@@ -260,30 +248,17 @@ fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
     }
 }
 
-/// Loads some files into a store of its own.
-fn load(arguments: &Arguments, sources: &[Part]) -> Result<Arc<Shared>, String> {
-    let config = Config { databases: arguments.databases as _, ..Config::default() };
-    let threads = config.worker_count();
-    let (stopper, _orders) = channel();
-    let assembled = assemble(Arc::new(ConfigStore::new(config, None)), threads, stopper)?;
-    let shared = Arc::new(assembled.shared);
-    let progress = || shared.loading.progress().map_or((0, 0), |at| (at.bytes_loaded, at.bytes_total));
-    let loaded = watched("loading", arguments.quiet, progress, || load_files(&shared, sources));
-    match loaded {
-        Ok(()) => Ok(shared),
-        Err(LoadError::Failed(line)) => Err(line),
-        Err(LoadError::Abandoned) => unreachable!("nobody abandons it"),
-    }
+/// Loads some files.
+fn load(arguments: &Arguments, sources: &[Part]) -> Result<Store, String> {
+    let data = Store::new(arguments.databases)?;
+    watched("loading", arguments.quiet, || data.progress(), || data.load(sources))?;
+    Ok(data)
 }
 
 /// Refuses values that a version has no form for.
-fn expect_fit(
-    shared: &Shared,
-    context: &ExclusiveContext<'_>,
-    version: Option<Version>,
-) -> Result<(), String> {
+fn expect_fit(data: &Store, context: &ExclusiveContext<'_>, version: Option<Version>) -> Result<(), String> {
     let Some(version) = version else { return Ok(()) };
-    let libraries = shared.libraries.now().len();
+    let libraries = data.libraries();
     let number = version.number();
     if libraries > 0 && !version.has_listpacks() {
         return Err(format!(
@@ -327,7 +302,7 @@ fn write(
     arguments: &Arguments,
     target: Target,
     form: Form,
-    shared: &Shared,
+    data: &Store,
     context: &ExclusiveContext<'_>,
 ) -> Result<Done, String> {
     let destination = &arguments.destination;
@@ -356,7 +331,7 @@ fn write(
         let note = |keys| {
             written.fetch_add(keys, Relaxed);
         };
-        shared.write_as(context, form, log.is_some(), replacement.file(), note)?;
+        data.write(context, form, log.is_some(), replacement.file(), note)?;
         replacement.sync()
     })
     .map_err(failed)?;
@@ -377,8 +352,7 @@ fn write(
             // Any fault of a manifest that may be there is passed over: it is to go.
             let manifest = files::read_manifest(&log.manifest_path()).map(|(manifest, _)| manifest);
             let format = if form.commands { BaseFormat::Commands } else { BaseFormat::Rdb };
-            let base = Base { file: replacement, format };
-            drop(replace_log(log, manifest.unwrap_or_default(), None, base).map_err(failed)?);
+            replace_log(log, manifest.unwrap_or_default(), replacement, format).map_err(failed)?;
         }
         (None, Some(name)) => drop(replacement.put_in_place(name).map_err(failed)?),
         (None, None) => unreachable!("a file has a name"),
@@ -388,6 +362,6 @@ fn write(
         (false, Some(version)) => format!("RDB version {}", version.number()),
         (false, None) => "RDB".to_owned(),
     };
-    let libraries = shared.libraries.now().len();
+    let libraries = data.libraries();
     Ok(Done { destination: destination.clone(), keys, libraries, bytes, form })
 }

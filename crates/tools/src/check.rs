@@ -32,14 +32,10 @@ use dunlin_persist::{
     rdb::{self, Item, ReadOptions},
 };
 
-use crate::{
-    aof::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log, is_for_replicas},
-    commands,
-    config::describe,
-    persistence::{
-        data_directory::{expect_unused, expect_unwritten},
-        files::{self, DataSet},
-    },
+use dunlin_server::offline::{
+    BEGINS_INSIDE, ENDS_OUTSIDE, LogCommands, TORN_IN_ROOM, describe, expect_unused, expect_unwritten,
+    files::{self, DataSet},
+    is_for_replicas,
 };
 
 /// The fault of a file that no server has written.
@@ -234,7 +230,7 @@ fn ask(question: &str) -> bool {
 
 /// Whether a file is whole, for the caller that has just written it: its keys where it is an RDB file, its commands
 /// otherwise. `note` gets the number of bytes that have been read.
-pub(crate) fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
+pub fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
     let (finding, count, _) =
         check_file(path, None, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
     if finding.damage.is_some() { Err(finding.to_string()) } else { Ok(count) }
@@ -387,7 +383,7 @@ fn check_commands(
     note: &dyn Fn(u64),
 ) -> io::Result<(Progress, Option<Damage>)> {
     let mut reader = Reader::new(file, start).going_on_from(lsn);
-    let table = commands::table();
+    let table = LogCommands::new();
     // The progress before the transaction, in one.
     let mut transaction = None;
     let ended = loop {
@@ -409,7 +405,7 @@ fn check_commands(
                     // Which databases there are, the configuration says.
                     _ if is_select => None,
                     _ if is_for_replicas(&words) => None,
-                    _ => entry_in_log(&table, &words).err(),
+                    _ => table.find(&words).err(),
                 };
                 if let Some(reason) = refused {
                     let before = reader.before();
@@ -439,7 +435,6 @@ fn check_commands(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::ScratchDir;
 
     #[test]
     fn a_log_is_told_from_other_files_by_its_beginning() {
@@ -457,11 +452,12 @@ mod tests {
 
     #[test]
     fn ends_that_are_cut_off_are_kept_beside() {
-        let dir = ScratchDir::new("cut-off");
-        dir.write("a.aof", "0123456789");
-        assert_eq!(keep_end(&dir.path("a.aof"), 4).unwrap(), dir.path("a.aof.cut-4"));
-        assert_eq!(keep_end(&dir.path("a.aof"), 4).unwrap(), dir.path("a.aof.cut-4-2"));
-        assert_eq!(fs::read_to_string(dir.path("a.aof.cut-4-2")).unwrap(), "456789");
-        assert!(keep_end(&dir.path("none.aof"), 4).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("a.aof"), "0123456789").unwrap();
+        assert_eq!(keep_end(&path("a.aof"), 4).unwrap(), path("a.aof.cut-4"));
+        assert_eq!(keep_end(&path("a.aof"), 4).unwrap(), path("a.aof.cut-4-2"));
+        assert_eq!(fs::read_to_string(path("a.aof.cut-4-2")).unwrap(), "456789");
+        assert!(keep_end(&path("none.aof"), 4).is_err());
     }
 }

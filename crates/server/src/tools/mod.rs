@@ -1,4 +1,0 @@
-//! Commands that work on files without a running server.
-
-pub mod check;
-pub mod convert;

@@ -1,0 +1,33 @@
+"""Clusters under faults: nothing acknowledged is lost, and no reply that an order of the requests cannot explain."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jepsen import network
+
+TESTS = pathlib.Path(__file__).parent.parent
+SECONDS = float(os.environ.get("JEPSEN_SECONDS", "60"))
+
+pytestmark = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
+
+
+def play(*arguments):
+    command = [sys.executable, "-m", "jepsen", "--runs", "1", *map(str, arguments)]
+    played = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    print(played.stdout, played.stderr)
+    assert "runs are right" in played.stdout, "the run has broken off"
+    return played.returncode == 0
+
+
+def test_redis_cluster_without_faults_is_right():
+    assert play("--system", "redis", "--seconds", 5, "--calm")
+
+
+def test_redis_cluster_under_faults_loses_acknowledged_writes():
+    """A checker that finds nothing here proves nothing elsewhere."""
+    assert not all(play("--system", "redis", "--seconds", 25, "--seed", seed) for seed in range(1, 4))
