@@ -24,6 +24,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=300, help="of each run")
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--durability", choices=("async", "sync"), default="sync", help="of Dunlin's cluster")
+    parser.add_argument("--directive", action="append", default=[], help="one more word of every node's command line")
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--judge", type=pathlib.Path, help="a folder with a history")
     arguments = parser.parse_args()
@@ -39,8 +41,19 @@ def main():
     failed = 0
     for seed in range(first, first + arguments.runs):
         folder = HISTORIES / f"{arguments.system}-{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-        shape = (arguments.shards, arguments.replicas)
-        wrong = run.run(net, arguments.system, seed, arguments.seconds, folder, *shape, is_calm=arguments.calm)
+        kept = systems.KEPT[seed % len(systems.KEPT)]
+        durability = ("--cluster-durability", arguments.durability) if arguments.system == "dunlin" else ()
+        wrong = run.run(
+            net,
+            arguments.system,
+            seed,
+            arguments.seconds,
+            folder,
+            arguments.shards,
+            arguments.replicas,
+            is_calm=arguments.calm,
+            directives=(*kept, *durability, *arguments.directive),
+        )
         records = [json.loads(line) for line in open(folder / "history.jsonl")]
         print(f"{folder}:")
         failed += report(records, wrong)

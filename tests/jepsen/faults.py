@@ -19,7 +19,7 @@ class Nemesis:
 
     def repair(self):
         self.network.heal()
-        self.cluster.start_all()
+        self.cluster.repair()
         self.note("repair", "all")
 
     def _target(self):
@@ -65,6 +65,21 @@ class Nemesis:
         time.sleep(time_s)
         node.host.unblock()
 
+    def break_disk(self, time_s):
+        node = self._target()
+        fault = self.random.choice(["write 28 *", "fsync 5 *", "hang 1 *"])
+        self.note(f"disk: {fault}", node.host.name)
+        node.break_disk(fault)
+        time.sleep(time_s)
+        node.break_disk(None)
+
+    def set_clock(self, time_s):
+        """It stays wrong."""
+        node = self._target()
+        ahead_s = self.random.choice([-1, 1]) * 10 ** self.random.uniform(-1, 4)
+        self.note(f"clock: {ahead_s:.1f} s ahead", node.host.name)
+        node.set_clock(ahead_s)
+
     def kill_two(self, time_s):
         nodes = self.random.sample(self.cluster.nodes, 2)
         self.note("kill", " ".join(node.host.name for node in nodes))
@@ -93,6 +108,8 @@ _FAULTS_OF_NODES = {
     "cut": Nemesis.cut,
     "isolate": Nemesis.isolate,
     "one_way": Nemesis.one_way,
+    "break_disk": Nemesis.break_disk,
+    "set_clock": Nemesis.set_clock,
 }
 # Two killed nodes of redis-server's cluster can be a majority, which it does not come back from by itself.
 _FAULTS = {**_FAULTS_OF_NODES, "kill_two": Nemesis.kill_two, "stop_store": Nemesis.stop_store, "kill_store": Nemesis.kill_store}

@@ -15,11 +15,11 @@ _PAUSE_S = 0.01
 _FINISH_S = 60
 
 
-def run(network, system, seed, seconds, folder, shards=2, replicas=2, say=print, is_calm=False):
+def run(network, system, seed, seconds, folder, shards=2, replicas=2, say=print, is_calm=False, directives=()):
     """Plays a seed, without faults where it is calm; the lines that say what is wrong. History and faults stay in the folder."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
-    cluster = systems.ALL[system](network, folder, shards, replicas)
+    cluster = systems.ALL[system](network, folder, shards, replicas, directives)
     begun = time.monotonic()
     clock = lambda: time.monotonic() - begun  # noqa: E731
     history = workloads.History(clock)

@@ -1,8 +1,10 @@
 """Clusters under test: of Dunlin nodes that meet in etcd, and of redis-server."""
 
+import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -12,16 +14,49 @@ from .client import Connection
 
 PORT = 6379
 _READY_S = 90
+_HERE = pathlib.Path(__file__).parent
+
+
+def build_shims(folder):
+    """Builds what makes disks fail and sets clocks; the paths, for LD_PRELOAD."""
+    shims = []
+    for source in (_HERE.parent / "durability" / "faults.c", _HERE / "clock.c"):
+        shim = pathlib.Path(folder) / f"{source.stem}.so"
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", shim, source, "-ldl", "-pthread"], check=True)
+        shims.append(str(shim.resolve()))
+    return shims
 
 
 class Process:
     """A program on a host, with a folder of its own that outlives it."""
 
-    def __init__(self, host, folder, command):
-        self.host, self.folder, self.command = host, pathlib.Path(folder), command
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, host, folder, command, shims=()):
+        self.host, self.folder, self.command = host, pathlib.Path(folder).resolve(), command
+        self.data = self.folder / "data"
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.environment = None
+        if shims:
+            self.break_disk(None)
+            self.set_clock(0)
+            self.environment = {
+                **os.environ,
+                "LD_PRELOAD": ":".join(shims),
+                "FAULTS_DIRECTORY": str(self.data),
+                "FAULTS_CONTROL": str(self.folder / "disk"),
+                "CLOCK_OFFSET": str(self.folder / "clock"),
+            }
         self.process = None
-        self.is_stopped = False
+
+    def break_disk(self, fault):
+        """Has the disk fail from here on, in a line of durability/faults.c, or no longer."""
+        (self.folder / "disk.new").write_text(f"{fault}\n" if fault else "")
+        (self.folder / "disk.new").rename(self.folder / "disk")
+
+    def set_clock(self, ahead_s):
+        """Sets the clock on the wall, so far ahead of the others'."""
+        # In place: processes have it mapped.
+        with open(self.folder / "clock", "r+b" if (self.folder / "clock").exists() else "wb") as clock:
+            clock.write(struct.pack("q", int(ahead_s * 1e9)))
 
     @property
     def address(self):
@@ -32,23 +67,21 @@ class Process:
             with open(self.folder / "output", "ab") as output:
                 self.process = self.host.start(
                     [str(word) for word in self.command],
-                    cwd=self.folder,
+                    cwd=self.data,
+                    env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                 )
-            self.is_stopped = False
 
     def kill(self):
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.is_stopped = False
 
     def pause(self, on):
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
-            self.is_stopped = on
 
     def ask(self, *command, timeout_s=1.0):
         """The reply to a command, `None` where there is none."""
@@ -92,7 +125,10 @@ class Cluster:
                     return found
         return self.nodes
 
-    def start_all(self):
+    def repair(self):
+        for node in self.nodes:
+            node.break_disk(None)
+            node.set_clock(0)
         for process in (*self.stores, *self.nodes):
             process.pause(False)
             process.start()
@@ -118,10 +154,11 @@ class Cluster:
 class Dunlin(Cluster):
     """Nodes of `shards` shards with `replicas` replicas each, and one etcd."""
 
-    def __init__(self, network, folder, shards, replicas, directives=("--cluster-durability", "sync")):
+    def __init__(self, network, folder, shards, replicas, directives):
+        shims = build_shims(folder)
         host = network.host("etcd")
         url = f"http://{host.address}"
-        etcd = [shutil.which("etcd"), "--name", "one", "--data-dir", "data", "--unsafe-no-fsync"]
+        etcd = [shutil.which("etcd"), "--name", "one", "--data-dir", ".", "--unsafe-no-fsync"]
         etcd += ["--listen-client-urls", f"{url}:2379", "--advertise-client-urls", f"{url}:2379"]
         etcd += ["--listen-peer-urls", f"{url}:2380", "--initial-advertise-peer-urls", f"{url}:2380"]
         etcd += ["--initial-cluster", f"one={url}:2380"]
@@ -132,7 +169,7 @@ class Dunlin(Cluster):
             command = [DUNLIN, "server", "--port", PORT, "--bind", host.address, "--protected-mode", "no", "--dir", "."]
             command += ["--threads", "2", "--cluster-join", f"etcd://{network.hosts[0].address}:2379/jepsen"]
             command += ["--cluster-replicas", replicas, *directives]
-            self.nodes.append(Process(host, folder / host.name, command))
+            self.nodes.append(Process(host, folder / host.name, command, shims))
 
     def begin(self):
         self.stores[0].start()
@@ -144,15 +181,16 @@ class Dunlin(Cluster):
 class Redis(Cluster):
     """As many nodes of redis-server, made a cluster by redis-cli, which asks for three shards at least."""
 
-    def __init__(self, network, folder, shards, replicas, directives=()):
+    def __init__(self, network, folder, shards, replicas, directives):
+        shims = build_shims(folder)
         nodes = max(shards * (1 + replicas), 3)
         self.replicas = nodes // max(shards, 3) - 1
         self.nodes = []
         for number in range(nodes):
             host = network.host(f"node{number}")
             command = [ORACLE, "--port", PORT, "--bind", host.address, "--protected-mode", "no", "--dir", "."]
-            command += ["--cluster-enabled", "yes", "--cluster-node-timeout", 2000, "--appendonly", "yes", *directives]
-            self.nodes.append(Process(host, folder / host.name, command))
+            command += ["--cluster-enabled", "yes", "--cluster-node-timeout", 2000, *directives]
+            self.nodes.append(Process(host, folder / host.name, command, shims))
 
     def begin(self):
         for node in self.nodes:
@@ -165,3 +203,9 @@ class Redis(Cluster):
 
 
 ALL = {"dunlin": Dunlin, "redis": Redis}
+# What nodes keep: nothing but by chance, what is a second old, everything.
+KEPT = (
+    ("--appendonly", "no"),
+    ("--appendonly", "yes", "--appendfsync", "everysec"),
+    ("--appendonly", "yes", "--appendfsync", "always"),
+)

@@ -24,7 +24,10 @@ MEANT = {
 }
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
-BEYOND = {"client|durability", "cluster|relay", "delex", "digest", "hotkeys", "recorder", "xackdel", "xcfgset", "xdelex"}
+BEYOND = {
+    "client|durability", "cluster|drain", "cluster|relay", "cluster|setreplicas", "cluster|status", "delex", "digest", "hotkeys",
+    "recorder", "sentinel", "xackdel", "xcfgset", "xdelex",
+}
 
 
 def pairs(items):

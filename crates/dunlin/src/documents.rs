@@ -65,7 +65,10 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("dunlin-man-{}", std::process::id()));
         write_pages(&directory).unwrap();
         let text = |name: &str| fs::read_to_string(directory.join(format!("dunlin{name}.1"))).unwrap();
-        for name in ["", "-server", "-top", "-why", "-doctor", "-health", "-check", "-convert", "-bench"] {
+        for name in [
+            "", "-server", "-top", "-why", "-doctor", "-health", "-adopt", "-cluster", "-check", "-convert",
+            "-bench",
+        ] {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
         for directive in dunlin_server::config::DIRECTIVES {

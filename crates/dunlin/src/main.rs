@@ -66,6 +66,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Shows a cluster, and says why something waits (dunlin cluster --help)
+    #[command(disable_help_flag = true)]
+    Cluster {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Verifies files of a server, and cuts damaged ones (dunlin check --help)
     #[command(disable_help_flag = true)]
     Check {
@@ -120,6 +126,7 @@ fn main() -> ExitCode {
         Command::Doctor { arguments } => dunlin_ops::doctor(arguments),
         Command::Health { arguments } => dunlin_ops::health(arguments),
         Command::Adopt { arguments } => dunlin_ops::adopt(arguments),
+        Command::Cluster { arguments } => dunlin_ops::cluster(arguments),
         Command::Check { arguments } => dunlin_tools::check::main(arguments),
         Command::Convert { arguments } => dunlin_tools::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),

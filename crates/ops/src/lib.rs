@@ -1,7 +1,8 @@
 //! Commands for operators of a running server, which they ask as clients: `dunlin top`, `dunlin why`, `dunlin doctor`,
-//! `dunlin health`, `dunlin adopt`.
+//! `dunlin health`, `dunlin adopt`, `dunlin cluster`.
 
 mod adopt;
+mod cluster;
 mod doctor;
 mod health;
 mod server;
@@ -39,6 +40,11 @@ pub fn adopt(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<adopt::Arguments>("adopt", words, adopt::run)
 }
 
+/// `dunlin cluster …`: a cluster in tables, and the operator's wishes. `words` are those behind `cluster`.
+pub fn cluster(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<cluster::Arguments>("cluster", words, cluster::run)
+}
+
 /// The commands as clap describes them, for manual pages and completions.
 pub fn commands() -> Vec<clap::Command> {
     vec![
@@ -47,6 +53,7 @@ pub fn commands() -> Vec<clap::Command> {
         doctor::Arguments::command(),
         health::Arguments::command(),
         adopt::Arguments::command(),
+        cluster::Arguments::command(),
     ]
 }
 

@@ -30,7 +30,7 @@ use crate::{
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
-    push::{monitor::Monitor, notifier::Notifier, pubsub::Exchange, tracking::Trackers},
+    push::{monitor::Monitor, notifier::Notifier, pubsub::Exchange, rights::Connected, tracking::Trackers},
     replication::Replication,
     system::host::{Process, unix_us},
     tls::Tls,
@@ -167,6 +167,23 @@ impl Shared {
     /// The same of the thread that sends the log to replicas.
     pub(crate) fn feeder(&self) -> usize {
         self.applier() + 1
+    }
+
+    /// The same of the thread that puts the cluster's functions in force.
+    pub(crate) fn agent(&self) -> usize {
+        self.feeder() + 1
+    }
+
+    /// The clients, and where they wait and listen.
+    pub(crate) fn connected<'a>(&'a self, queues: &'a WorkerQueues<WorkerMessage>) -> Connected<'a> {
+        Connected {
+            clients: self.stats.clients(),
+            exchange: &self.exchange,
+            blocked: &self.blocked,
+            engine: &self.engine,
+            commands: &self.commands,
+            queues,
+        }
     }
 
     /// The audience of a worker's commands.

@@ -1,8 +1,10 @@
 // goredis-cluster does real work with go-redis's cluster client, against the node whose address is its argument.
-// It exits with 0 when every reply was as it should be, else with 1 and what was wrong.
+// It exits with 0 when every reply was as it should be, else with 1 and what was wrong. With a second argument, the name of a
+// cluster of one shard, its Sentinel client follows the primary, once more for each line on standard input.
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -36,6 +38,10 @@ func main() {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if len(os.Args) > 2 {
+		follow(ctx, os.Args[1], os.Args[2])
+		return
+	}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{os.Args[1]}, RouteRandomly: true})
 	defer client.Close()
 
@@ -94,4 +100,26 @@ func main() {
 	}
 	check("shards", len(must(client.ClusterShards(ctx).Result())) >= 1, true)
 	check("DEL", must(client.Del(ctx, "{go}a", "{go}b").Result()), 2)
+}
+
+func follow(ctx context.Context, address, name string) {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: name, SentinelAddrs: []string{address}})
+	defer client.Close()
+	write := func(value string) {
+		for client.MSet(ctx, "go:one", value, "go:two", value).Err() != nil {
+			if ctx.Err() != nil {
+				panic("no write in time")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		got := must(client.MGet(ctx, "go:one", "go:two").Result())
+		role := must(client.Do(ctx, "ROLE").Slice())[0]
+		port := must(client.ConfigGet(ctx, "port").Result())["port"]
+		fmt.Printf("%v,%v %v %v\n", got[0], got[1], role, port)
+	}
+	write("1")
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		write(lines.Text())
+	}
 }

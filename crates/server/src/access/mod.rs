@@ -10,6 +10,7 @@
 //!
 //! Rules, decisions and texts of rules are the crate `dunlin-acl`'s; here is what needs sockets, files and clients.
 
+mod errors;
 mod failures;
 mod request;
 
@@ -28,7 +29,11 @@ use dunlin_acl::{
 };
 use dunlin_engine::command::{CommandTable, describe::CATEGORIES};
 
-pub(crate) use self::{failures::Failures, request::AclRequest};
+pub(crate) use self::{
+    errors::{denial_error, error_in},
+    failures::Failures,
+    request::AclRequest,
+};
 use crate::config::{Config, PubsubDefault};
 
 /// Commands of Redis 7.0 and Valkey 9.1 that this server lacks. Rules of users that are written for these name them, those
@@ -153,14 +158,61 @@ impl Access {
 
     /// Takes the users of an ACL file over: all of them, or the text of its faults. The users before and after.
     pub(crate) fn load(&self, path: &Path, config: &Config) -> Result<Vec<Change>, Vec<u8>> {
+        Ok(self.replace(self.read(path, config)?, config))
+    }
+
+    /// The users of an ACL file, or the text of its faults.
+    fn read(&self, path: &Path, config: &Config) -> Result<Vec<User>, Vec<u8>> {
         let shown = path.display().to_string();
         let text = std::fs::read(path).map_err(|error| {
             let reason = crate::config::describe(&error);
             format!("Error loading ACLs, opening file '{shown}': {reason}").into_bytes()
         })?;
-        let loaded = file::parse(&text, defaults(config), &self.commands)
-            .map_err(|errors| file::describe_errors(&shown, &errors))?;
-        Ok(self.replace(loaded, config))
+        file::parse(&text, defaults(config), &self.commands)
+            .map_err(|errors| file::describe_errors(&shown, &errors))
+    }
+
+    /// The lines of all users that [`Access::load`] would put in place.
+    pub(crate) fn lines_in(&self, path: &Path, config: &Config) -> Result<Vec<Vec<u8>>, Vec<u8>> {
+        let loaded = self.read(path, config)?;
+        let mut users = Users::new(&self.commands);
+        replace(&mut users, loaded, config, &self.commands);
+        Ok(lines(&users))
+    }
+
+    /// A list of users of its own, on which a change can be tried: of these lines, or a copy of the list in force.
+    pub(crate) fn draft(&self, lines: Option<&[&[u8]]>, config: &Config) -> Result<Draft<'_>, String> {
+        let users = match lines {
+            None => {
+                let mut users = Users::new(&self.commands);
+                users.replace(self.list().iter().map(|user| User::clone(user)).collect(), &self.commands);
+                users
+            }
+            Some(lines) => {
+                let mut users = Users::new(&self.commands);
+                users.replace(self.parse(lines, config)?, &self.commands);
+                users
+            }
+        };
+        Ok(Draft { users, access: self })
+    }
+
+    fn parse(&self, lines: &[&[u8]], config: &Config) -> Result<Vec<User>, String> {
+        file::parse(&lines.join(&b'\n'), defaults(config), &self.commands).map_err(|errors| {
+            String::from_utf8_lossy(&file::describe_errors("the list of users", &errors)).into_owned()
+        })
+    }
+
+    /// Puts the users of these lines in the place of all: all of them, or none and the reason. The users before, and those
+    /// before and after.
+    pub(crate) fn replace_all(
+        &self,
+        lines: &[&[u8]],
+        config: &Config,
+    ) -> Result<(Vec<Arc<User>>, Vec<Change>), String> {
+        let users = self.parse(lines, config)?;
+        let before = self.list();
+        Ok((before, self.replace(users, config)))
     }
 
     fn replace(&self, loaded: Vec<User>, config: &Config) -> Vec<Change> {
@@ -292,7 +344,6 @@ impl Access {
         let Ok(users) = self.users_of(config) else { return false };
         let mut configured = Users::new(&self.commands);
         replace(&mut configured, users, config, &self.commands);
-        let lines = |users: &Users| users.iter().map(|user| user.line()).collect::<Vec<_>>();
         lines(&configured) == lines(&self.users())
     }
 
@@ -317,6 +368,34 @@ impl Access {
     fn log(&self) -> MutexGuard<'_, AclLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A list of users that is not in force.
+pub(crate) struct Draft<'a> {
+    users: Users,
+    access: &'a Access,
+}
+
+impl Draft<'_> {
+    /// `ACL SETUSER`.
+    pub(crate) fn set(&mut self, name: &[u8], rules: &[&[u8]], config: &Config) -> Result<(), SetUserError> {
+        self.users.set(name, rules, defaults(config), &self.access.commands).map(drop)
+    }
+
+    /// `ACL DELUSER`: whether it was there.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
+        self.users.remove(name)
+    }
+
+    /// The lines of all users.
+    pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
+        lines(&self.users)
+    }
+}
+
+/// All users as an ACL file has them.
+fn lines(users: &Users) -> Vec<Vec<u8>> {
+    users.iter().map(|user| user.line()).collect()
 }
 
 /// Puts other users in the place of all. The default user, if it is not among them, has the password of `requirepass`.

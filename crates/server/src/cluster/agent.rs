@@ -20,13 +20,18 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
-    meta::{LeaseId, MetaError, Outcome, Transaction},
+    meta::{LeaseId, MetaError, Outcome, Revision, Transaction},
     records::{
         self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
     },
 };
 
-use super::{Membership, bus, controller, view::View};
+use super::{
+    ALIVE_MS, Membership, bus, controller,
+    overview::Overview,
+    view::View,
+    wide::{self, Wide},
+};
 use crate::{
     config::{Config, PrimaryAddress},
     replication::RoleOrder,
@@ -34,8 +39,8 @@ use crate::{
     system::host,
 };
 
-/// How long a node counts as there that has stopped saying so, in seconds. A hint: no safety rests on it.
-const LEASE_S: u32 = 5;
+/// The seconds of the lease that says that the node is there.
+const LEASE_S: u32 = (ALIVE_MS / 1000) as u32;
 /// The longest wait for changes: how late the presence is renewed and the end is noticed.
 const WAIT_MS: u64 = 500;
 /// Between two attempts while etcd fails.
@@ -44,6 +49,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
+/// How long a node without a role waits for users and settings.
+const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -79,6 +86,9 @@ struct Agent {
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
     role: Option<Role>,
+    wide: wide::Follower,
+    /// The revision of the overview that is published.
+    shown: Revision,
     /// The highest epoch seen of each shard.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
@@ -95,6 +105,7 @@ impl AgentThread {
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
         let boot = BootId::from_bytes(super::draw()?);
         bus::start(shared)?;
+        Wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
             member,
@@ -103,6 +114,8 @@ impl AgentThread {
             renewed: Instant::now(),
             waits_since: None,
             role: None,
+            wide: wide::Follower::default(),
+            shown: 0,
             epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
@@ -156,6 +169,7 @@ impl Agent {
 
     /// Logs what keeps the node from following its cluster, once for as long as it lasts.
     fn complain(&mut self, reason: String) {
+        self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
         if self.complaint.as_ref() != Some(&reason) {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
@@ -394,6 +408,15 @@ impl Agent {
             *known = shard.epoch;
         }
         let Some(topology) = view.topology(self.member.identity.node) else { return Ok(()) };
+        if let Some(cluster) = self.member.identity.cluster {
+            self.shared.cluster.wide.found(cluster);
+        }
+        self.follow_wide(view);
+        self.shared.cluster.trouble.store(None);
+        if self.shown != view.revision {
+            self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
+            self.shown = view.revision;
+        }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
         }
@@ -408,7 +431,18 @@ impl Agent {
         if let Some(role @ Role::Replica(_)) = role {
             self.take_role(role);
         }
+        self.follow_wide(view);
         Ok(())
+    }
+
+    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    fn follow_wide(&mut self, view: &View) {
+        let is_primary = self.role == Some(Role::Primary);
+        let in_force = self.wide.follow(&self.shared, view, is_primary);
+        if let Some(in_force) = in_force.filter(|_| self.role.is_none()) {
+            // What cannot be in force is in the log.
+            let _ = in_force.recv_timeout(WIDE_TIME_MAX);
+        }
     }
 
     /// The role that the records give this node. `None` while it has no shard, or its primary no record.

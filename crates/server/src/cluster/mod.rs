@@ -14,9 +14,11 @@ mod agent;
 mod bus;
 mod controller;
 mod identity;
+pub(crate) mod overview;
 pub(crate) mod route;
 pub(crate) mod topology;
 mod view;
+pub(crate) mod wide;
 
 use std::{
     net::UdpSocket,
@@ -37,8 +39,10 @@ pub(crate) use self::agent::AgentThread;
 use self::{
     bus::Bus,
     identity::Identity,
+    overview::Overview,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
+    wide::Wide,
 };
 use crate::{
     admission::Slots,
@@ -48,16 +52,26 @@ use crate::{
     workers::WorkerMessage,
 };
 
+/// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
+pub(crate) const ALIVE_MS: u64 = 5000;
+
 /// The state of the cluster that all threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     /// This node's id, once it is one of a cluster.
     id: OnceLock<String>,
+    /// The cluster's name.
+    name: OnceLock<String>,
+    /// What keeps the agent from following the records; `None`: nothing.
+    trouble: ArcSwapOption<String>,
+    overview: ArcSwapOption<Overview>,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
     /// Messages of pub/sub for other nodes.
     pub(crate) bus: Bus,
+    /// Changes of users, functions and settings.
+    pub(crate) wide: Wide,
     /// The agent is to take its leave.
     ended: AtomicBool,
     /// Why the server could not go on as this node: a line for the operator.
@@ -66,7 +80,9 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Makes the server a node of a cluster, which has no slots yet. Once, before it is connected to.
-    fn begin(&self, topology: Topology) {
+    fn begin(&self, name: String, topology: Topology) {
+        // Both are set here only.
+        let _ = self.name.set(name);
         self.id.set(topology.me().id.clone()).expect("a server becomes a node once");
         self.store(topology);
     }
@@ -75,6 +91,25 @@ impl Cluster {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.id.get().is_some()
+    }
+
+    /// The cluster's name; empty where there is none.
+    pub(crate) fn name(&self) -> &str {
+        self.name.get().map_or("", String::as_str)
+    }
+
+    /// What keeps the node from following the cluster's records, for operators; empty for nothing.
+    pub(crate) fn trouble(&self) -> String {
+        match (self.trouble.load_full(), self.overview.load().is_some()) {
+            (Some(trouble), _) => String::clone(&trouble),
+            (None, false) => "etcd has not answered since this node has started".to_owned(),
+            (None, true) => String::new(),
+        }
+    }
+
+    /// What the records say beside the topology, once they have been seen.
+    pub(crate) fn overview(&self) -> Option<Arc<Overview>> {
+        self.overview.load_full()
     }
 
     /// Why the server could not go on as this node: a line for the operator.
@@ -101,6 +136,26 @@ impl Cluster {
     /// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
     fn publish(&self, shared: &Shared, topology: Topology) {
         let Some(before) = self.topology() else { return self.store(topology) };
+        let switch = before.switch_to(&topology);
+        let is_demoted = before.is_primary() && !topology.is_primary();
+        self.replace(shared, &before, topology);
+        let Some(queues) = shared.durability.queues() else { return };
+        if let Some(addresses) = switch {
+            let message = format!("{} {addresses}", self.name());
+            shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), queues);
+        }
+        if is_demoted && self.serves_plain_clients(&shared.config.current()) {
+            // Sentinel does it, so that clients ask it where to go.
+            shared.connected(queues).disconnect_all();
+        }
+    }
+
+    /// Whether clients without cluster support are served: the operator wants it, and there is one shard.
+    fn serves_plain_clients(&self, config: &Config) -> bool {
+        config.cluster_plain_clients && self.topology().is_some_and(|topology| topology.shards().len() == 1)
+    }
+
+    fn replace(&self, shared: &Shared, before: &Topology, topology: Topology) {
         let was_mine = before.my_slots();
         let mut slots = was_mine.iter().flat_map(|(first, last)| *first..=*last);
         let has_lost = slots.any(|slot| !topology.is_mine(slot));
@@ -133,7 +188,7 @@ fn draw() -> Result<[u8; 20], String> {
 pub(crate) struct Membership {
     identity: Identity,
     keys: Keys,
-    meta: Box<dyn Meta>,
+    meta: Arc<dyn Meta>,
     addresses: Addresses,
 }
 
@@ -186,6 +241,7 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     let lock = shared.directory.hold(&config);
     lock.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
     let identity = Identity::of(&config.dir, &name, draw)?;
+    wide::load_kept(shared)?;
     let addresses = addresses(&config, &endpoints)?;
     let meta = dunlin_etcd::Etcd::new(etcd_options(&config, endpoints)?).map_err(wrong)?;
     let me = Node {
@@ -196,9 +252,9 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
         health: Health::Online,
         offset: 0,
     };
-    shared.cluster.begin(Topology::new(vec![me], Vec::new(), 0));
+    shared.cluster.begin(name.clone(), Topology::new(vec![me], Vec::new(), 0));
     tracing::info!("Node {} of the cluster '{name}'", identity.node);
-    Ok(Some(Membership { identity, keys, meta: Box::new(meta), addresses }))
+    Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
 }
 
 /// How etcd is reached.
@@ -293,6 +349,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
         require_full_coverage: config.cluster_require_full_coverage,
         reads_when_down: config.cluster_allow_reads_when_down,
         pubsub_when_down: config.cluster_allow_pubsubshard_when_down,
+        plain_clients: config.cluster_plain_clients,
     }
 }
 

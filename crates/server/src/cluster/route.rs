@@ -29,6 +29,16 @@ pub(crate) struct Rules {
     pub(crate) reads_when_down: bool,
     /// `cluster-allow-pubsubshard-when-down`.
     pub(crate) pubsub_when_down: bool,
+    /// `cluster-plain-clients`.
+    pub(crate) plain_clients: bool,
+}
+
+impl Rules {
+    /// Whether slots are not asked: clients without cluster support are served, by the one shard.
+    #[inline]
+    pub(crate) fn may_cross_slots(self, topology: &Topology) -> bool {
+        self.plain_clients && topology.shards().len() == 1
+    }
 }
 
 /// Where a request is to run.
@@ -57,7 +67,8 @@ pub(crate) fn route(topology: &Topology, rules: Rules, slots: Slots, request: Re
         Slots::Several(slot) => (slot, false),
     };
     let Some(shard) = topology.owner(slot) else { return Route::Unassigned };
-    if !is_one {
+    let is_plain = rules.may_cross_slots(topology);
+    if !is_one && !is_plain {
         return Route::CrossSlot;
     }
     if !topology.is_ok(rules.require_full_coverage)
@@ -66,7 +77,9 @@ pub(crate) fn route(topology: &Topology, rules: Rules, slots: Slots, request: Re
         return down;
     }
     let may_read_here = request.reads_replicas || request.is_sharded_pubsub;
-    let is_here = topology.is_mine(slot) && (topology.is_primary() || may_read_here && !request.writes);
+    // A replica refuses writes by itself, with READONLY.
+    let is_here =
+        topology.is_mine(slot) && (topology.is_primary() || is_plain || may_read_here && !request.writes);
     if is_here { Route::Here } else { Route::Moved { slot, shard } }
 }
 
@@ -166,8 +179,12 @@ mod tests {
         *,
     };
 
-    const STRICT: Rules =
-        Rules { require_full_coverage: true, reads_when_down: false, pubsub_when_down: true };
+    const STRICT: Rules = Rules {
+        require_full_coverage: true,
+        reads_when_down: false,
+        pubsub_when_down: true,
+        plain_clients: false,
+    };
     const READ: Request = Request { writes: false, is_sharded_pubsub: false, reads_replicas: false };
     const WRITE: Request = Request { writes: true, ..READ };
     const REPLICA_READ: Request = Request { reads_replicas: true, ..READ };
@@ -198,6 +215,27 @@ mod tests {
             (&joining, Slots::One(5), REPLICA_READ, moved(5, 0)),
         ] {
             assert_eq!(route(topology, STRICT, slots, request), expected, "{slots:?} {request:?}");
+        }
+    }
+
+    #[test]
+    fn route_of_plain_clients_is_here_where_there_is_one_shard() {
+        let plain = Rules { plain_clients: true, ..STRICT };
+        let one = |me| {
+            let slots = Arc::from([(0, 16383)]);
+            let shard = Shard { id: "s".into(), epoch: 1, primary: 0, replicas: vec![1], slots };
+            Topology::new((0..3).map(node).collect(), vec![shard], me)
+        };
+        for (topology, rules, slots, request, expected) in [
+            (one(0), plain, Slots::Several(5), WRITE, Route::Here),
+            (one(0), STRICT, Slots::Several(5), WRITE, Route::CrossSlot),
+            (one(1), plain, Slots::Several(5), READ, Route::Here),
+            (one(1), plain, Slots::One(5), WRITE, Route::Here),
+            (one(2), plain, Slots::One(5), READ, Route::Moved { slot: 5, shard: 0 }),
+            (three_shards(0), plain, Slots::Several(5), READ, Route::CrossSlot),
+            (three_shards(3), plain, Slots::One(5), READ, Route::Moved { slot: 5, shard: 0 }),
+        ] {
+            assert_eq!(route(&topology, rules, slots, request), expected, "{slots:?} {request:?}");
         }
     }
 

@@ -202,6 +202,20 @@ impl Topology {
         self.assigned == SLOTS || !require_full_coverage && self.assigned > 0
     }
 
+    /// The addresses of the primary before and after, as Sentinel's `+switch-master` has them, where a cluster of one shard gets
+    /// another primary.
+    pub(crate) fn switch_to(&self, next: &Self) -> Option<String> {
+        let [before] = &self.shards[..] else { return None };
+        let [after] = &next.shards[..] else { return None };
+        let (before, after) = (&self.nodes[before.primary].addresses, &next.nodes[after.primary].addresses);
+        let text = |node: &Addresses| {
+            let port = if node.port == 0 { node.tls_port } else { node.port };
+            format!("{} {port}", node.ip)
+        };
+        let is_same = (&before.ip, before.port, before.tls_port) == (&after.ip, after.port, after.tls_port);
+        (!is_same).then(|| format!("{} {}", text(before), text(after)))
+    }
+
     /// The place of the node with this name, in any letter case.
     pub(crate) fn find(&self, id: &[u8]) -> Option<usize> {
         self.nodes.iter().position(|node| node.id.as_bytes().eq_ignore_ascii_case(id))
@@ -251,6 +265,23 @@ pub(crate) mod tests {
         assert!(topology.is_ok(true));
         let joining = three_shards(4);
         assert!(joining.my_shard().is_none() && !joining.is_mine(0) && joining.my_slots().is_empty());
+    }
+
+    #[test]
+    fn topology_switches_where_one_shard_has_another_primary() {
+        let with = |primary: usize| {
+            let shard = Shard {
+                id: "s".repeat(40),
+                epoch: 1,
+                primary,
+                replicas: vec![1 - primary],
+                slots: Arc::from([(0, SLOTS - 1)]),
+            };
+            Topology::new(vec![node(0), node(1)], vec![shard], 0)
+        };
+        assert_eq!(with(0).switch_to(&with(1)).as_deref(), Some("127.0.0.1 7000 127.0.0.1 7001"));
+        assert_eq!(with(0).switch_to(&with(0)), None);
+        assert_eq!(with(0).switch_to(&three_shards(0)), None);
     }
 
     #[test]

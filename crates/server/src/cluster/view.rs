@@ -9,8 +9,8 @@ use dunlin_cluster::{
     NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
-        AliveRecord, ClusterRecord, ControllerRecord, Key, Keys, NodeRecord, Record, RecordError,
-        ShardRecord, SlotsRecord,
+        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, NodeRecord, Record,
+        RecordError, SettingsRecord, ShardRecord, SlotsRecord, UsersRecord,
     },
 };
 
@@ -31,6 +31,9 @@ pub(super) struct View {
     pub(super) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
     pub(super) slots: Option<Stored<SlotsRecord>>,
     pub(super) controller: Option<Stored<ControllerRecord>>,
+    pub(super) users: Option<Stored<Arc<UsersRecord>>>,
+    pub(super) functions: Option<Stored<Arc<FunctionsRecord>>>,
+    pub(super) settings: Option<Stored<Arc<SettingsRecord>>>,
     /// Records that this version cannot read, by their keys.
     pub(super) unreadable: BTreeMap<String, RecordError>,
     /// The last change that it has.
@@ -61,7 +64,9 @@ impl View {
             Key::Node(id) => put_at(&mut self.nodes, id, value, revision),
             Key::Alive(id) => put_at(&mut self.alive, id, value, revision),
             Key::Shard(id) => put_at(&mut self.shards, id, value, revision),
-            Key::Users | Key::Functions | Key::Settings => None,
+            Key::Users => put_shared(&mut self.users, value, revision),
+            Key::Functions => put_shared(&mut self.functions, value, revision),
+            Key::Settings => put_shared(&mut self.settings, value, revision),
         };
         if let Some(error) = unreadable {
             self.unreadable.insert(name.to_owned(), error);
@@ -132,6 +137,20 @@ fn put<R: Record>(
         Some(Err(error)) => return Some(error),
     }
     None
+}
+
+/// The same of a record that threads share.
+fn put_shared<R: Record>(
+    place: &mut Option<Stored<Arc<R>>>,
+    value: Option<&[u8]>,
+    revision: Revision,
+) -> Option<RecordError> {
+    let mut decoded = None;
+    let error = put(&mut decoded, value, revision);
+    if error.is_none() {
+        *place = decoded.map(|(revision, record)| (revision, Arc::new(record)));
+    }
+    error
 }
 
 /// The same in a map.

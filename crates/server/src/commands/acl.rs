@@ -8,22 +8,18 @@ use dunlin_acl::{
     DEFAULT_USER, GENPASS_BITS_MAX, LogEntry, Reason, Selector, User, is_user_name, random_password,
 };
 use dunlin_engine::command::{
-    Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, Run,
+    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
-use dunlin_net::Client;
+use dunlin_net::Next;
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::client;
+use super::cluster::wide;
 use crate::{
     access::{AclRequest, Change},
+    cluster::wide::WideChange,
     config::Config,
-    executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
-    observe::client_line,
-    push::pubsub::Kind,
-    workers::{
-        WorkerMessage,
-        blocked::{self, Unblocked},
-    },
+    executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
+    session::{ClientFlags, order::Carried},
 };
 
 pub(super) const COMMANDS: &[Command] = &[ACL];
@@ -222,12 +218,21 @@ fn setuser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     if !is_user_name(name) {
         return Err(CommandError::text("ERR Usernames can't contain spaces or null characters"));
     }
+    if context.shared.cluster.is_on() {
+        let owned = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+        let change =
+            |_: Context<'_, '_, '_>| Ok(WideChange::SetUser { name: name.to_vec(), rules: owned(rules) });
+        if wide::carry_out(context, change)?.is_some() {
+            reply.ok();
+        }
+        return Ok(());
+    }
     let config = context.shared.config.current();
     let change = context.shared.access.set(name, rules, &config).map_err(|error| {
         let text = [b"ERR ", &error.text()[..]].concat();
         CommandError::quoting("", &text)
     })?;
-    follow(context, &change);
+    felt(context, &[], &[change]);
     reply.ok();
     Ok(())
 }
@@ -237,8 +242,15 @@ fn deluser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     if names.contains(&DEFAULT_USER) {
         return Err(CommandError::text("ERR The 'default' user cannot be removed"));
     }
+    if context.shared.cluster.is_on() {
+        let names = || names.iter().map(|name| name.to_vec()).collect();
+        if let Some(carried) = wide::carry_out(context, |_| Ok(WideChange::RemoveUsers { names: names() }))? {
+            reply.count(if let Carried::Count(removed) = carried { removed } else { 0 });
+        }
+        return Ok(());
+    }
     let removed = context.shared.access.remove(names);
-    close_clients_of(context, &removed);
+    felt(context, &removed, &[]);
     reply.count(removed.len());
     Ok(())
 }
@@ -378,15 +390,25 @@ fn with_file<R>(context: Context<'_, '_, '_>, work: impl Fn(&Path, &Config) -> R
 
 fn load(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let shared = context.shared;
-    let before = shared.access.list();
-    let changes = with_file(context, |path, config| shared.access.load(path, config))?.map_err(|text| {
+    let failed = |text: Vec<u8>| {
         tracing::warn!("ACL LOAD: {}", String::from_utf8_lossy(&text));
         CommandError::quoting("", &[b"ERR ", &text[..]].concat())
-    })?;
+    };
+    if shared.cluster.is_on() {
+        let change = |context: Context<'_, '_, '_>| {
+            let lines = with_file(context, |path, config| shared.access.lines_in(path, config))?;
+            Ok(WideChange::ReplaceUsers { lines: lines.map_err(failed)? })
+        };
+        if wide::carry_out(context, change)?.is_some() {
+            reply.ok();
+        }
+        return Ok(());
+    }
+    let before = shared.access.list();
+    let changes = with_file(context, |path, config| shared.access.load(path, config))?.map_err(failed)?;
     let is_gone = |user: &&Arc<User>| !changes.iter().any(|change| change.after.is_same(user));
     let gone: Vec<&[u8]> = before.iter().filter(is_gone).map(|user| user.name()).collect();
-    close_clients_of(context, &gone);
-    changes.iter().for_each(|change| follow(context, change));
+    felt(context, &gone, &changes);
     reply.ok();
     Ok(())
 }
@@ -448,56 +470,12 @@ fn describe_entry(entry: &LogEntry, now_ms: u64, reply: &mut ReplyBuffer) {
     }
 }
 
-/// The clients that are one of these users.
-fn clients_of(context: &ServerContext<'_, '_>, names: &[&[u8]]) -> Vec<Arc<Client>> {
-    let is_one = |client: &Arc<Client>| names.contains(&client_line::user(&client.names()));
-    context.executor.clients().list().into_iter().filter(is_one).collect()
-}
-
-/// Closes the connections of users that were removed.
-fn close_clients_of(context: Context<'_, '_, '_>, names: &[&[u8]]) {
-    if names.is_empty() {
-        return;
-    }
-    for client in clients_of(context, names) {
-        client::close(context, &client);
-    }
-}
-
-/// Closes connections that listen to channels which their user may listen to no more, and ends waits for keys that their
-/// user may use no more.
-fn follow(context: Context<'_, '_, '_>, change: &Change) {
-    let Change { before: Some(before), after } = change else { return };
-    if !after.keeps_channels_of(before) {
-        for (kind, is_pattern) in [(Kind::Channel, false), (Kind::ShardChannel, false), (Kind::Pattern, true)]
-        {
-            let is_lost = |client: &Client, channel: &[u8]| {
-                client_line::user(&client.names()) == after.name() && !after.may_listen(channel, is_pattern)
-            };
-            for client in context.shared.exchange.subscribers_where(kind, is_lost) {
-                client::close(context, &client);
-            }
-        }
-    }
-    if !after.is_unrestricted() {
-        end_waits(context, after);
-    }
-}
-
-fn end_waits(context: Context<'_, '_, '_>, user: &User) {
-    let shared = context.shared;
-    for client in clients_of(context, &[user.name()]) {
-        let Some(waiter) = shared.blocked.waiter(client.address) else { continue };
-        let (command, words, database) = waiter.request();
-        let entry: Option<&Entry> = shared.commands.find_row(command.name.as_bytes());
-        let Some(entry) = entry else { continue };
-        let Err(denial) = user.decide(&AclRequest { entry, words: &words, database }) else { continue };
-        // Where it has just been served, there is nothing to end; where a script holds its keys, it is served behind it.
-        if let Ok(Some(waiter)) = shared.blocked.end(&shared.engine, client.address) {
-            let error = crate::executor::denial_error(denial, entry);
-            let encoded = blocked::encode(waiter.protocol, |reply| reply.error(error.line()));
-            let unblocked = WorkerMessage::Unblocked(Arc::new(Unblocked::with(encoded)));
-            context.executor.queues().send(client.address, unblocked);
-        }
+/// Has clients feel a change of users, the one that asks once it has been answered.
+fn felt(context: Context<'_, '_, '_>, gone: &[&[u8]], changes: &[Change]) {
+    let own = context.session.client.id();
+    let (shared, queues) = (context.shared, context.executor.queues());
+    if shared.connected(queues).follow(gone, changes, Some(own)) {
+        context.session.flags.set(ClientFlags::CLOSING, true);
+        context.flow = Flow::Stop(Next::CloseAfterReply);
     }
 }

@@ -5,8 +5,10 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
+use super::cluster::wide;
 use crate::{
-    config::{Config, RewrittenUsers, is_secret},
+    cluster::wide::WideChange,
+    config::{self, Config, RewrittenUsers, is_secret},
     executor::{Handler, ServerContext},
     info::{self, Reading},
     shared::Shared,
@@ -114,8 +116,49 @@ fn set(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let (pairs, []) = args.take_rest().as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<_> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let is_local = context.session.client.transport.is_local();
-    let turned = turn_log(context, &pairs)?;
-    if let Err(error) = context.shared.config.set(&pairs, is_local) {
+    if context.shared.cluster.is_on() {
+        return set_on_node(context, &pairs, is_local, reply);
+    }
+    set_here(context, &pairs, is_local, reply)
+}
+
+/// CONFIG SET on a node of a cluster: directives that are the cluster's change on all nodes, before the others do on this one.
+fn set_on_node(
+    context: &mut ServerContext<'_, '_>,
+    pairs: &[(&[u8], &[u8])],
+    is_local: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    const USERS: CommandError = CommandError::text(
+        "ERR CONFIG SET failed (possibly related to argument 'requirepass') - users are the cluster's: use ACL SETUSER default resetpass >PASSWORD",
+    );
+    let directives = context.shared.config.check(pairs, is_local)?;
+    if directives.iter().any(|(directive, _)| directive.name == "requirepass") {
+        return Err(USERS);
+    }
+    let of_cluster: Vec<(&'static str, Vec<u8>)> = directives
+        .into_iter()
+        .filter(|(directive, _)| directive.is_cluster_wide())
+        .map(|(directive, value)| (directive.name, value))
+        .collect();
+    if !of_cluster.is_empty()
+        && wide::carry_out(context, |_| Ok(WideChange::Settings { pairs: of_cluster }))?.is_none()
+    {
+        return Ok(());
+    }
+    let is_own = |name: &[u8]| config::find(name).is_none_or(|directive| !directive.is_cluster_wide());
+    let own: Vec<_> = pairs.iter().copied().filter(|(name, _)| is_own(name)).collect();
+    set_here(context, &own, is_local, reply)
+}
+
+fn set_here(
+    context: &mut ServerContext<'_, '_>,
+    pairs: &[(&[u8], &[u8])],
+    is_local: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let turned = turn_log(context, pairs)?;
+    if let Err(error) = context.shared.config.set(pairs, is_local) {
         if let Some(on) = turned {
             let back = |shared: &Shared| shared.durability.turn(!on);
             // Nobody else can be told: what was asked for has failed already.

@@ -6,10 +6,13 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
+use super::cluster::wide;
 use crate::{
+    cluster::wide::WideChange,
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
     lua::{Kind, LibraryChange, RestorePolicy, operands},
     scripting,
+    session::order::Carried,
 };
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -197,6 +200,15 @@ fn change(
 ) -> CommandResult {
     let words = args.words();
     let change = LibraryChange::read(args)?;
+    if context.shared.cluster.is_on() {
+        let functions = || WideChange::Functions { words: words.iter().map(|word| word.to_vec()).collect() };
+        match wide::carry_out(context, |_| Ok(functions()))? {
+            Some(Carried::Name(name)) => reply.bulk(&name),
+            Some(_) => reply.ok(),
+            None => {}
+        }
+        return Ok(());
+    }
     let (shared, database) = (context.shared, context.session.database);
     context.executor.saw_data = true;
     let (libraries, worker) = (&mut context.executor.libraries, &mut context.executor.worker);

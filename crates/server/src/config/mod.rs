@@ -12,6 +12,7 @@
 //! that it cannot obey is refused with the reason. Directives of other servers are judged one by one
 //! (see [`foreign`]).
 
+mod cluster_wide;
 mod command_line;
 mod directive;
 mod documents;
@@ -26,6 +27,7 @@ mod units;
 mod values;
 pub(crate) mod words;
 
+pub use cluster_wide::CLUSTER_WIDE;
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;

@@ -162,19 +162,30 @@ impl ConfigStore {
         found.into_iter().map(|(_, spelling, value)| (spelling, value)).collect()
     }
 
+    /// The directives that CONFIG SET of these pairs would change, with their values as CONFIG GET would show them. Nothing is
+    /// changed.
+    pub fn check(
+        &self,
+        pairs: &[(&[u8], &[u8])],
+        client_is_local: bool,
+    ) -> Result<Vec<(&'static Directive, Vec<u8>)>, SetError> {
+        let old = self.current.load_full();
+        let mut new = Config::clone(&old);
+        let resolved = resolve(pairs, &old, client_is_local)?;
+        assign_all(&resolved, &mut new)?;
+        Ok(resolved.into_iter().map(|(_, directive, _)| (directive, directive.print(&new))).collect())
+    }
+
     /// CONFIG SET: all pairs of name and value, or none. `client_is_local` says whether the client
     /// is on this host, which `enable-protected-configs local` asks for.
     pub fn set(&self, pairs: &[(&[u8], &[u8])], client_is_local: bool) -> Result<(), SetError> {
         let mut changes = self.lock();
         let old = self.current.load_full();
         let mut new = Config::clone(&old);
-        for (name, directive, value) in resolve(pairs, &old, client_is_local)? {
-            let failed =
-                |error: ValueError| SetError::Failed { name: name.to_owned(), reason: error.to_string() };
-            directive.assign_argument(value, &mut new).map_err(failed)?;
-        }
+        let resolved = resolve(pairs, &old, client_is_local)?;
+        assign_all(&resolved, &mut new)?;
         let rereads = |(_, directive, _): &Resolved<'_>| directive.is_reread().then_some(directive.name);
-        let reread: Vec<&str> = resolve(pairs, &old, client_is_local)?.iter().filter_map(rereads).collect();
+        let reread: Vec<&str> = resolved.iter().filter_map(rereads).collect();
         changes.run_hooks(&old, &mut new, &reread)?;
         self.current.store(Arc::new(new));
         self.generation.fetch_add(1, Ordering::Release);
@@ -204,6 +215,14 @@ impl ConfigStore {
 }
 
 type Resolved<'a> = (&'static str, &'static Directive, &'a [u8]);
+
+fn assign_all(resolved: &[Resolved<'_>], config: &mut Config) -> Result<(), SetError> {
+    resolved.iter().try_for_each(|(name, directive, value)| {
+        let failed =
+            |error: ValueError| SetError::Failed { name: (*name).to_owned(), reason: error.to_string() };
+        directive.assign_argument(value, config).map_err(failed)
+    })
+}
 
 /// Finds the directives of all pairs. The first mistake is told, with the name as it was typed.
 fn resolve<'a>(

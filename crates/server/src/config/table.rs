@@ -472,6 +472,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "cluster-plain-clients",
+        aliases: &[],
+        group: Group::Cluster,
+        kind: Kind::Flag(field!(cluster_plain_clients)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Serve clients without cluster support, which follow the primary by SENTINEL, while the cluster has one shard: commands may name keys of several slots, and a replica answers reads and refuses writes with READONLY, where it would redirect both.",
+        settle: as_is,
+    },
+    Directive {
         name: "cluster-preferred-endpoint-type",
         aliases: &[],
         group: Group::Cluster,

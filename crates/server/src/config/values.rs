@@ -122,6 +122,8 @@ config! {
     cluster_replicas: u32,
     /// Whether a slot without a shard makes all others unavailable.
     cluster_require_full_coverage: bool,
+    /// Whether a cluster of one shard serves clients without cluster support.
+    cluster_plain_clients: bool,
     /// The zone that the node is in; empty for none.
     cluster_zone: String,
     /// Bytes of a reply from which the command is logged; -1 for never.

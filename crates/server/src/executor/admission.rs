@@ -14,7 +14,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
-    access::AclRequest,
+    access::{self, AclRequest},
     admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
     config::SyncReplicasMissing,
     observe::client_line,
@@ -333,7 +333,7 @@ impl Executor {
             _ => Cow::Borrowed(words.get(denial.word).copied().unwrap_or_default()),
         };
         self.note_denied(session, denial.reason, context, &object, session.user.name());
-        error_in(context, denial, entry)
+        access::error_in(context, denial, entry)
     }
 
     /// Counts a denial and notes it in the log of ACL.
@@ -466,43 +466,6 @@ fn check_sort_pattern(
         }
     }
     Ok(())
-}
-
-/// The error for a command that a user may not run.
-pub(crate) fn denial_error(denial: Denial, entry: &Entry) -> CommandError {
-    error_in(Context::TopLevel, denial, entry)
-}
-
-/// The error for what a user may not do; of redis-server 7.0, and of Valkey where it is Valkey's.
-fn error_in(context: Context, denial: Denial, entry: &Entry) -> CommandError {
-    let text = match (context, denial.reason) {
-        (Context::Script, Reason::Command) => {
-            "ERR The user executing the script can't run this command or subcommand"
-        }
-        (Context::Script, Reason::Key) => {
-            "ERR The user executing the script can't access at least one of the keys mentioned in the command \
-             arguments"
-        }
-        (Context::Script, Reason::Channel) => {
-            "ERR The user executing the script can't publish to the channel mentioned in the command"
-        }
-        (Context::Script, Reason::Database) => "ERR ACL failure in script: No permissions to access database",
-        (_, Reason::Key) => "NOPERM this user has no permissions to access one of the keys used as arguments",
-        (_, Reason::Channel) => {
-            "NOPERM this user has no permissions to access one of the channels used as arguments"
-        }
-        (_, Reason::Database) => "NOPERM No permissions to access database",
-        (Context::Script, Reason::Authentication | Reason::Certificate) => {
-            unreachable!("scripts do not authenticate")
-        }
-        (_, Reason::Command | Reason::Authentication | Reason::Certificate) => {
-            let name = entry.full_name();
-            return CommandError::owned(format!(
-                "NOPERM this user has no permissions to run the '{name}' command"
-            ));
-        }
-    };
-    CommandError::text(text)
 }
 
 /// How much of a stranger's words an error shows.

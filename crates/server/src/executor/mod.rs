@@ -88,7 +88,7 @@ use crate::{
     },
 };
 
-pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns, denial_error};
+pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns};
 pub(crate) use self::eviction::eviction;
 pub(crate) use self::waiting::WITHOUT_LOG;
 

@@ -145,6 +145,12 @@ impl Executor {
         (route(topology, rules(self.config.config()), slots, request), slots)
     }
 
+    /// Whether commands and scripts may name keys of several slots.
+    pub(crate) fn may_cross_slots(&self) -> bool {
+        let rules = rules(self.config.config());
+        self.topology.topology().is_some_and(|topology| rules.may_cross_slots(topology))
+    }
+
     /// Some slots have left this node: ends the client's subscriptions to channels of theirs, and its wait for their keys.
     #[cold]
     pub(super) fn follow_slots(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Option<Next> {

@@ -314,6 +314,17 @@ pub(crate) enum LibraryChange<'a> {
     Restore { dump: &'a [u8], policy: RestorePolicy },
 }
 
+impl LibraryChange<'_> {
+    /// The texts of the libraries that it brings.
+    pub(crate) fn texts(&self) -> Result<Vec<Vec<u8>>, CommandError> {
+        match self {
+            Self::Load { code, .. } => Ok(vec![code.to_vec()]),
+            Self::Restore { dump, .. } => codes_of(dump),
+            Self::Delete { .. } | Self::Flush => Ok(Vec::new()),
+        }
+    }
+}
+
 /// The treatment of existing libraries by RESTORE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestorePolicy {

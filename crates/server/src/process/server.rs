@@ -301,8 +301,8 @@ pub(crate) fn assemble(
     stopper: Sender<Stop>,
 ) -> Result<Assembled, String> {
     let databases = store.current().databases as usize;
-    // Behind the helpers, those that replicate.
-    let participants = threads + 1 + helpers(threads) + 2;
+    // Behind the helpers, those that replicate, and the one that changes what is the cluster's.
+    let participants = threads + 1 + helpers(threads) + 3;
     let (writers, ring) = Ring::new(RING, participants, 0);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);

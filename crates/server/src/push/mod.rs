@@ -3,4 +3,5 @@
 pub(crate) mod monitor;
 pub(crate) mod notifier;
 pub(crate) mod pubsub;
+pub(crate) mod rights;
 pub(crate) mod tracking;

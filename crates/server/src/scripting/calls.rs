@@ -89,7 +89,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         let database = context.session.database;
         let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
         let is_free = ScriptFlags::COMPATIBLE;
-        let may_cross_slots = flags.has(is_free) || flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS);
+        let may_cross_slots = flags.has(is_free)
+            || flags.has(ScriptFlags::ALLOW_CROSS_SLOT_KEYS)
+            || context.executor.may_cross_slots();
         Self {
             context,
             transaction,

@@ -4,6 +4,7 @@
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
 pub(crate) mod arrivals;
+pub(crate) mod order;
 pub(crate) mod replica;
 pub(crate) mod subscriptions;
 pub(crate) mod tracking;
@@ -18,6 +19,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use self::{
     arrivals::Arrivals,
+    order::Order,
     replica::ReplicaClient,
     subscriptions::Subscriptions,
     tracking::Tracking,
@@ -214,6 +216,8 @@ pub struct Session {
     pub(crate) seen_to: u64,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
+    /// The change of the cluster that its command waits for, and the user that has ordered it.
+    pub(crate) order: Option<(Arc<Order>, Arc<User>)>,
 }
 
 impl Session {
@@ -255,6 +259,7 @@ impl Session {
             durability_mode: Durability::Configured,
             seen_to: 0,
             role_order: None,
+            order: None,
         };
         session.refresh_conditions(access.is_open());
         session

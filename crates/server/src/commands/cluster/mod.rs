@@ -8,6 +8,9 @@
 
 mod describe;
 mod nodes;
+mod sentinel;
+mod status;
+pub(super) mod wide;
 
 use std::sync::Arc;
 
@@ -24,7 +27,8 @@ use crate::{
     session::ClientFlags,
 };
 
-pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
+pub(super) const COMMANDS: &[Command] =
+    &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE, sentinel::SENTINEL];
 
 /// Of the subcommands that change the cluster.
 const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
@@ -133,6 +137,17 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Takes ranges of slots away from the node.",
         ),
+        Command {
+            args: &[Argument::string("node-id"), Argument::word("off", "OFF").optional()],
+            ..row(
+                "drain",
+                "7.0.0",
+                Arity::AtLeast(3),
+                CHANGE,
+                "Has a node emptied, so that it can be taken away, or kept.",
+                &Handler(status::drain),
+            )
+        },
         absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
         absent(
             "flushslot",
@@ -272,6 +287,17 @@ const CLUSTER: Command = Command {
             CHANGE,
             "Sets the configuration epoch of a new node.",
         ),
+        Command {
+            args: &[Argument::integer("count")],
+            ..row(
+                "setreplicas",
+                "7.0.0",
+                Arity::Exactly(3),
+                CHANGE,
+                "Says how many replicas each shard is to have.",
+                &Handler(status::set_replicas),
+            )
+        },
         by_hand("setslot", "3.0.0", Arity::AtLeast(4), CHANGE, "Moves a slot from node to node."),
         varying(row(
             "shards",
@@ -338,6 +364,14 @@ const CLUSTER: Command = Command {
                 &Handler(describe::slots),
             ))
         },
+        varying(row(
+            "status",
+            "7.0.0",
+            Arity::Exactly(2),
+            INSPECTION,
+            "Describes the cluster for `dunlin cluster`.",
+            &Handler(status::status),
+        )),
     ],
     ..Command::DEFAULT
 };

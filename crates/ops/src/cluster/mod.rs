@@ -1,0 +1,203 @@
+//! `dunlin cluster`: a cluster in tables, why something waits, and the operator's wishes. Any node is asked.
+
+mod state;
+mod table;
+mod waits;
+
+use clap::{Parser, Subcommand};
+use dunlin_bench::server_flags::ServerFlags;
+
+use self::{
+    state::{Node, Shard, State},
+    table::{Cell, Tone, print},
+};
+use crate::server::{ask, connect};
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin cluster status                     shards, moves, and why something waits
+  dunlin cluster nodes -h db1 -p 7001       every node, as db1 knows it
+  dunlin cluster replicas 2                 each shard is to have two replicas
+  dunlin cluster drain 10.0.0.7:6379        before that machine is taken away
+  dunlin cluster drain 3f2a --undo          it may stay
+
+Any node can be asked: all read the same records in etcd. A node joins by itself when it is started:
+  dunlin server --cluster-join etcd://ETCD:2379/NAME";
+
+/// Shows a cluster, says why something waits, and takes the operator's wishes.
+#[derive(Debug, Parser)]
+#[command(name = "cluster", bin_name = "dunlin cluster", version, disable_help_flag = true, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Show this help
+    #[arg(long, global = true, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows the shards, what moves, and why something waits
+    #[command(disable_help_flag = true)]
+    Status {
+        #[command(flatten)]
+        server: ServerFlags,
+    },
+    /// Lists the nodes
+    #[command(disable_help_flag = true)]
+    Nodes {
+        #[command(flatten)]
+        server: ServerFlags,
+    },
+    /// Has a node emptied, so that it can be taken away
+    #[command(disable_help_flag = true)]
+    Drain {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Node: its id or the beginning of it, its address HOST:PORT, or its name
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Keep the node after all
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Says how many replicas each shard is to have
+    #[command(disable_help_flag = true)]
+    Replicas {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Replicas of each shard, beside its primary
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u8).range(0..=16))]
+        count: u8,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+    match &arguments.command {
+        Command::Status { server } => status(&State::read(&mut connect(server)?)?),
+        Command::Nodes { server } => nodes(&State::read(&mut connect(server)?)?),
+        Command::Drain { server, node, undo } => {
+            let mut client = connect(server)?;
+            let state = State::read(&mut client)?;
+            let node = state.find(node)?;
+            let mut words = vec!["CLUSTER", "DRAIN", &node.id];
+            words.extend(undo.then_some("OFF"));
+            ask(&mut client, &words)?;
+            let named = format!("node {} ({})", short(&node.id), node.address);
+            match undo {
+                true => anstream::println!("{named} may hold data again"),
+                false => anstream::println!(
+                    "{named} is being drained: `dunlin cluster status` shows when it is empty"
+                ),
+            }
+        }
+        Command::Replicas { server, count } => {
+            let mut client = connect(server)?;
+            ask(&mut client, &["CLUSTER", "SETREPLICAS", &count.to_string()])?;
+            let state = State::read(&mut client)?;
+            let wanted = usize::from(*count);
+            let lacking =
+                state.shards.iter().filter(|shard| state.replicas_of(shard).count() < wanted).count();
+            anstream::println!("each shard is to have {}", plural(wanted, "replica"));
+            if lacking > 0 {
+                anstream::println!(
+                    "{lacking} of {} lack some: free nodes become their replicas, `dunlin cluster status` shows how far that is",
+                    plural(state.shards.len(), "shard")
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The beginning of an id.
+fn short(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
+}
+
+/// `1 shard`, `2 shards`.
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn status(state: &State) {
+    let plain = table::paint(Tone::Strong, &state.name);
+    anstream::println!(
+        "cluster {plain}: {}, {}, {} with {} wanted for each shard",
+        plural(state.shards.len(), "shard"),
+        plural(state.nodes.len(), "node"),
+        state.durability,
+        plural(state.replicas, "replica"),
+    );
+    if !state.shards.is_empty() {
+        anstream::println!();
+        let rows = state.shards.iter().map(|shard| row_of(state, shard)).collect::<Vec<_>>();
+        print(&["SHARD", "EPOCH", "SLOTS", "PRIMARY", "REPLICAS"], &rows);
+    }
+    if !state.moves.is_empty() {
+        anstream::println!();
+        let rows = state.moves.iter().map(|one| {
+            [short(&one.id), &one.slots, short(&one.from), short(&one.to)].map(Cell::plain).to_vec()
+        });
+        print(&["MOVE", "SLOTS", "FROM SHARD", "TO SHARD"], &rows.collect::<Vec<_>>());
+    }
+    let waits = waits::of(state);
+    anstream::println!();
+    match waits.is_empty() {
+        true => anstream::println!("{}", table::paint(Tone::Good, "Nothing waits.")),
+        false => {
+            for wait in waits {
+                let mark = table::paint(if wait.is_grave { Tone::Bad } else { Tone::Attention }, "▸");
+                anstream::println!("{mark} {}", wait.what);
+                anstream::println!("  {}", wait.remedy);
+            }
+        }
+    }
+}
+
+fn row_of(state: &State, shard: &Shard) -> Vec<Cell> {
+    let node = |node: &Node| match node.is_online() {
+        true => node.address.clone(),
+        false => format!("{} (gone)", node.address),
+    };
+    let primary = state.primary_of(shard);
+    let replicas: Vec<&Node> = state.replicas_of(shard).collect();
+    let all_online = replicas.iter().all(|replica| replica.is_online()) && replicas.len() >= state.replicas;
+    let names: Vec<String> = replicas.into_iter().map(node).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    vec![
+        Cell::plain(short(&shard.id)),
+        Cell::plain(&shard.epoch),
+        Cell::plain(&format!("{} ({})", shard.slots, shard.slot_count())),
+        Cell::toned(
+            &primary.map_or("unknown".to_owned(), node),
+            if primary.is_some_and(Node::is_online) { Tone::Good } else { Tone::Bad },
+        ),
+        Cell::toned(&names, if all_online { Tone::Good } else { Tone::Attention }),
+    ]
+}
+
+fn nodes(state: &State) {
+    let rows: Vec<Vec<Cell>> = state
+        .nodes
+        .iter()
+        .map(|node| {
+            let or = |text: &str| Cell::plain(if text.is_empty() { "-" } else { text });
+            let health = if node.is_online() { Tone::Good } else { Tone::Bad };
+            let is_me = if node.id == state.me { "*" } else { "" };
+            vec![
+                Cell::plain(&format!("{}{is_me}", short(&node.id))),
+                Cell::plain(&node.address),
+                or(&node.name),
+                Cell::toned(&node.health, health),
+                Cell::toned(&node.state, if node.state == "active" { Tone::Plain } else { Tone::Attention }),
+                Cell::plain(&node.role),
+                or(short(&node.shard)),
+                or(&node.host),
+                or(&node.zone),
+                or(&node.version),
+            ]
+        })
+        .collect();
+    print(&["NODE", "ADDRESS", "NAME", "HEALTH", "STATE", "ROLE", "SHARD", "HOST", "ZONE", "VERSION"], &rows);
+}

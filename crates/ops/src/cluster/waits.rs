@@ -1,0 +1,167 @@
+//! Why something in a cluster waits, and what an operator can do about it. Pure.
+
+use std::collections::BTreeSet;
+
+use super::{
+    plural, short,
+    state::{Node, State},
+};
+
+/// Slots of a cluster.
+const SLOTS: usize = 16384;
+
+/// Something that waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Whether requests fail because of it, or soon may.
+    pub(super) is_grave: bool,
+    pub(super) what: String,
+    pub(super) remedy: String,
+}
+
+/// All that waits, the gravest first.
+pub(super) fn of(state: &State) -> Vec<Wait> {
+    let mut waits = Vec::new();
+    let mut add = |is_grave, what: String, remedy: &str| {
+        waits.push(Wait { is_grave, what, remedy: remedy.to_owned() });
+    };
+    if !state.trouble.is_empty() {
+        add(
+            false,
+            format!("Nothing changes, because this node does not follow etcd: {}", state.trouble),
+            "Requests are served on. Start etcd, or repair the network between it and this node.",
+        );
+    }
+    if state.shards.is_empty() {
+        add(
+            true,
+            "No slot is served: the cluster is not founded yet".to_owned(),
+            "It is, two seconds after the last node has come.",
+        );
+        return waits;
+    }
+    let assigned: usize = state.shards.iter().map(|shard| shard.slot_count()).sum();
+    if assigned < SLOTS {
+        add(
+            true,
+            format!("{} have no shard", plural(SLOTS - assigned, "slot")),
+            "`redis-cli --cluster check` names them. The record `slots` in etcd was changed by hand, or is damaged.",
+        );
+    }
+    let free = state.nodes.iter().filter(|node| node.shard.is_empty() && node.state != "draining");
+    let (free, lost): (Vec<&Node>, Vec<&Node>) = free.partition(|node| node.is_online());
+    for shard in &state.shards {
+        let name = format!("shard {}", short(&shard.id));
+        let primary = state.primary_of(shard);
+        let replicas: Vec<&Node> = state.replicas_of(shard).collect();
+        if let Some(primary) = primary.filter(|primary| !primary.is_online()) {
+            add(
+                true,
+                format!("{name} is not served: its primary {} is gone", primary.address),
+                "Start that node again in its directory.",
+            );
+        }
+        for replica in replicas.iter().filter(|replica| !replica.is_online()) {
+            add(
+                false,
+                format!("{name} has a replica that is gone: {}", replica.address),
+                "Start it again in its directory, or `dunlin cluster drain` it if it never comes back.",
+            );
+        }
+        if replicas.len() < state.replicas {
+            let what = format!("{name} has {} of {}", replicas.len(), plural(state.replicas, "replica"));
+            match free.is_empty() {
+                true => add(false, what, "No node is free: start another one with the same --cluster-join."),
+                false => add(false, what, "A free node is about to become one."),
+            }
+        }
+        let hosts: BTreeSet<&str> =
+            primary.into_iter().chain(replicas.iter().copied()).map(|node| node.host.as_str()).collect();
+        if !replicas.is_empty() && hosts.len() == 1 {
+            let host = hosts.first().copied().unwrap_or_default();
+            add(
+                false,
+                format!("{name} has all its copies on one machine: {host}"),
+                "Start a node on another machine. On one machine, --cluster-host tells places apart.",
+            );
+        }
+    }
+    for node in state.nodes.iter().filter(|node| node.state == "draining") {
+        let what = format!("node {} ({}) is being drained", short(&node.id), node.address);
+        match node.shard.as_str() {
+            "" => add(false, format!("{what}, and is empty"), "It can be taken away."),
+            shard => add(
+                false,
+                format!("{what}, and still is a {} of shard {}", node.role, short(shard)),
+                "It stays until another node can take its place.",
+            ),
+        }
+    }
+    for node in lost {
+        add(
+            false,
+            format!("node {} ({}) is gone, and holds nothing", short(&node.id), node.address),
+            "Start it again, or `dunlin cluster drain` it.",
+        );
+    }
+    waits.sort_by_key(|wait| !wait.is_grave);
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::state::Shard, *};
+
+    fn node(id: &str, shard: &str, role: &str) -> Node {
+        Node {
+            id: id.to_owned(),
+            address: format!("{id}:1"),
+            host: id.to_owned(),
+            state: "active".to_owned(),
+            health: "online".to_owned(),
+            shard: shard.to_owned(),
+            role: role.to_owned(),
+            ..Node::default()
+        }
+    }
+
+    fn state(replicas: usize, nodes: Vec<Node>) -> State {
+        let shards = vec![Shard { id: "s".to_owned(), epoch: "1".to_owned(), slots: "0-16383".to_owned() }];
+        State { replicas, nodes, shards, ..State::default() }
+    }
+
+    fn told(state: &State) -> Vec<String> {
+        of(state).into_iter().map(|wait| wait.what).collect()
+    }
+
+    #[test]
+    fn waits_say_what_lacks() {
+        let healthy = state(1, vec![node("a", "s", "primary"), node("b", "s", "replica")]);
+        assert!(told(&healthy).is_empty());
+        let alone = state(1, vec![node("a", "s", "primary")]);
+        assert_eq!(told(&alone), ["shard s has 0 of 1 replica"]);
+        let mut gone = healthy.clone();
+        gone.nodes[0].health = "failed".to_owned();
+        gone.nodes[1].host = "a".to_owned();
+        assert_eq!(
+            told(&gone),
+            [
+                "shard s is not served: its primary a:1 is gone",
+                "shard s has all its copies on one machine: a"
+            ]
+        );
+        let mut drained = healthy.clone();
+        drained.nodes.push(Node { state: "draining".to_owned(), ..node("c", "", "none") });
+        drained.nodes[1].state = "draining".to_owned();
+        assert_eq!(
+            told(&drained),
+            [
+                "node b (b:1) is being drained, and still is a replica of shard s",
+                "node c (c:1) is being drained, and is empty"
+            ]
+        );
+        let cut = State { trouble: "no answer".to_owned(), ..healthy };
+        assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);
+        assert!(of(&State::default())[0].is_grave, "a cluster that is not founded serves nothing");
+    }
+}

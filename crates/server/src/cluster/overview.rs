@@ -1,0 +1,85 @@
+//! [`Overview`]: what the cluster's records say beside the topology, for operators.
+
+use std::collections::BTreeMap;
+
+use dunlin_cluster::records::{Durability, NodeState};
+
+use super::view::View;
+
+/// What the records say beside the topology.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overview {
+    /// Replicas that each shard is to have.
+    pub(crate) replicas: u8,
+    pub(crate) durability: &'static str,
+    pub(crate) min_sync: u8,
+    /// The node that plans; empty for none.
+    pub(crate) controller: String,
+    /// By id.
+    pub(crate) nodes: BTreeMap<String, NodeOverview>,
+    pub(crate) moves: Vec<MoveOverview>,
+}
+
+/// A node's record.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeOverview {
+    /// The machine.
+    pub(crate) host: String,
+    pub(crate) state: &'static str,
+    pub(crate) version: String,
+    /// Bytes that it may use; 0 for no limit.
+    pub(crate) weight: u64,
+}
+
+/// A move that has begun.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MoveOverview {
+    pub(crate) id: String,
+    /// As `0-99,200`.
+    pub(crate) slots: String,
+    /// A shard.
+    pub(crate) from: String,
+    /// A shard.
+    pub(crate) to: String,
+}
+
+impl Overview {
+    /// What these records say.
+    pub(super) fn of(view: &View) -> Self {
+        let mut overview = Self::default();
+        if let Some((_, cluster)) = &view.cluster {
+            overview.replicas = cluster.replicas;
+            overview.min_sync = cluster.min_sync;
+            overview.durability = match cluster.durability {
+                Durability::Async => "async",
+                Durability::Sync => "sync",
+            };
+        }
+        if let Some((_, controller)) = &view.controller {
+            overview.controller = controller.node.to_string();
+        }
+        for (id, (_, record)) in &view.nodes {
+            let state = match record.state {
+                NodeState::Joining => "joining",
+                NodeState::Active => "active",
+                NodeState::Draining => "draining",
+            };
+            let node = NodeOverview {
+                host: record.host.clone(),
+                state,
+                version: record.version.clone(),
+                weight: record.weight,
+            };
+            overview.nodes.insert(id.to_string(), node);
+        }
+        for one in view.slots.iter().flat_map(|(_, record)| &record.moving) {
+            overview.moves.push(MoveOverview {
+                id: one.id.to_string(),
+                slots: one.slots.to_string(),
+                from: one.from.to_string(),
+                to: one.to.to_string(),
+            });
+        }
+        overview
+    }
+}

@@ -1,0 +1,128 @@
+//! CLUSTER STATUS, DRAIN and SETREPLICAS: what `dunlin cluster` asks a node, any node.
+
+use dunlin_cluster::NodeId;
+use dunlin_engine::command::{Args, CommandError, CommandResult};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
+
+use super::{endpoints_for, topology, wide};
+use crate::{cluster::wide::WideChange, executor::ServerContext};
+
+/// Replicas of a shard at most, as `cluster-replicas` has it.
+const REPLICAS_MAX: i64 = 16;
+
+/// Writes pairs of a map.
+fn pairs(reply: &mut ReplyBuffer, pairs: &[(&str, &str)]) {
+    for (name, text) in pairs {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+}
+
+pub(super) fn status(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let endpoints = endpoints_for(context);
+    let cluster = &context.shared.cluster;
+    let overview = cluster.overview().unwrap_or_default();
+    reply.map(10);
+    pairs(
+        reply,
+        &[
+            ("name", cluster.name()),
+            ("node", &topology.me().id),
+            // Empty: etcd answers.
+            ("trouble", &cluster.trouble()),
+            ("replicas", &overview.replicas.to_string()),
+            ("durability", overview.durability),
+            ("min-sync", &overview.min_sync.to_string()),
+            ("controller", &overview.controller),
+        ],
+    );
+    reply.bulk(b"nodes");
+    reply.array(topology.nodes().len());
+    for (place, node) in topology.nodes().iter().enumerate() {
+        let shard = topology.shard_of(place);
+        let role = match shard {
+            None => "none",
+            Some(shard) if shard.primary == place => "primary",
+            Some(_) => "replica",
+        };
+        let unknown = Default::default();
+        let record = overview.nodes.get(&node.id).unwrap_or(&unknown);
+        reply.map(10);
+        pairs(
+            reply,
+            &[
+                ("id", &node.id),
+                ("address", &format!("{}:{}", node.addresses.ip, endpoints.port(node))),
+                ("name", &node.human_name),
+                ("host", &record.host),
+                ("zone", &node.zone),
+                ("state", record.state),
+                ("health", node.health.name()),
+                ("version", &record.version),
+                ("shard", shard.map_or("", |shard| &shard.id)),
+                ("role", role),
+            ],
+        );
+    }
+    reply.bulk(b"shards");
+    reply.array(topology.shards().len());
+    for shard in topology.shards() {
+        let run = |(first, last): &(u16, u16)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        let slots: Vec<String> = shard.slots.iter().map(run).collect();
+        reply.map(3);
+        pairs(reply, &[("id", &shard.id), ("epoch", &shard.epoch.to_string()), ("slots", &slots.join(","))]);
+    }
+    reply.bulk(b"moves");
+    reply.array(overview.moves.len());
+    for one in &overview.moves {
+        reply.map(4);
+        pairs(reply, &[("id", &one.id), ("slots", &one.slots), ("from", &one.from), ("to", &one.to)]);
+    }
+    Ok(())
+}
+
+pub(super) fn drain(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let word = args.word();
+    let unknown = || CommandError::quoting("ERR Unknown node ", word);
+    let id = topology.find(word).map(|place| topology.nodes()[place].id.clone()).ok_or_else(unknown)?;
+    let node: NodeId = id.parse().map_err(|_| unknown())?;
+    let drains = match args.optional() {
+        None => true,
+        Some(word) if word.eq_ignore_ascii_case(b"off") => false,
+        Some(_) => return Err(CommandError::Syntax),
+    };
+    if wide::carry_out(context, |_| Ok(WideChange::Drain { node, drains }))?.is_some() {
+        reply.ok();
+    }
+    Ok(())
+}
+
+pub(super) fn set_replicas(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let count = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
+    let replicas = u8::try_from(count)
+        .ok()
+        .filter(|_| (0..=REPLICAS_MAX).contains(&count))
+        .ok_or_else(|| CommandError::owned(format!("ERR a shard has 0 to {REPLICAS_MAX} replicas")))?;
+    if wide::carry_out(context, |_| Ok(WideChange::Replicas { replicas }))?.is_some() {
+        reply.ok();
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Commands that change what is the cluster's: they are presented again until the thread `cluster-wide` has carried them out.
+
+use std::sync::Arc;
+
+use dunlin_engine::command::CommandError;
+use dunlin_net::Next;
+
+use crate::{
+    cluster::wide::WideChange,
+    executor::{Flow, ServerContext},
+    session::{ClientFlags, order::Carried},
+};
+
+/// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
+/// A client whose user is gone by it is disconnected once it has been answered.
+pub(in super::super) fn carry_out<'a, 'b>(
+    context: &mut ServerContext<'a, 'b>,
+    change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
+) -> Result<Option<Carried>, CommandError> {
+    let (order, user) = match context.session.held_since.and(context.session.order.clone()) {
+        Some(ordered) => ordered,
+        None if context.in_transaction => {
+            return Err(CommandError::text(
+                "ERR what is the cluster's cannot be changed in a transaction: all nodes have to agree first",
+            ));
+        }
+        None => {
+            let change = change(context)?;
+            let order = context.shared.cluster.wide.order(change, context.session.client.id());
+            let ordered = (order, Arc::clone(&context.session.user));
+            context.session.order = Some(ordered.clone());
+            ordered
+        }
+    };
+    match order.take() {
+        None => {
+            context.flow = context.executor.hold(context.session);
+            Ok(None)
+        }
+        Some(result) => {
+            context.session.order = None;
+            if context.shared.access.newest(&user).is_none() {
+                context.session.flags.set(ClientFlags::CLOSING, true);
+                context.flow = Flow::Stop(Next::CloseAfterReply);
+            }
+            result.map(Some)
+        }
+    }
+}
