@@ -34,6 +34,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use dunlin_cluster::{meta::Meta, records::Keys};
 use dunlin_engine::keyspace::slot;
+use dunlin_net::Commitment;
 
 pub(crate) use self::agent::AgentThread;
 use self::{
@@ -142,7 +143,8 @@ impl Cluster {
         let Some(queues) = shared.durability.queues() else { return };
         if let Some(addresses) = switch {
             let message = format!("{} {addresses}", self.name());
-            shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), queues);
+            let at_once = Commitment::default();
+            shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), at_once, queues);
         }
         if is_demoted && self.serves_plain_clients(&shared.config.current()) {
             // Sentinel does it, so that clients ask it where to go.
