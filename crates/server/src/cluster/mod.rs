@@ -143,6 +143,7 @@ impl Cluster {
         let Some(queues) = shared.durability.queues() else { return };
         if let Some(addresses) = switch {
             let message = format!("{} {addresses}", self.name());
+            // Another primary is there, whatever becomes of the data.
             let at_once = Commitment::default();
             shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), at_once, queues);
         }
