@@ -1,5 +1,7 @@
 """etcd and clusters for tests: of Dunlin nodes that meet in it, and of redis-server or Valkey, the oracles."""
 
+import base64
+import json
 import pathlib
 import shutil
 import signal
@@ -7,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 import redis
 
@@ -79,6 +82,28 @@ class Etcd:
     def __exit__(self, *_):
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def ask_etcd(etcd, path, **request):
+    body = json.dumps(request).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{etcd.port}/v3/{path}", body, timeout=10) as answer:
+        return json.load(answer)
+
+
+def text(value):
+    return base64.b64encode(value.encode()).decode()
+
+
+def records(etcd, name="test"):
+    """All records of a cluster, by what follows its name."""
+    prefix = f"/dunlin/{name}/"
+    found = ask_etcd(etcd, "kv/range", key=text(prefix), range_end=text(f"/dunlin/{name}0"))
+    entries = [(base64.b64decode(item["key"]).decode(), base64.b64decode(item["value"])) for item in found.get("kvs", [])]
+    return {key.removeprefix(prefix): json.loads(value) for key, value in entries}
+
+
+def put(etcd, key, record, name="test"):
+    ask_etcd(etcd, "kv/put", key=text(f"/dunlin/{name}/{key}"), value=text(json.dumps(record)))
 
 
 class Nodes:

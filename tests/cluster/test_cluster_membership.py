@@ -1,45 +1,20 @@
 """Nodes that join, follow the records in etcd, and are refused: roles, slots that leave a node, etcd that fails."""
 
-import base64
-import json
 import shutil
 import subprocess
 import threading
-import urllib.request
 
 import pytest
 import redis
 from redis.exceptions import MovedError
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, ask_etcd, dunlin_nodes, put, records, shard_order, text, until
 from harness import DUNLIN, Server, command, is_redis
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
     pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
 ]
-
-
-def ask_etcd(etcd, path, **request):
-    body = json.dumps(request).encode()
-    with urllib.request.urlopen(f"http://127.0.0.1:{etcd.port}/v3/{path}", body, timeout=10) as answer:
-        return json.load(answer)
-
-
-def text(value):
-    return base64.b64encode(value.encode()).decode()
-
-
-def records(etcd, name="test"):
-    """All records of a cluster, by what follows its name."""
-    prefix = f"/dunlin/{name}/"
-    found = ask_etcd(etcd, "kv/range", key=text(prefix), range_end=text(f"/dunlin/{name}0"))
-    entries = [(base64.b64decode(item["key"]).decode(), base64.b64decode(item["value"])) for item in found.get("kvs", [])]
-    return {key.removeprefix(prefix): json.loads(value) for key, value in entries}
-
-
-def put(etcd, key, record, name="test"):
-    ask_etcd(etcd, "kv/put", key=text(f"/dunlin/{name}/{key}"), value=text(json.dumps(record)))
 
 
 def shard_of(etcd, node):
@@ -219,7 +194,7 @@ def test_slips_of_operators_are_refused_with_a_line(etcd):
         (("--cluster-enabled", "yes"), "with cluster-join etcd://HOST:2379/NAME"),
         (("--cluster-join", "127.0.0.1:2379/x"), "the address of a cluster is etcd://"),
         (("--cluster-join", "etcd://127.0.0.1"), "the name of the cluster is missing"),
-        (("--cluster-join", join, "--cluster-durability", "sync"), "cluster-durability sync is not available"),
+        (("--cluster-join", join, "--cluster-min-sync", "3", "--cluster-durability", "sync"), "larger than a shard's number of nodes"),
         (("--cluster-join", join, "--cluster-min-sync", "2"), "cluster-min-sync above 1 needs"),
         (("--cluster-join", join, "--replicaof", "127.0.0.1 1"), "exclude each other"),
         (("--cluster-join", join, "--cluster-etcd-cert-file", "x"), "belong together"),

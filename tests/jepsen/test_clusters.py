@@ -2,12 +2,13 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
+from harness import DUNLIN, is_redis
 from jepsen import network
 
 TESTS = pathlib.Path(__file__).parent.parent
@@ -30,4 +31,16 @@ def test_redis_cluster_without_faults_is_right():
 
 def test_redis_cluster_under_faults_loses_acknowledged_writes():
     """A checker that finds nothing here proves nothing elsewhere."""
-    assert not all(play("--system", "redis", "--seconds", 25, "--seed", seed) for seed in range(1, 4))
+    assert not all(play("--system", "redis", "--seconds", 25, "--seed", seed) for seed in range(1, 8))
+
+
+needs_etcd = pytest.mark.skipif(
+    is_redis(DUNLIN) or shutil.which("etcd") is None, reason="nodes of Dunlin meet in etcd (apt-get install etcd-server)"
+)
+
+
+# One seed for each choice of what nodes keep (systems.KEPT).
+@needs_etcd
+@pytest.mark.parametrize("seed", [30, 31, 32])
+def test_dunlin_under_faults_loses_nothing(seed):
+    assert play("--system", "dunlin", "--seconds", SECONDS, "--seed", seed)

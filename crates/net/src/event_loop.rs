@@ -356,8 +356,9 @@ impl<S: Service> EventLoop<S> {
         for level in 0..self.withheld.len() {
             while let Some(&reply) = self.withheld[level].front() {
                 let WithheldReply { commitment, slot, client } = reply;
-                let is_met = kit.service.released(commitment.level) >= commitment.mark;
-                if !is_met && !kit.service.has_lost(commitment.level) {
+                let is_lost = kit.service.has_lost(commitment);
+                let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
+                if !is_met && !is_lost {
                     if kit.service.await_release(commitment) {
                         break;
                     }
@@ -368,8 +369,10 @@ impl<S: Service> EventLoop<S> {
                     Some(_) if !is_met => self.close(kit, slot),
                     Some(connection) => {
                         let service = &*kit.service;
-                        connection
-                            .release(|commitment| service.released(commitment.level) >= commitment.mark);
+                        connection.release(|commitment| {
+                            !service.has_lost(commitment)
+                                && service.released(commitment.level) >= commitment.mark
+                        });
                         self.take_turn(kit, slot);
                     }
                     None => self.nested_poll.keep_released(reply),

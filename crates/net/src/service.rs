@@ -197,10 +197,10 @@ pub trait Service: Sized + 'static {
         self.released(commitment.level) < commitment.mark
     }
 
-    /// Whether replies of a level that wait will never be released: their connections are closed, so that their clients see
-    /// that the outcome is unknown.
-    fn has_lost(&self, level: u8) -> bool {
-        let _ = level;
+    /// Whether replies that wait for a commitment will never be released, however far their level comes: their connections are
+    /// closed, so that their clients see that the outcome is unknown.
+    fn has_lost(&self, commitment: Commitment) -> bool {
+        let _ = commitment;
         false
     }
 

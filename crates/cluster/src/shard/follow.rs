@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Attach, Event, Facts, Fault, Message, Shard, Transition};
+use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition};
 use crate::{NodeId, records::ShardRecord};
 
 impl Shard {
@@ -54,6 +54,13 @@ impl Shard {
             // Only a recovery can be shorter.
             self.commit = self.commit.min(end);
         }
+    }
+
+    /// A copy is coming, so the stream is joined as it was.
+    pub(super) fn take_emptied(&mut self) {
+        debug_assert!(self.lead.is_none(), "a primary copies nobody");
+        self.local = Local { clean: false, ..Local::default() };
+        self.attach = Attach::Copy;
     }
 
     pub(super) fn take_heartbeat(
@@ -122,7 +129,7 @@ impl Shard {
     }
 
     pub(super) fn work_as_follower(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.pending.is_some() || now_ms < self.propose_at_ms {
+        if self.pending.is_some() || now_ms < self.propose_at_ms || self.is_ending {
             return;
         }
         let Some((_, record)) = &self.known else { return };

@@ -171,8 +171,12 @@ pub enum Event {
     Rewound(u64),
     /// The data is a copy of this history, up to this offset.
     Copied(HistoryId, u64),
+    /// The data is gone: a copy is being loaded in its place. A member has lost what it had.
+    Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
     HandOver(Option<NodeId>),
+    /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
+    Ending,
 }
 
 /// An output.
@@ -267,6 +271,8 @@ pub struct Shard {
     reads: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
+    /// The process is about to end.
+    is_ending: bool,
     halted: Option<String>,
 }
 
@@ -304,6 +310,7 @@ impl Shard {
             reads: 0,
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
+            is_ending: false,
             halted: None,
         }
     }
@@ -353,7 +360,7 @@ impl Shard {
 
     /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile: its new history begins where its
     /// data ended.
-    fn takes_over(&self) -> bool {
+    pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
             matches!(pending.proposal.transition, Transition::TakeOver | Transition::Recover)
         })
@@ -388,7 +395,8 @@ impl Shard {
 
     /// Whether this node is a member by the record only.
     pub fn is_lost(&self) -> bool {
-        self.is_member() && !self.leads() && (!self.local.clean || self.attach == Attach::Not)
+        let is_lost = !self.local.clean || self.attach == Attach::Not || self.is_ending;
+        self.is_member() && !self.leads() && is_lost
     }
 
     fn is_broken(&self, fault: Fault) -> bool {
@@ -428,7 +436,12 @@ impl Shard {
                 self.local = Local { history: Some(history), end, held: end, clean: true };
                 self.join(actions);
             }
+            Event::Emptied => self.take_emptied(),
             Event::HandOver(to) => self.take_handover(to),
+            Event::Ending => {
+                self.is_ending = true;
+                self.echo_again(actions);
+            }
         }
         self.work(now_ms, actions);
     }

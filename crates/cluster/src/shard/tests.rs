@@ -173,3 +173,38 @@ fn record_of_a_newer_version_stops_the_node() {
     assert_eq!(step(&mut member, 60_000, Event::Tick), []);
     assert!(!member.accepts(3, history(1)));
 }
+
+#[test]
+fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 1_000, heartbeat(3, 77));
+    step(&mut member, 1_010, Event::Emptied);
+    let actions = step(&mut member, 1_020, heartbeat(3, 78));
+    assert!(
+        matches!(&actions[..], [Action::Send(_, Message::Echo { history: None, held: 0, lost: true, .. })]),
+        "{actions:?}"
+    );
+    // Whatever its promise says: it has nothing to lead with.
+    assert_eq!(proposed(&step(&mut member, 9_000, Event::Tick)), None);
+    let learner = ShardRecord {
+        epoch: 4,
+        in_sync: [node(P)].into(),
+        learners: [node(M)].into(),
+        history: History { id: history(1), from: 20, previous: None },
+        ..record(4)
+    };
+    let actions = step(&mut member, 9_010, Event::Watched((11, learner)));
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Copy }]);
+    let actions = step(&mut member, 9_020, Event::Copied(history(1), 60));
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
+    assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: true });
+}
+
+#[test]
+fn member_that_ends_asks_to_be_expelled_and_takes_nothing_over() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 1_000, heartbeat(3, 77));
+    let actions = step(&mut member, 1_010, Event::Ending);
+    assert!(matches!(&actions[..], [Action::Send(_, Message::Echo { lost: true, .. })]), "{actions:?}");
+    assert_eq!(proposed(&step(&mut member, 9_000, Event::Tick)), None);
+}

@@ -40,6 +40,8 @@ pub(crate) enum Check {
     Access,
     /// The server is a node of a cluster: other nodes have other slots.
     Slots,
+    /// The server is a node of a cluster, and may not answer as a primary now.
+    Lease,
     /// A script calls: no command waits.
     Blocking,
     /// A script calls that has promised to change nothing.
@@ -146,6 +148,12 @@ pub(crate) const CHECKS: &[Row] = &[
         // Names of channels count as keys here.
         concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
         verdict: |entry, facts| facts.route(entry).map(Verdict::Redirect),
+    },
+    Row {
+        check: Check::Lease,
+        concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
+        // It goes on when the lease is there again, or learns where the primary is.
+        verdict: |entry, facts| facts.waits_for_lease(entry).then_some(Verdict::Park(Wait::Pause(None))),
     },
     Row {
         check: Check::Blocking,

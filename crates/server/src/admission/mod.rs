@@ -161,6 +161,11 @@ pub(crate) trait Facts {
         None
     }
 
+    /// Whether a command that is for a primary has to wait until this node may answer as one.
+    fn waits_for_lease(&self, _: &Entry) -> bool {
+        false
+    }
+
     /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.
     fn redirection(&self, _: &Entry) -> Option<Verdict> {
         None

@@ -21,6 +21,7 @@ struct Given {
     asks_to_block: bool,
     is_refused_by_audit: bool,
     is_elsewhere: bool,
+    waits_for_lease: bool,
 }
 
 const NOTHING: Given = Given {
@@ -37,6 +38,7 @@ const NOTHING: Given = Given {
     asks_to_block: false,
     is_refused_by_audit: false,
     is_elsewhere: false,
+    waits_for_lease: false,
 };
 
 const BUSY: CommandError = CommandError::text("BUSY");
@@ -63,6 +65,10 @@ impl Facts for Given {
 
     fn route(&mut self, _: &Entry) -> Option<CommandError> {
         self.is_elsewhere.then_some(MOVED)
+    }
+
+    fn waits_for_lease(&self, _: &Entry) -> bool {
+        self.waits_for_lease
     }
 
     fn queue_writes(&self) -> bool {
@@ -196,6 +202,19 @@ fn slots_are_asked_for_where_there_are_keys_or_channels() {
         &[
             ("get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan", "MOVED 1"),
             ("ping scan keys dbsize flushall multi subscribe publish script|load cluster|nodes", "run"),
+        ],
+    );
+}
+
+#[test]
+fn commands_with_keys_wait_for_a_lease() {
+    check(Check::Lease, NOTHING, &[("get set exec", "run")]);
+    check(
+        Check::Lease,
+        Given { waits_for_lease: true, ..NOTHING },
+        &[
+            ("get set mget watch exec eval blpop spublish", "park: pause"),
+            ("ping info scan dbsize multi subscribe cluster|tell cluster|nodes replconf", "run"),
         ],
     );
 }

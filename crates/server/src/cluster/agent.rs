@@ -24,17 +24,19 @@ use dunlin_cluster::{
     records::{
         self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
     },
+    shard::Local,
 };
 
 use super::{
     ALIVE_MS, Membership, bus, controller,
+    ending::Ending,
     overview::Overview,
+    shard::{self, Input, Restarts, Settings},
     view::View,
     wide::{self, Wide},
 };
 use crate::{
-    config::{Config, PrimaryAddress},
-    replication::RoleOrder,
+    config::{ClusterDurability, Config},
     shared::{Shared, Stop},
     system::host,
 };
@@ -49,6 +51,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
+/// How long the end of the server waits for another primary.
+const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long a node without a role waits for users and settings.
 const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread.
@@ -69,13 +73,6 @@ impl From<MetaError> for Failure {
     }
 }
 
-/// The server's part in its shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Role {
-    Primary,
-    Replica(PrimaryAddress),
-}
-
 struct Agent {
     shared: Arc<Shared>,
     member: Membership,
@@ -85,10 +82,12 @@ struct Agent {
     renewed: Instant,
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
-    role: Option<Role>,
+    /// How the last process ended; `None` when this one has announced its start.
+    ending: Option<Ending>,
+    restarts: Arc<Restarts>,
+    /// The revision of the last records that the server obeys; 0 for none.
+    obeyed: Revision,
     wide: wide::Follower,
-    /// The revision of the overview that is published.
-    shown: Revision,
     /// The highest epoch seen of each shard.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
@@ -98,13 +97,30 @@ struct Agent {
 }
 
 /// The thread.
-pub(crate) struct AgentThread(JoinHandle<()>);
+pub(crate) struct AgentThread {
+    agent: JoinHandle<()>,
+    shard: JoinHandle<()>,
+}
 
 impl AgentThread {
     /// Starts it.
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
         let boot = BootId::from_bytes(super::draw()?);
         bus::start(shared)?;
+        let config = shared.config.current();
+        let (ending, restarts) = (Ending::read(&config.dir), Arc::<Restarts>::default());
+        let is_durable = shard::is_durable(&config);
+        // From here on nothing is promised, until the process has ended.
+        Ending { is_durable, clean: None }.keep(&config.dir)?;
+        let settings = Settings {
+            me: member.identity.node,
+            boot,
+            keys: member.keys.clone(),
+            meta: Arc::clone(&member.meta),
+            restarts: Arc::clone(&restarts),
+            is_durable,
+        };
+        let shard = shard::start(shared, settings)?;
         Wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
@@ -113,26 +129,57 @@ impl AgentThread {
             lease: None,
             renewed: Instant::now(),
             waits_since: None,
-            role: None,
+            ending: Some(ending),
+            restarts,
+            obeyed: 0,
             wide: wide::Follower::default(),
-            shown: 0,
             epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
         };
         let thread = thread::Builder::new().name("cluster".to_owned()).spawn(move || agent.run());
-        thread.map(Self).map_err(|error| format!("cannot start a thread: {error}"))
+        let agent = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self { agent, shard })
+    }
+
+    /// Has the shard go on without this node, within a time: another member becomes the primary, if this node is it, and its
+    /// clients are sent there; then the node leaves the in-sync set, so that nobody waits for its lease to run out.
+    pub(crate) fn hand_over(&self, shared: &Shared, time: Duration) {
+        let cluster = &shared.cluster;
+        if time.is_zero() {
+            return;
+        }
+        let until = Instant::now() + time.min(HAND_OVER_TIME_MAX);
+        let wait = |is_waiting: &dyn Fn() -> bool| {
+            while is_waiting() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        if cluster.shard.hand_over() {
+            wait(&|| cluster.lease.term() != 0);
+            match cluster.lease.term() {
+                0 => tracing::info!("Cluster: another node leads the shard"),
+                _ => tracing::warn!("Cluster: nobody else leads the shard yet: a member takes over later"),
+            }
+        }
+        if cluster.lease.term() == 0 {
+            cluster.shard.push(Input::Ending);
+            wait(&|| cluster.shard.is_successor.load(SeqCst));
+        }
     }
 
     /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
     pub(crate) fn end(self, shared: &Shared) {
         shared.cluster.ended.store(true, SeqCst);
+        shared.cluster.shard.wake();
         let until = Instant::now() + END_TIME_MAX;
-        while !self.0.is_finished() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-        if self.0.is_finished() && self.0.join().is_err() {
-            tracing::error!("the thread of the cluster failed");
+        for thread in [self.shard, self.agent] {
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a thread of the cluster failed");
+            }
         }
     }
 }
@@ -226,14 +273,13 @@ impl Agent {
             return Err(Failure::Later(format!("{key}: {error}")));
         }
         match (&view.cluster, self.member.identity.cluster) {
-            (Some((_, cluster)), Some(own)) if cluster.id == own => Ok(()),
+            (Some((_, cluster)), Some(own)) if cluster.id == own => {
+                self.shared.cluster.cluster.get_or_init(|| own);
+                Ok(())
+            }
             (Some((_, cluster)), None) => {
-                if cluster.durability == Durability::Sync {
-                    return Err(Failure::Fatal(format!(
-                        "the cluster '{name}' was founded with cluster-durability sync, which this version does not offer"
-                    )));
-                }
                 self.member.identity.cluster = Some(cluster.id);
+                self.shared.cluster.cluster.get_or_init(|| cluster.id);
                 self.keep_identity()
             }
             (Some((_, cluster)), Some(own)) => {
@@ -252,9 +298,9 @@ impl Agent {
 
     /// A node that serves goes on with what it knows; one that starts has nothing to go on with.
     fn refuse(&self, line: String) -> Result<(), Failure> {
-        match self.role {
-            None => Err(Failure::Fatal(format!("{line}; correct cluster-join, or restore etcd"))),
-            Some(_) => Err(Failure::Later(format!("{line}; nothing is thrown away"))),
+        match self.obeyed {
+            0 => Err(Failure::Fatal(format!("{line}; correct cluster-join, or restore etcd"))),
+            _ => Err(Failure::Later(format!("{line}; nothing is thrown away"))),
         }
     }
 
@@ -271,8 +317,11 @@ impl Agent {
         let cluster = ClusterRecord {
             id,
             replicas: config.cluster_replicas as u8,
-            durability: Durability::Async,
-            min_sync: 1,
+            durability: match config.cluster_durability {
+                ClusterDurability::Async => Durability::Async,
+                ClusterDurability::Sync => Durability::Sync,
+            },
+            min_sync: config.cluster_min_sync as u8,
             created_ms: (host::unix_us() / 1000) as u64,
         };
         if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {
@@ -341,8 +390,8 @@ impl Agent {
         Ok(survey.total().keys > 0)
     }
 
-    /// Writes the node's record where it says something else.
-    fn announce(&self, view: &View) -> Result<(), Failure> {
+    /// Writes the node's record where it says something else: always at a start, before the first message is sent.
+    fn announce(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
         let is_new = before.is_none() && view.shard_of(me).is_none();
@@ -356,6 +405,14 @@ impl Agent {
             NodeState::Draining => NodeState::Draining,
             NodeState::Joining | NodeState::Active => NodeState::Active,
         });
+        if let Some(ending) = self.ending.take() {
+            let is_durable = shard::is_durable(&self.shared.config.current());
+            let local = shard::local(&self.shared, is_durable, false);
+            let of = view.shard_of(me).map(|(id, (_, record))| (id, record));
+            let (restart, clean) = shard::report(of, ending, local);
+            self.restarts.set(restart);
+            self.shared.cluster.shard.push(Input::Started(Local { clean, ..local }));
+        }
         let record = self.record(&self.shared.config.current(), state);
         if before.is_some_and(|(_, known)| *known == record) {
             return Ok(());
@@ -388,7 +445,7 @@ impl Agent {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
             boot: self.boot,
-            restart: None,
+            restart: self.restarts.get(),
         }
     }
 
@@ -407,76 +464,29 @@ impl Agent {
             }
             *known = shard.epoch;
         }
-        let Some(topology) = view.topology(self.member.identity.node) else { return Ok(()) };
         if let Some(cluster) = self.member.identity.cluster {
             self.shared.cluster.wide.found(cluster);
         }
         self.follow_wide(view);
         self.shared.cluster.trouble.store(None);
-        if self.shown != view.revision {
+        if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
+            self.obeyed = view.revision;
             self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
-            self.shown = view.revision;
+            self.shared.cluster.shard.push(Input::Records(Arc::new(view.clone())));
         }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
         }
-        // Clients are sent away before a primary follows another one, and called before a replica is one.
-        let role = self.role_in(view).filter(|role| Some(role) != self.role.as_ref());
-        if role == Some(Role::Primary) {
-            self.take_role(Role::Primary);
-        }
-        if self.shared.cluster.differs(&topology) {
-            self.shared.cluster.publish(&self.shared, topology);
-        }
-        if let Some(role @ Role::Replica(_)) = role {
-            self.take_role(role);
-        }
-        self.follow_wide(view);
         Ok(())
     }
 
     /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
     fn follow_wide(&mut self, view: &View) {
-        let is_primary = self.role == Some(Role::Primary);
-        let in_force = self.wide.follow(&self.shared, view, is_primary);
-        if let Some(in_force) = in_force.filter(|_| self.role.is_none()) {
+        let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
+        if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
             // What cannot be in force is in the log.
             let _ = in_force.recv_timeout(WIDE_TIME_MAX);
         }
-    }
-
-    /// The role that the records give this node. `None` while it has no shard, or its primary no record.
-    fn role_in(&self, view: &View) -> Option<Role> {
-        let me = self.member.identity.node;
-        let (_, (_, shard)) = view.shard_of(me)?;
-        if shard.primary == me {
-            return Some(Role::Primary);
-        }
-        let (_, primary) = view.nodes.get(&shard.primary)?;
-        let config = self.shared.config.current();
-        let is_tls = config.tls_cluster || config.tls_replication;
-        let port = if is_tls { primary.addresses.tls_port } else { primary.addresses.port };
-        Some(Role::Replica(PrimaryAddress { host: primary.addresses.host.clone(), port }))
-    }
-
-    fn take_role(&mut self, role: Role) {
-        let shared = &self.shared;
-        match &role {
-            Role::Primary => {
-                tracing::info!("Cluster: this node is its shard's primary");
-                shared.config.follow(None);
-                if shared.replication.is_replica() {
-                    shared.replication.order(RoleOrder::Promote);
-                }
-            }
-            Role::Replica(primary) => {
-                tracing::info!("Cluster: this node is a replica of {}:{}", primary.host, primary.port);
-                shared.config.follow(Some(primary.clone()));
-                let primary = primary.clone();
-                shared.replication.order(RoleOrder::Follow { primary, hands_over: false });
-            }
-        }
-        self.role = Some(role);
     }
 
     /// Plans, where that is this node's to do.

@@ -23,6 +23,7 @@ use std::{
 
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
 
+use super::shard::login;
 use crate::{config::Config, push::pubsub::Kind, shared::Shared};
 
 /// Bytes of messages that wait for the thread, and for each node, at most.
@@ -234,10 +235,7 @@ impl Peer {
         if poll.registry().register(&mut socket, self.token, interest).is_ok() {
             let _ = socket.set_nodelay(true);
             self.socket = Some(socket);
-            if !config.masterauth.is_empty() {
-                let user: &[u8] =
-                    if config.masteruser.is_empty() { b"default" } else { config.masteruser.bytes() };
-                let login = dunlin_replication::request(&[b"AUTH", user, config.masterauth.bytes()]);
+            if let Some(login) = login(config) {
                 self.bytes += login.len();
                 self.waiting.push_front(login.into());
             }

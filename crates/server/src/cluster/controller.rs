@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_cluster::{
     HistoryId, NodeId, SLOTS, ShardId, SlotRange,
     meta::Transaction,
-    records::{Durability, History, Key, Keys, NodeState, Record, ShardRecord, SlotsRecord},
+    records::{History, Key, Keys, NodeState, Record, ShardRecord, SlotsRecord},
 };
 
 use super::view::View;
@@ -20,10 +20,6 @@ pub(super) type Draw<'a> = &'a mut dyn FnMut() -> [u8; 20];
 /// those that are there.
 pub(super) fn propose(view: &View, keys: &Keys, is_settled: bool, draw: Draw<'_>) -> Option<Transaction> {
     let (_, cluster) = view.cluster.as_ref()?;
-    if cluster.durability == Durability::Sync {
-        // This version cannot promise it.
-        return None;
-    }
     let replicas = usize::from(cluster.replicas);
     match view.shards.is_empty() {
         true if is_settled => found(view, keys, replicas, draw),
@@ -145,7 +141,7 @@ mod tests {
     use dunlin_cluster::{
         ClusterId,
         meta::{MemoryMeta, Meta, Outcome},
-        records::ClusterRecord,
+        records::{ClusterRecord, Durability},
     };
 
     use super::{

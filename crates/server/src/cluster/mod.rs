@@ -13,9 +13,12 @@
 mod agent;
 mod bus;
 mod controller;
+mod ending;
 mod identity;
+mod lease;
 pub(crate) mod overview;
 pub(crate) mod route;
+mod shard;
 pub(crate) mod topology;
 mod view;
 pub(crate) mod wide;
@@ -26,20 +29,22 @@ use std::{
         Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Acquire, Release},
+            Ordering::{Acquire, Relaxed, Release},
         },
     },
 };
 
 use arc_swap::ArcSwapOption;
-use dunlin_cluster::{meta::Meta, records::Keys};
+use dunlin_cluster::{ClusterId, HistoryId, meta::Meta, records::Keys};
 use dunlin_engine::keyspace::slot;
 use dunlin_net::Commitment;
 
-pub(crate) use self::agent::AgentThread;
+pub(crate) use self::{agent::AgentThread, shard::Letter};
 use self::{
     bus::Bus,
+    ending::Ending,
     identity::Identity,
+    lease::Lease,
     overview::Overview,
     route::{EndpointRule, Rules},
     topology::{Addresses, Health, Node, Topology},
@@ -61,6 +66,8 @@ pub(crate) const ALIVE_MS: u64 = 5000;
 pub(crate) struct Cluster {
     /// This node's id, once it is one of a cluster.
     id: OnceLock<String>,
+    /// The cluster's id, once it is known. Only nodes can say it.
+    cluster: OnceLock<ClusterId>,
     /// The cluster's name.
     name: OnceLock<String>,
     /// What keeps the agent from following the records; `None`: nothing.
@@ -71,6 +78,16 @@ pub(crate) struct Cluster {
     version: AtomicU64,
     /// Messages of pub/sub for other nodes.
     pub(crate) bus: Bus,
+    /// Inputs for the thread that drives the node's shard.
+    pub(crate) shard: shard::Inbox,
+    /// Whether this node may answer as a primary.
+    pub(crate) lease: Lease,
+    /// Replies wait for the shard's commit (`cluster-durability sync`).
+    is_sync: AtomicBool,
+    /// There are fewer members than a write needs.
+    lacks_members: AtomicBool,
+    /// The history of a data set that is all that this process has acknowledged, at its end.
+    clean: OnceLock<HistoryId>,
     /// Changes of users, functions and settings.
     pub(crate) wide: Wide,
     /// The agent is to take its leave.
@@ -86,6 +103,23 @@ impl Cluster {
         let _ = self.name.set(name);
         self.id.set(topology.me().id.clone()).expect("a server becomes a node once");
         self.store(topology);
+    }
+
+    /// Whether replies wait for the shard's commit.
+    #[inline]
+    pub(crate) fn is_sync(&self) -> bool {
+        self.is_sync.load(Relaxed)
+    }
+
+    /// Whether writes are refused: the primary has fewer members in sync than `cluster-min-sync`.
+    #[inline]
+    pub(crate) fn lacks_members(&self) -> bool {
+        self.lacks_members.load(Relaxed)
+    }
+
+    /// Whether the node is of this cluster.
+    pub(crate) fn is_of(&self, cluster: ClusterId) -> bool {
+        self.cluster.get() == Some(&cluster)
     }
 
     /// Whether the server is a node of a cluster.
@@ -116,6 +150,20 @@ impl Cluster {
     /// Why the server could not go on as this node: a line for the operator.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.get().cloned()
+    }
+
+    /// Notes how the process has ended: nothing is added to the data set any more.
+    pub(crate) fn note_end(&self, shared: &Shared) {
+        let Some(history) = self.clean.get().copied() else { return };
+        let config = shared.config.current();
+        let is_durable = shard::is_durable(&config);
+        let data = shared.replication.data(shared, false);
+        if data.is_whole() && data.history.map(shard::history_of) == Some(history) {
+            let ending = Ending { is_durable, clean: Some((history, data.end)) };
+            if let Err(line) = ending.keep(&config.dir) {
+                tracing::error!("{line}");
+            }
+        }
     }
 
     /// The cluster as it is known now; `None` where there is none.
@@ -208,12 +256,12 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), String> {
     }
     let refusals = [
         (
-            config.cluster_durability == ClusterDurability::Sync,
-            "cluster-durability sync is not available in this version; use async",
+            config.cluster_min_sync > 1 && config.cluster_durability == ClusterDurability::Async,
+            "cluster-min-sync above 1 needs cluster-durability sync",
         ),
         (
-            config.cluster_min_sync > 1,
-            "cluster-min-sync above 1 needs cluster-durability sync, which is not available in this version",
+            config.cluster_min_sync > config.cluster_replicas + 1,
+            "cluster-min-sync is larger than a shard's number of nodes: a primary and cluster-replicas",
         ),
         (
             config.replicaof.is_some(),

@@ -23,7 +23,7 @@ const SHARDS_MAX: usize = 2 * SLOTS as usize;
 pub(super) type Stored<R> = (Revision, R);
 
 /// The records.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct View {
     pub(super) cluster: Option<Stored<ClusterRecord>>,
     pub(super) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
@@ -38,6 +38,13 @@ pub(super) struct View {
     pub(super) unreadable: BTreeMap<String, RecordError>,
     /// The last change that it has.
     pub(super) revision: Revision,
+}
+
+/// Records that this node knows, and may know before the view has them.
+#[derive(Debug, Default)]
+pub(super) struct Newest<'a> {
+    pub(super) shard: Option<(ShardId, Revision, &'a ShardRecord)>,
+    pub(super) slots: Option<&'a Stored<SlotsRecord>>,
 }
 
 impl View {
@@ -79,21 +86,32 @@ impl View {
     }
 
     /// The topology, for one of the nodes. `None` while its own record is not among them.
-    pub(super) fn topology(&self, me: NodeId) -> Option<Topology> {
+    pub(super) fn topology(&self, me: NodeId, newest: &Newest<'_>) -> Option<Topology> {
         if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
             return None;
         }
+        let newer_shard = |id: &ShardId, revision: Revision| {
+            newest.shard.filter(|(own, known, _)| own == id && *known > revision).map(|(_, _, record)| record)
+        };
+        let shards = || {
+            self.shards
+                .iter()
+                .map(|(id, (revision, shard))| (id, newer_shard(id, *revision).unwrap_or(shard)))
+        };
+        let read = newest
+            .slots
+            .filter(|(revision, _)| self.slots.as_ref().is_none_or(|(known, _)| revision > known));
         // A member that has no record is a member all the same.
-        let members = self.shards.values().flat_map(|(_, shard)| shard.nodes());
+        let members = shards().flat_map(|(_, shard)| shard.nodes());
         let ids: BTreeSet<NodeId> = self.nodes.keys().copied().chain(members).collect();
         let places: BTreeMap<NodeId, usize> =
             ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
         let nodes = ids.iter().map(|id| self.node(*id, *id == me)).collect();
         let mut slots: BTreeMap<ShardId, Vec<(u16, u16)>> = BTreeMap::new();
-        for run in self.slots.iter().flat_map(|(_, record)| record.slots.runs()) {
+        for run in read.or(self.slots.as_ref()).iter().flat_map(|(_, record)| record.slots.runs()) {
             slots.entry(run.shard).or_default().push((run.slots.first(), run.slots.last()));
         }
-        let shards = self.shards.iter().map(|(id, (_, shard))| Shard {
+        let shards = shards().map(|(id, shard)| Shard {
             id: id.to_string(),
             epoch: shard.epoch,
             primary: places[&shard.primary],
@@ -216,8 +234,9 @@ pub(super) mod tests {
     #[test]
     fn view_makes_a_topology_of_records() {
         let mut view = view_of(&["a", "b", "c"]);
-        assert!(view.topology(node_id(9)).is_none(), "it has not registered");
-        let shard = ShardId::from_bytes([50; 20]);
+        let newest = Newest::default();
+        assert!(view.topology(node_id(9), &newest).is_none(), "it has not registered");
+        let id = ShardId::from_bytes([50; 20]);
         let record = ShardRecord {
             epoch: 4,
             primary: node_id(1),
@@ -226,12 +245,12 @@ pub(super) mod tests {
             history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
             wish: None,
         };
-        view.shards.insert(shard, (5, record));
+        view.shards.insert(id, (5, record.clone()));
         let mut slots = SlotMap::default();
-        slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(shard));
+        slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(id));
         view.slots = Some((6, SlotsRecord { slots, moving: vec![] }));
         view.alive.remove(&node_id(1));
-        let topology = view.topology(node_id(2)).unwrap();
+        let topology = view.topology(node_id(2), &newest).unwrap();
         assert_eq!(topology.my_slots()[..], [(3, 9)]);
         assert!(!topology.is_primary() && topology.is_mine(3) && !topology.is_mine(10));
         let [shard] = topology.shards() else { panic!("one shard") };
@@ -240,6 +259,13 @@ pub(super) mod tests {
         // Node 8 has no record, and is a member all the same.
         let replicas: Vec<Health> = shard.replicas.iter().map(|place| health(*place)).collect();
         assert_eq!(replicas, [Health::Online, Health::Failed]);
+        // The node may know more of its shard than the view.
+        let record = ShardRecord { epoch: 5, primary: node_id(2), in_sync: [node_id(2)].into(), ..record };
+        for (revision, epoch) in [(5, 4), (6, 5)] {
+            let newest = Newest { shard: Some((id, revision, &record)), slots: None };
+            let topology = view.topology(node_id(2), &newest).unwrap();
+            assert_eq!((topology.my_shard().unwrap().epoch, topology.is_primary()), (epoch, epoch == 5));
+        }
     }
 
     #[test]

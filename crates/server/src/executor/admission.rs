@@ -15,7 +15,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::{self, AclRequest},
-    admission::{Check, Conditions, Facts, Issuer, PauseScope, Verdict, Wait, decide},
+    admission::{Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
     config::SyncReplicasMissing,
     observe::client_line,
     push::pubsub::Kind,
@@ -112,6 +112,13 @@ impl Facts for ClientFacts<'_, '_, '_> {
         self.executor.route(self.session, entry, self.words, self.keys)
     }
 
+    fn waits_for_lease(&self, entry: &Entry) -> bool {
+        let is_primary = self.executor.topology.topology().is_some_and(|topology| topology.is_primary());
+        let has_keys = !entry.command.flags.has(Flags::RUNS_QUEUE)
+            || self.session.queue.as_ref().is_some_and(|queue| queue.slots != Slots::None);
+        is_primary && has_keys && self.shared.cluster.lease.serving_term() == 0
+    }
+
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {
         if entry.command.is_read_only() && self.session.flags.has(ClientFlags::READS_REPLICAS) {
             return None;
@@ -199,17 +206,24 @@ impl Executor {
         let has_limit = self.config.config().limits_memory() && self.paused_script.is_none();
         let is_queueing = session.queue.is_some();
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
+        let is_node = shared.cluster.is_on();
+        let term = if is_node { shared.cluster.lease.serving_term() } else { 0 };
+        if term != 0 {
+            self.term.set(term);
+        }
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
-            .with(Check::FewReplicas, self.lacks_sync_replicas(shared, session))
+            .with(
+                Check::FewReplicas,
+                self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members(),
+            )
             .with(
                 Check::Redirect,
-                session.flags.has(ClientFlags::CAN_REDIRECT)
-                    && shared.replication.is_replica()
-                    && !shared.cluster.is_on(),
+                session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica() && !is_node,
             )
-            .with(Check::Slots, shared.cluster.is_on())
+            .with(Check::Slots, is_node)
+            .with(Check::Lease, is_node && term == 0)
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, has_limit && !is_queueing)

@@ -33,6 +33,7 @@ mod waiting;
 mod window;
 
 use std::{
+    cell::Cell,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -127,6 +128,8 @@ pub struct Executor {
     sent_keys: Vec<Box<Migration>>,
     /// The commitment that the replies of the last call wait for.
     withhold_to: Commitment,
+    /// The term in which commands of this call were let in, on the primary of a shard; 0 for none.
+    term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
     /// The commitments of pushes that stand among the replies of the turn.
@@ -216,6 +219,7 @@ impl Executor {
             result: Vec::new(),
             sent_keys: Vec::new(),
             withhold_to: Commitment::default(),
+            term: Cell::new(0),
             saw_data: false,
             pushed_to: Vec::new(),
             paused_script: None,

@@ -130,6 +130,8 @@ impl Service for Executor {
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
         self.saw_data = false;
+        // Nested polling serves others while this one is at it.
+        let outer_term = self.term.replace(0);
         self.pushed_to.clear();
         let shared = Arc::clone(&self.shared);
         session.is_pushed_to = session.client.pushes.get().is_some();
@@ -201,6 +203,7 @@ impl Service for Executor {
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
+        self.term.set(outer_term);
         self.note_seen(session);
         session.publish();
         self.drain();
@@ -237,7 +240,12 @@ impl Service for Executor {
     ) -> Option<Next> {
         // The answer to a client that has waited shows a change of somebody else.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
+        let outer_term = self.term.replace(match session.flags.has(ClientFlags::READS_REPLICAS) {
+            true => 0,
+            false => self.shared.cluster.lease.last_term(),
+        });
         self.withhold_to = self.commitment(session);
+        self.term.set(outer_term);
         self.note_seen(session);
         match message {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
@@ -367,8 +375,8 @@ impl Service for Executor {
         self.await_commitment(commitment)
     }
 
-    fn has_lost(&self, level: u8) -> bool {
-        self.has_lost_level(level)
+    fn has_lost(&self, commitment: Commitment) -> bool {
+        self.has_lost_commitment(commitment)
     }
 
     fn end_tick(&mut self) {

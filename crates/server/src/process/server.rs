@@ -144,7 +144,8 @@ impl Server {
         let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
         let membership = cluster::prepare(&shared)?;
-        if shared.config.current().replicaof.is_some() {
+        // A node of a cluster is nothing before its shard has decided.
+        if shared.config.current().replicaof.is_some() || membership.is_some() {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
@@ -228,6 +229,7 @@ impl Server {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
             if let Some(agent) = self.agent {
+                agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }
             self.shared.replication.drain(&self.shared, stop.grace);
@@ -240,6 +242,7 @@ impl Server {
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
+        self.shared.cluster.note_end(&self.shared);
         sampler::finish(&self.shared);
         self.shared.directory.release();
         self.shared.audit.end();

@@ -31,6 +31,8 @@ const SYNC_REPLICAS_MAX: usize = config::SYNC_REPLICAS_MAX as usize;
 pub(super) struct Commits {
     /// By number of replicas less one, the ring's offset that so many have.
     committed: [AtomicU64; SYNC_REPLICAS_MAX],
+    /// The ring's offset that the members of the in-sync set have, in a cluster.
+    shard: AtomicU64,
     /// Replicas that follow the stream.
     online: AtomicUsize,
     /// By worker, whether it is to be woken by the next acknowledgement.
@@ -41,10 +43,17 @@ impl Commits {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             committed: Default::default(),
+            shard: AtomicU64::new(0),
             online: AtomicUsize::new(0),
             awaited: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         }
     }
+}
+
+/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps where a copy of a primary was
+/// shorter than the log before.
+fn ring_mark(offset: u64, base: u64) -> u64 {
+    (offset.wrapping_sub(base) as i64).max(0) as u64
 }
 
 impl Replication {
@@ -65,6 +74,39 @@ impl Replication {
         self.commits.awaited[worker].store(true, SeqCst);
         if !self.feeder.acks_wanted.swap(true, SeqCst) {
             self.feeder.wake();
+        }
+    }
+
+    /// The ring's offset up to which the shard has committed.
+    #[inline]
+    pub(crate) fn shard_committed(&self) -> u64 {
+        self.commits.shard.load(SeqCst)
+    }
+
+    /// Has a worker woken when the shard has committed more. The caller looks once more afterwards.
+    pub(crate) fn await_shard_commit(&self, worker: usize) {
+        self.commits.awaited[worker].store(true, SeqCst);
+    }
+
+    /// The shard has committed its stream up to an offset of replication.
+    pub(crate) fn note_shard_commit(&self, shared: &Shared, offset: u64) {
+        let mark = ring_mark(offset, self.base.load(Acquire)).min(shared.durability.tail());
+        if self.commits.shard.fetch_max(mark, SeqCst) < mark {
+            self.wake_awaiting(shared);
+        }
+    }
+
+    /// The data set is another one: nothing of it is known to be committed.
+    pub(super) fn forget_shard_commit(&self) {
+        self.commits.shard.store(0, SeqCst);
+    }
+
+    fn wake_awaiting(&self, shared: &Shared) {
+        let Some(queues) = shared.durability.queues() else { return };
+        for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
+            if is_awaited.swap(false, SeqCst) {
+                queues.send_to_service(worker, WorkerMessage::Durable);
+            }
         }
     }
 
@@ -91,15 +133,11 @@ impl Replication {
         let offsets = offsets.into_iter().take_while(|_| is_primary);
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
             // Nobody has what there is not. What is before the log's beginning is had by all.
-            let mark = offset.min(end).saturating_sub(base);
+            let mark = ring_mark(offset.min(end), base);
             has_grown |= committed.fetch_max(mark, SeqCst) < mark;
         }
-        if has_grown && let Some(queues) = shared.durability.queues() {
-            for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
-                if is_awaited.swap(false, SeqCst) {
-                    queues.send_to_service(worker, WorkerMessage::Durable);
-                }
-            }
+        if has_grown {
+            self.wake_awaiting(shared);
         }
     }
 
@@ -108,5 +146,18 @@ impl Replication {
         let Some(queues) = shared.durability.queues() else { return };
         (0..self.commits.awaited.len())
             .for_each(|worker| queues.send_to_service(worker, WorkerMessage::Durable));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_right_behind_a_copy_that_is_shorter_than_the_log() {
+        // The ring stands at 250 when a copy of 200 bytes of history is loaded.
+        let base = 200u64.wrapping_sub(250);
+        assert_eq!((ring_mark(200, base), ring_mark(210, base)), (250, 260));
+        assert_eq!((ring_mark(100, 40), ring_mark(30, 40)), (60, 0));
     }
 }

@@ -113,6 +113,16 @@ impl Shared {
         replication.backlog_from.store(tail, Release);
         replication.has_backlog.store(true, Release);
     }
+
+    /// The data set is part of no history: nothing is kept for replicas.
+    pub(super) fn forget(&self, server: &Server) {
+        let mut reader = self.reader();
+        let Some(reader) = &mut *reader else { return };
+        let _closed = server.engine.keyspace.close();
+        server.engine.log.turn(LogConsumer::Replicas, false);
+        server.replication.has_backlog.store(false, Release);
+        reader.park();
+    }
 }
 
 impl super::Replication {
@@ -347,6 +357,7 @@ impl Feeder {
         if !replicas.is_empty() {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
+            && !self.server.cluster.is_on()
             && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
         {
             self.end_backlog();
@@ -375,7 +386,8 @@ impl Feeder {
         let (server, id) = (&self.server, self.server.feeder());
         // Where a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
-        let has_ended = server.replication.stream_ended.load(SeqCst);
+        let replication = &server.replication;
+        let has_ended = replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
         if server.engine.log.is_on_for(LogConsumer::Replicas) && !has_ended {
             server.durability.ring().append(id, bytes);
             server.durability.wake_log(server.durability.tail());

@@ -230,6 +230,10 @@ impl Link {
             Ok(()) => {
                 let offset = self.shared.replication.offset(self.shared.durability.tail());
                 self.step(Event::Applied(offset));
+                if self.shared.cluster.is_sync() || self.applier.ack_wanted {
+                    // The primary's clients wait for this.
+                    self.shared.cluster.shard.wake();
+                }
                 if std::mem::take(&mut self.applier.ack_wanted) {
                     let (actions, _) = self.step(Event::AckWanted);
                     self.act(actions, &[]);
@@ -304,20 +308,11 @@ impl Link {
     fn load(&mut self, mut spool: Spool) {
         let shared = Arc::clone(&self.shared);
         let (replication, begun) = (&shared.replication, Instant::now());
-        let config = shared.config.current();
         replication.feeder.cut_all();
-        // A log of what was there before is of no use; another one begins with what is loaded.
-        let has_log = !shared.durability.is_off();
-        if has_log && let Err(reason) = shared.durability.turn(false) {
-            return self.fail(&reason);
-        }
-        shared.loading.begin(Now::read().unix_ms);
-        {
-            let _closed = shared.engine.keyspace.close();
-            shared.engine.log.turn(LogConsumer::Replicas, false);
-        }
-        shared.alone(|context| context.flush(None, false));
-        shared.libraries.flush();
+        let has_log = match self.empty() {
+            Ok(has_log) => has_log,
+            Err(reason) => return self.fail(&reason),
+        };
         shared.loading.expect(spool.bytes);
         let loaded =
             spool.file.rewind().map_err(|error| LoadError::Failed(error.to_string())).and_then(|()| {
@@ -336,6 +331,7 @@ impl Link {
                 self.applier.begin(loaded.stream_database);
                 replication.select(loaded.stream_database);
                 replication.feeder.restart(&shared, History::new(spool.id), spool.offset);
+                replication.end_copy();
                 shared.note_loaded(loaded.keys, loaded.expired);
                 shared.loading.end();
                 tracing::info!(
@@ -358,14 +354,54 @@ impl Link {
                 }
             }
         }
-        if has_log
-            && config.appendonly
-            && let Err(reason) = shared.durability.turn(true)
+        self.turn_log_on(has_log);
+        let (actions, _) = self.step(Event::Loaded);
+        self.act(actions, &[]);
+    }
+
+    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
+    /// here on, since one of what was there before is of no use.
+    fn empty(&self) -> Result<bool, String> {
+        let shared = &self.shared;
+        let has_log = !shared.durability.is_off();
+        if has_log {
+            shared.durability.turn(false)?;
+        }
+        shared.replication.begin_copy();
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(LogConsumer::Replicas, false);
+        }
+        shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
+        Ok(has_log)
+    }
+
+    /// Begins another log, where there was one.
+    fn turn_log_on(&self, had_log: bool) {
+        if had_log
+            && self.shared.config.current().appendonly
+            && let Err(reason) = self.shared.durability.turn(true)
         {
             tracing::error!("the append-only file stays off: {reason}");
         }
-        let (actions, _) = self.step(Event::Loaded);
-        self.act(actions, &[]);
+    }
+
+    /// Throws the data set away: it is part of no history any more.
+    pub(super) fn clear(&mut self) {
+        let replication = &self.shared.replication;
+        replication.feeder.cut_all();
+        match self.empty() {
+            Ok(has_log) => {
+                replication.feeder.forget(&self.shared);
+                replication.end_copy();
+                self.shared.loading.end();
+                self.turn_log_on(has_log);
+                tracing::info!("The data set is thrown away: the node has left its shard");
+            }
+            Err(reason) => tracing::error!("the data set cannot be thrown away: {reason}"),
+        }
     }
 
     fn connect(&mut self) {

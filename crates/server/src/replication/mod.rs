@@ -32,7 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::command::CommandError;
+use dunlin_engine::{LogConsumer, command::CommandError};
 use dunlin_persist::{RingReader, manifest::StreamId};
 use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
@@ -69,6 +69,35 @@ pub(crate) enum RoleOrder {
     Follow { primary: PrimaryAddress, hands_over: bool },
     /// Follow nobody.
     Promote,
+    /// A node of a cluster: follow this primary, or wait for one. An empty data set without a history `begins` this one.
+    Join { primary: Option<PrimaryAddress>, begins: Option<Id> },
+    /// A node of a cluster: be the primary, under this history, which continues another.
+    /// The data set ends at `from`, or it stays a follower.
+    Lead { history: Id, previous: Option<Id>, from: u64 },
+    /// A node of a cluster: throw the data set away, and wait.
+    Clear,
+    /// A node of a cluster: see to it that no command is under way that was let in before.
+    Rest,
+}
+
+/// The data set as the machine of a shard has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DataState {
+    /// Snapshots of primaries that were begun and ended; an odd number: one has not replaced the data set as a whole.
+    pub(crate) copies: u64,
+    /// The history that it is part of.
+    pub(crate) history: Option<Id>,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// How much of it a crash leaves, under `appendfsync always`; all of it otherwise.
+    pub(crate) held: u64,
+}
+
+impl DataState {
+    /// Whether the data set is there as a whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.copies.is_multiple_of(2)
+    }
 }
 
 /// The link to the primary, as INFO and ROLE show it.
@@ -114,6 +143,10 @@ pub(crate) struct Replication {
     commits: commit::Commits,
     feeder: feeder::Shared,
     pub(crate) syncs: SyncCounts,
+    /// See [`DataState::copies`].
+    copies: AtomicU64,
+    /// Nothing of the link's own is put into the stream: its end is handed over.
+    is_stream_held: AtomicBool,
     /// The log's files could not be read for a replica: they are not tried again.
     files_failed: AtomicBool,
     migrations: migration::Migrations,
@@ -148,6 +181,8 @@ impl Replication {
             commits: commit::Commits::new(workers),
             feeder: feeder::Shared::default(),
             syncs: SyncCounts::default(),
+            copies: AtomicU64::new(0),
+            is_stream_held: AtomicBool::new(false),
             files_failed: AtomicBool::new(false),
             migrations: migration::Migrations::default(),
             stream_ended: AtomicBool::new(false),
@@ -258,6 +293,59 @@ impl Replication {
         self.has_backlog.load(Acquire)
     }
 
+    /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. Where only what is
+    /// synced counts, nothing does while there is no log.
+    pub(crate) fn data(&self, shared: &Shared, is_synced: bool) -> DataState {
+        loop {
+            let (copies, before) = (self.copies.load(SeqCst), self.history().id);
+            let has_place = self.has_place();
+            let durability = &shared.durability;
+            let tail = durability.tail();
+            let has_log = shared.engine.log.is_on_for(LogConsumer::File);
+            let (end, held) = (
+                self.offset(tail),
+                match (is_synced, has_log) {
+                    (false, _) => self.offset(tail),
+                    (true, true) => self.offset(durability.durable().min(tail)),
+                    (true, false) => 0,
+                },
+            );
+            if (copies, before, has_place) == (self.copies.load(SeqCst), self.history().id, self.has_place())
+            {
+                return match has_place {
+                    true => DataState { copies, history: Some(before), end, held: held.min(end) },
+                    false => DataState { copies, history: None, end: 0, held: 0 },
+                };
+            }
+        }
+    }
+
+    /// Whether the data set is one of those that begin anew with every second copy: readers of the one before know it by that.
+    pub(crate) fn is_copy_odd(&self) -> bool {
+        self.copies.load(SeqCst) / 2 % 2 == 1
+    }
+
+    /// Puts nothing of the link's own into the stream, or does so again.
+    pub(crate) fn hold_stream(&self, on: bool) {
+        self.is_stream_held.store(on, SeqCst);
+    }
+
+    /// Has workers look again at the replies that they withhold.
+    pub(crate) fn wake_withheld(&self, shared: &Shared) {
+        self.end_commits(shared);
+    }
+
+    /// A snapshot is about to take the place of the data set.
+    fn begin_copy(&self) {
+        self.copies.fetch_or(1, SeqCst);
+    }
+
+    /// It has. Nobody reads yet.
+    fn end_copy(&self) {
+        self.forget_shard_commit();
+        self.copies.fetch_add(1, SeqCst);
+    }
+
     /// The history whose stream the log is, for its manifest.
     pub(crate) fn stream_id(&self) -> Option<StreamId> {
         let History { id, second } = self.history();
@@ -342,7 +430,7 @@ impl Replication {
     /// another one is a replica for its clients from here on.
     pub(crate) fn order(&self, order: RoleOrder) -> u64 {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        if let RoleOrder::Follow { .. } = order {
+        if !matches!(order, RoleOrder::Promote | RoleOrder::Lead { .. } | RoleOrder::Rest) {
             self.set_state(REPLICA | STALE, true);
         }
         *slot = Some(order);

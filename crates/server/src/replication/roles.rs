@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Acquire};
 
+use dunlin_engine::LogConsumer;
 use dunlin_net::Address;
-use dunlin_replication::Replica;
+use dunlin_replication::{GETACK, History, Id, Replica};
 
 use super::{
     REPLICA, RoleOrder, STALE,
@@ -21,6 +22,13 @@ impl Link {
         match order {
             RoleOrder::Follow { primary, hands_over } => self.follow(primary, hands_over),
             RoleOrder::Promote => self.promote(),
+            RoleOrder::Join { primary, begins } => self.join(primary, begins),
+            RoleOrder::Lead { history, previous, from } => self.lead(history, previous, from),
+            RoleOrder::Rest => self.rest(),
+            RoleOrder::Clear => {
+                self.join(None, None);
+                self.clear();
+            }
         }
         self.publish();
         self.unblock_clients();
@@ -46,12 +54,89 @@ impl Link {
                 has_backlog.then(|| (replication.history().id, replication.offset(tail)))
             }
         };
+        self.begin_link(address, position, hands_over);
+    }
+
+    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>, hands_over: bool) {
+        let shared = Arc::clone(&self.shared);
         let mut replica = Replica::new(options(&shared.config.current()), position, now_ms());
         replica.hands_over = hands_over;
         self.primary = Some(Primary { address, replica, is_stopped: false });
         // Behind the gate: whoever was let in as a primary's client waits by now.
         self.to_unblock = shared.blocked.all();
-        replication.end_commits(&shared);
+        shared.replication.end_commits(&shared);
+    }
+
+    /// Follows a shard's primary, or nobody yet. The data set says where the stream is joined; an empty one that is part of no
+    /// history is the beginning of `begins`.
+    fn join(&mut self, primary: Option<PrimaryAddress>, begins: Option<Id>) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        self.primary = None;
+        {
+            let _closed = shared.engine.keyspace.close();
+            self.applier.begin(replication.database.load(Acquire));
+            shared.engine.log.follow(true);
+        }
+        if let Some(id) = begins.filter(|_| !replication.has_place()) {
+            replication.feeder.restart(&shared, History::new(id), 0);
+            replication.keep_stream(&shared);
+        }
+        let end = replication.offset(shared.durability.tail());
+        let position = replication.has_place().then(|| (replication.history().id, end));
+        match primary {
+            Some(address) => {
+                tracing::info!("Following the primary {}:{}", address.host, address.port);
+                self.begin_link(address, position, false);
+            }
+            None => {
+                self.to_unblock = shared.blocked.all();
+                replication.end_commits(&shared);
+            }
+        }
+    }
+
+    /// Waits for commands that were let in before, and asks followers how far they are.
+    fn rest(&mut self) {
+        let shared = &self.shared;
+        {
+            let _closed = shared.engine.keyspace.close();
+            if shared.engine.log.is_on_for(LogConsumer::Replicas) {
+                shared.durability.ring().append(shared.applier(), GETACK);
+            }
+        }
+        shared.durability.wake_log(shared.durability.tail());
+        shared.replication.feeder.wake();
+    }
+
+    /// Becomes a shard's primary: its history goes on as this one.
+    fn lead(&mut self, history: Id, previous: Option<Id>, from: u64) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        self.primary = None;
+        if !replication.has_place() {
+            // An empty data set is the beginning of the history before, too.
+            let second = previous.map(|id| (id, 1));
+            replication.feeder.restart(&shared, History { id: history, second }, 0);
+        }
+        {
+            let _closed = shared.engine.keyspace.close();
+            let offset = replication.offset(shared.durability.tail());
+            if offset != from {
+                return;
+            }
+            replication.select(0);
+            replication.lock_history().continue_as(history, offset);
+            shared.engine.log.follow(false);
+        }
+        // Before anything of the new history is recorded.
+        replication.keep_stream(&shared);
+        replication.set_state(REPLICA | STALE, false);
+        // They come back for the second id.
+        replication.feeder.cut_all();
+        tracing::info!("This node leads its shard, with the history {history}");
     }
 
     pub(super) fn promote(&mut self) {

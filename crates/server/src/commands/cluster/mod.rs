@@ -148,7 +148,21 @@ const CLUSTER: Command = Command {
                 &Handler(status::drain),
             )
         },
-        absent("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
+        Command {
+            args: &[Argument::one_of(
+                "options",
+                &[Argument::word("force", "FORCE"), Argument::word("takeover", "TAKEOVER")],
+            )
+            .optional()],
+            ..row(
+                "failover",
+                "3.0.0",
+                Arity::AtLeast(2),
+                CHANGE,
+                "Makes a replica the primary of its slots.",
+                &Handler(nodes::failover),
+            )
+        },
         absent(
             "flushslot",
             "9.0.0",
@@ -157,7 +171,17 @@ const CLUSTER: Command = Command {
             "Removes all keys of a slot.",
         ),
         by_hand("flushslots", "3.0.0", Arity::Exactly(2), CHANGE, "Takes all slots away from the node."),
-        absent("forget", "3.0.0", Arity::Exactly(3), CHANGE, "Removes a node from the cluster."),
+        Command {
+            args: &[Argument::string("node-id")],
+            ..row(
+                "forget",
+                "3.0.0",
+                Arity::Exactly(3),
+                CHANGE,
+                "Removes a node from the cluster.",
+                &Handler(nodes::forget),
+            )
+        },
         Command {
             complexity: "O(n) for n keys of a part of the data set",
             args: &[Argument::integer("slot"), Argument::integer("count")],
@@ -372,6 +396,23 @@ const CLUSTER: Command = Command {
             "Describes the cluster for `dunlin cluster`.",
             &Handler(status::status),
         )),
+        Command {
+            args: &[Argument { multiple: true, ..Argument::string("word") }],
+            ..row(
+                "tell",
+                "7.0.0",
+                Arity::AtLeast(8),
+                Flags::ADMIN
+                    .and(Flags::STALE)
+                    .and(Flags::LOADING)
+                    .and(Flags::NO_SCRIPT)
+                    .and(Flags::NO_MULTI)
+                    .and(Flags::ALLOW_BUSY)
+                    .and(Flags::ENDS_PAUSE),
+                "Used by nodes: a message between the members of a shard.",
+                &Handler(nodes::tell),
+            )
+        },
     ],
     ..Command::DEFAULT
 };

@@ -9,6 +9,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{endpoints_for, topology};
 use crate::{
     cluster::{
+        Letter,
         route::EndpointRule,
         topology::{Health, Topology},
     },
@@ -130,6 +131,73 @@ pub(super) fn relay(
         Commitment::default(),
         context.executor.queues(),
     ));
+    Ok(())
+}
+
+pub(super) fn failover(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let is_forced = args.token("FORCE") || args.token("TAKEOVER");
+    args.finish()?;
+    let Some(shard) = topology.my_shard().filter(|_| !topology.is_primary()) else {
+        return Err(CommandError::text("ERR You should send CLUSTER FAILOVER to a replica"));
+    };
+    if topology.nodes()[shard.primary].health == Health::Failed && !is_forced {
+        return Err(CommandError::text("ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"));
+    }
+    if !context.shared.cluster.shard.promote() {
+        return Err(CommandError::text(
+            "ERR this replica is not in sync: it may lack what was acknowledged (docs/cluster.md)",
+        ));
+    }
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn forget(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let place = named(&topology, args)?;
+    if place == topology.my_place() {
+        return Err(CommandError::text("ERR I tried hard but I can't forget myself..."));
+    }
+    if topology.my_shard().is_some_and(|shard| shard.primary == place) {
+        return Err(CommandError::text("ERR Can't forget my master!"));
+    }
+    let node = &topology.nodes()[place];
+    if node.health == Health::Online {
+        return Err(CommandError::text("ERR The node is there: stop it before it is forgotten"));
+    }
+    if topology.shard_of(place).is_some_and(|shard| shard.primary == place) {
+        return Err(CommandError::text("ERR The node is the primary of slots: they would be lost"));
+    }
+    if let Ok(id) = node.id.parse() {
+        context.shared.cluster.shard.forget(id);
+    }
+    reply.ok();
+    Ok(())
+}
+
+pub(super) fn tell(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let letter = Letter::decode(&args.words()[2..]);
+    let letter = letter.filter(|letter| context.shared.cluster.is_of(letter.cluster));
+    context
+        .shared
+        .cluster
+        .shard
+        .deliver(letter.ok_or(CommandError::text("ERR CLUSTER TELL is for the nodes of this cluster"))?);
+    reply.ok();
     Ok(())
 }
 

@@ -1,0 +1,197 @@
+//! Messages between the members of a shard, as words of `CLUSTER TELL`.
+//!
+//! ```text
+//! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank [revision record]
+//!                                   ECHO      epoch sent_ms boot revision history|- held lost
+//!                                   STALE     revision record
+//! ```
+//!
+//! Ids are 40 hexadecimal digits, numbers decimal, a record is its JSON. A node takes messages that name its cluster and shard
+//! only: the cluster's id stands in etcd and nowhere else, so an ordinary client cannot say it.
+
+use std::str::FromStr;
+
+use dunlin_cluster::{
+    ClusterId, NodeId, ShardId,
+    records::{Record, ShardRecord},
+    shard::{Known, Message},
+};
+
+/// A message with its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Letter {
+    pub(crate) cluster: ClusterId,
+    pub(crate) shard: ShardId,
+    pub(crate) from: NodeId,
+    pub(crate) message: Message,
+}
+
+impl Letter {
+    /// Returns the request that delivers it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut words: Vec<Vec<u8>> = vec![b"CLUSTER".to_vec(), b"TELL".to_vec()];
+        let mut add = |word: &dyn ToString| words.push(word.to_string().into_bytes());
+        add(&self.cluster);
+        add(&self.shard);
+        add(&self.from);
+        let mut known = None;
+        match &self.message {
+            Message::Heartbeat { epoch, sent_ms, history, commit, rank, record } => {
+                add(&"HEARTBEAT");
+                add(epoch);
+                add(sent_ms);
+                add(history);
+                add(commit);
+                add(rank);
+                known = record.as_ref();
+            }
+            Message::Echo { epoch, sent_ms, boot, revision, history, held, lost } => {
+                add(&"ECHO");
+                add(epoch);
+                add(sent_ms);
+                add(boot);
+                add(revision);
+                match history {
+                    Some(history) => add(history),
+                    None => add(&"-"),
+                }
+                add(held);
+                add(&u8::from(*lost));
+            }
+            Message::Stale { record } => {
+                add(&"STALE");
+                known = Some(record);
+            }
+        }
+        if let Some(known) = known {
+            words.push(known.0.to_string().into_bytes());
+            words.push(known.1.encode());
+        }
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        dunlin_replication::request(&words)
+    }
+
+    /// Reads the words behind `CLUSTER TELL`; `None` where they make no sense.
+    pub(crate) fn decode(words: &[&[u8]]) -> Option<Self> {
+        let mut words = words.iter();
+        let (cluster, shard, from) = (field(&mut words)?, field(&mut words)?, field(&mut words)?);
+        let message = match *words.next()? {
+            b"HEARTBEAT" => Message::Heartbeat {
+                epoch: field(&mut words)?,
+                sent_ms: field(&mut words)?,
+                history: field(&mut words)?,
+                commit: field(&mut words)?,
+                rank: field(&mut words)?,
+                record: match words.len() {
+                    0 => None,
+                    _ => Some(Box::new(known(&mut words)?)),
+                },
+            },
+            b"ECHO" => Message::Echo {
+                epoch: field(&mut words)?,
+                sent_ms: field(&mut words)?,
+                boot: field(&mut words)?,
+                revision: field(&mut words)?,
+                history: match *words.next()? {
+                    b"-" => None,
+                    id => Some(parse(id)?),
+                },
+                held: field(&mut words)?,
+                lost: match *words.next()? {
+                    b"0" => false,
+                    b"1" => true,
+                    _ => return None,
+                },
+            },
+            b"STALE" => Message::Stale { record: Box::new(known(&mut words)?) },
+            _ => return None,
+        };
+        (words.len() == 0).then_some(Self { cluster, shard, from, message })
+    }
+}
+
+fn parse<T: FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn field<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<T> {
+    parse(words.next()?)
+}
+
+fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
+    Some((field(words)?, ShardRecord::decode(words.next()?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_cluster::{BootId, HistoryId, records::History};
+
+    use super::*;
+
+    fn letters() -> Vec<Letter> {
+        let id = |number: u8| [number; 20];
+        let node = NodeId::from_bytes(id(3));
+        let history = HistoryId::from_bytes(id(4));
+        let record = ShardRecord {
+            epoch: 7,
+            primary: node,
+            in_sync: [node].into(),
+            learners: [].into(),
+            history: History { id: history, from: 9, previous: None },
+            wish: None,
+        };
+        let record = Box::new((12, record));
+        let heartbeat =
+            |record| Message::Heartbeat { epoch: 7, sent_ms: u64::MAX, history, commit: 5, rank: 1, record };
+        let echo = |history, lost| Message::Echo {
+            epoch: 7,
+            sent_ms: 8,
+            boot: BootId::from_bytes(id(5)),
+            revision: 12,
+            history,
+            held: 6,
+            lost,
+        };
+        let messages = [
+            heartbeat(None),
+            heartbeat(Some(record.clone())),
+            echo(Some(history), false),
+            echo(None, true),
+            Message::Stale { record },
+        ];
+        let letter = |message| Letter {
+            cluster: ClusterId::from_bytes(id(1)),
+            shard: ShardId::from_bytes(id(2)),
+            from: node,
+            message,
+        };
+        messages.map(letter).into()
+    }
+
+    /// The words of an encoded request.
+    fn words(encoded: &[u8]) -> Vec<Vec<u8>> {
+        let text = String::from_utf8(encoded.to_vec()).unwrap();
+        text.split("\r\n").skip(1).skip(1).step_by(2).map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn tell_reads_what_it_writes_and_nothing_else() {
+        for letter in letters() {
+            let encoded = letter.encode();
+            let words = words(&encoded);
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            assert_eq!(words[..2], [b"CLUSTER".as_slice(), b"TELL"]);
+            assert_eq!(Letter::decode(&words[2..]), Some(letter.clone()));
+            for end in 2..words.len() {
+                let shorter = Letter::decode(&words[2..end]);
+                let is_heartbeat = matches!(letter.message, Message::Heartbeat { .. });
+                assert!(shorter.is_none() || is_heartbeat && end == 11, "{end}");
+                let mut wrong = words.clone();
+                wrong[end] = b"x y";
+                assert_eq!(Letter::decode(&wrong[2..]), None, "{end}");
+            }
+            let longer = [&words[2..], &[b"1".as_slice()]].concat();
+            assert_eq!(Letter::decode(&longer), None);
+        }
+    }
+}

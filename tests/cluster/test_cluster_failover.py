@@ -1,0 +1,330 @@
+"""A shard whose primary dies, is stopped, or is to end: who serves then, and what is left of the writes."""
+
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import redis
+from redis.exceptions import MovedError
+
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
+from harness import DUNLIN, command, is_redis
+
+pytestmark = [
+    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
+    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+]
+
+SYNC = ("--cluster-durability", "sync")
+
+
+@pytest.fixture()
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def answer(node, *words, timeout=1):
+    """The reply of a node, or the error."""
+    try:
+        with redis.Redis(port=node.port, socket_timeout=timeout, retry=None) as client:
+            return client.execute_command(*words)
+    except (redis.RedisError, OSError) as error:
+        return error
+
+
+def in_sync(etcd, count=2):
+    """The record of the cluster's only shard, once so many members are in sync."""
+    (shard,) = [record for key, record in records(etcd).items() if key.startswith("shards/")]
+    return shard if len(shard["in_sync"]) == count else None
+
+
+def serving(nodes, key="key"):
+    """The node that takes writes of a key."""
+    return next((node for node in nodes if answer(node, "SET", key, time.monotonic(), timeout=0.3) in (b"OK", True)), None)
+
+
+def restart(node, etcd, *directives):
+    arguments = ["--save", "", "--bind", "127.0.0.1", "--port", node.port, "--dir", node.folder]
+    arguments += ["--cluster-join", etcd.join(), "--cluster-replicas", "1", "--unixsocket", node.socket, "--threads", "2"]
+    with open(node.log_path, "ab") as log:
+        node.process = subprocess.Popen(command(DUNLIN, *arguments, *directives), stdout=log, stderr=log)
+    node._await_ping()
+
+
+def stop(node):
+    """Stops a process; every thread of it has."""
+    node.process.send_signal(signal.SIGSTOP)
+    tasks = pathlib.Path(f"/proc/{node.process.pid}/task")
+    state = lambda task: (task / "stat").read_text().rsplit(")", 1)[1].split()[0]  # noqa: E731
+    until(lambda: all(state(task) == "T" for task in tasks.iterdir()), "the end of its turn")
+
+
+def logs(cluster):
+    return "\n".join(node.log()[-2500:] for node in cluster.nodes)
+
+
+def id_of(node):
+    name = answer(node, "CLUSTER", "MYID")
+    return name if isinstance(name, str) else name.decode()
+
+
+def replica_value(node, key="key"):
+    try:
+        with redis.Redis(port=node.port, single_connection_client=True, socket_timeout=5) as client:
+            client.execute_command("READONLY")
+            return client.get(key)
+    except (redis.RedisError, OSError) as error:
+        return error
+
+
+def replica_list(node, key="list"):
+    try:
+        with redis.Redis(port=node.port, single_connection_client=True, socket_timeout=5) as client:
+            client.execute_command("READONLY")
+            return client.lrange(key, 0, -1)
+    except (redis.RedisError, OSError) as error:
+        return error
+
+
+def shard_order_at(node):
+    client = redis.Redis(port=node.port, protocol=2)
+    client.response_callbacks.clear()
+    return [(run[0], run[1], *(member[1] for member in run[2:])) for run in client.execute_command("CLUSTER", "SLOTS")]
+
+
+class Writer(threading.Thread):
+    """Appends numbers to a list, wherever its shard's primary is, and keeps what was acknowledged."""
+
+    def __init__(self, nodes, key="list", patience_s=0.5):
+        super().__init__(daemon=True)
+        self.nodes, self.key, self.patience_s = nodes, key, patience_s
+        self.acknowledged, self.unknown, self.errors = [], [], []
+        self.gap_s = 0.0
+        self.is_over = threading.Event()
+
+    def run(self):
+        at, number, client, last = 0, 0, None, time.monotonic()
+        while not self.is_over.is_set():
+            try:
+                if client is None:
+                    client = redis.Redis(
+                        port=self.nodes[at].port,
+                        socket_timeout=self.patience_s,
+                        single_connection_client=True,
+                        retry=None,
+                    )
+                number += 1
+                client.rpush(self.key, number)
+                self.acknowledged.append(number)
+                self.gap_s, last = max(self.gap_s, time.monotonic() - last), time.monotonic()
+                continue
+            except MovedError as error:
+                at = next(place for place, node in enumerate(self.nodes) if node.port == error.port)
+            except (redis.RedisError, OSError) as error:
+                self.errors.append(f"{type(error).__name__}: {error}")
+                self.unknown.append(number)
+                at = (at + 1) % len(self.nodes)
+                time.sleep(0.005)
+            client = None
+
+    def end(self):
+        self.is_over.set()
+        self.join(30)
+        assert not self.is_alive()
+        return self
+
+    def check(self, held, lost_max=0):
+        """What a list has, against what was acknowledged: in order, nothing that was not written, nothing lost."""
+        held = [int(number) for number in held]
+        assert held == sorted(set(held)), "an order that nobody wrote"
+        lost = set(self.acknowledged) - set(held)
+        assert len(lost) <= lost_max, f"{len(lost)} of {len(self.acknowledged)} are lost: {sorted(lost)[:10]}"
+        assert set(held) <= set(self.acknowledged) | set(self.unknown)
+
+
+def list_of(nodes, key="list"):
+    node = until(lambda: serving(nodes, key + "{" + key + "}"), "a primary")
+    return answer(node, "LRANGE", key, 0, -1, timeout=10)
+
+
+def test_failover_after_kill(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        writer = Writer(cluster.nodes)
+        writer.start()
+        until(lambda: len(writer.acknowledged) > 200, "writes")
+        first.process.kill()
+        first.process.wait()
+        seen = len(writer.acknowledged)
+        until(lambda: len(writer.acknowledged) > seen + 200, lambda: second.log()[-3000:])
+        print("gap", writer.gap_s)
+        assert shard_order_at(second)[0][2] == second.port
+        # The old primary is a replica now, and has what the new one has.
+        restart(first, etcd)
+        until(lambda: in_sync(etcd), lambda: first.log()[-3000:] + second.log()[-3000:])
+        writer.end()
+        until(lambda: replica_list(first) == list_of(cluster.nodes), lambda: first.log()[-3000:])
+        assert isinstance(answer(first, "GET", "list"), MovedError)
+
+
+def test_failover_of_a_primary_that_is_stopped(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        # Written before it stops, answered when it wakes, if at all: a reply would be of a primary that is none any more.
+        late = first.connect(timeout=30)
+        writer = Writer(cluster.nodes)
+        writer.start()
+        until(lambda: len(writer.acknowledged) > 200, "writes")
+        stop(first)
+        late.sendall(b"SET list{list} late\r\nGET list{list}\r\n")
+        seen = len(writer.acknowledged)
+        until(lambda: len(writer.acknowledged) > seen + 200, lambda: second.log()[-3000:])
+        print("gap", writer.gap_s)
+        first.process.send_signal(signal.SIGCONT)
+        reply = late.recv(200)
+        assert reply == b"" or reply.startswith(b"-MOVED "), reply
+        until(lambda: in_sync(etcd), lambda: first.log()[-3000:] + second.log()[-3000:])
+        writer.end()
+        until(lambda: replica_list(first) == list_of(cluster.nodes), lambda: first.log()[-3000:])
+
+
+def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        writer = Writer(cluster.nodes)
+        writer.start()
+        etcd.kill()
+        seen = len(writer.acknowledged)
+        # Longer than leases and promises.
+        time.sleep(4)
+        until(lambda: len(writer.acknowledged) > seen + 200, "writes")
+        writer.end()
+        assert not writer.errors, (writer.errors[:3], logs(cluster))
+        etcd.start()
+        until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
+        assert shard_order_at(second)[0][2] == first.port, "a healthy primary stays"
+        writer.check(list_of(cluster.nodes))
+
+
+def test_failover_old_primary_keeps_nothing_uncommitted(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        client = cluster.client(0)
+        client.set("key", "old")
+        # What is written now is nobody's but the primary's.
+        stop(second)
+        assert client.execute_command("CLIENT", "KILL", "TYPE", "replica") == 1
+        late = first.connect(timeout=30)
+        late.sendall(b"SET key new\r\n")
+        reader = first.connect(timeout=0.5)
+        reader.sendall(b"GET key\r\n")
+        with pytest.raises(TimeoutError):
+            reader.recv(100)
+        stop(first)
+        second.process.send_signal(signal.SIGCONT)
+        assert until(lambda: answer(second, "GET", "key") == b"old" and serving([second], "other"), second.log)
+        first.process.send_signal(signal.SIGCONT)
+        until(lambda: in_sync(etcd), lambda: first.log()[-3000:])
+        assert in_sync(etcd)["primary"] == id_of(second)
+        until(lambda: replica_value(first) == b"old", first.log)
+        # The client learns that nobody knows what became of it.
+        assert late.recv(100) == b""
+
+
+def test_sync_loses_no_acknowledged_write(etcd):
+    with dunlin_nodes(etcd, 3, *SYNC, replicas=2) as cluster:
+        until(lambda: in_sync(etcd, 3), cluster.nodes[0].log)
+        writers = [Writer(cluster.nodes, f"list:{number}") for number in range(4)]
+        for writer in writers:
+            writer.start()
+        for fault in ("kill", "stop", "kill", "hand over"):
+            seen = [len(writer.acknowledged) for writer in writers]
+            until(lambda: all(len(w.acknowledged) > s + 50 for w, s in zip(writers, seen)), lambda: logs(cluster))
+            primary = until(lambda: serving(cluster.nodes), lambda: logs(cluster))
+            if fault == "stop":
+                stop(primary)
+                until(lambda: serving([node for node in cluster.nodes if node is not primary]), lambda: logs(cluster))
+                primary.process.send_signal(signal.SIGCONT)
+            elif fault == "kill":
+                primary.process.kill()
+                primary.process.wait()
+                until(lambda: serving([node for node in cluster.nodes if node is not primary]), lambda: logs(cluster))
+                restart(primary, etcd, *SYNC)
+            else:
+                other = next(node for node in cluster.nodes if node is not primary)
+                until(lambda: answer(other, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
+                until(lambda: serving([other]), lambda: logs(cluster))
+            until(lambda: in_sync(etcd, 3), lambda: logs(cluster))
+        for writer in writers:
+            writer.end()
+            writer.check(list_of(cluster.nodes, writer.key))
+            print("gap", writer.gap_s, len(writer.acknowledged))
+
+
+def test_sync_refuses_writes_with_too_few_members(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, "--cluster-min-sync", "2", replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        until(lambda: serving([first]), first.log)
+        second.process.kill()
+        second.process.wait()
+        # It may not be expelled, so the primary has no lease of it and answers nobody.
+        assert isinstance(answer(first, "SET", "key", 1, timeout=3), redis.TimeoutError)
+        restart(second, etcd, *SYNC, "--cluster-min-sync", "2")
+        until(lambda: serving([first, second]), lambda: logs(cluster))
+
+
+def test_cluster_failover_hands_over_without_an_error(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        assert "should send CLUSTER FAILOVER to a replica" in str(answer(first, "CLUSTER", "FAILOVER"))
+        until(lambda: in_sync(etcd), first.log)
+        writer = Writer(cluster.nodes)
+        writer.start()
+        until(lambda: len(writer.acknowledged) > 200, "writes")
+        for replica in (second, first, second):
+            until(lambda: answer(replica, "CLUSTER", "FAILOVER") in (b"OK", True), replica.log)
+            until(lambda: serving([replica]), lambda: logs(cluster))
+            until(lambda: in_sync(etcd), lambda: logs(cluster))
+        writer.end()
+        assert not writer.errors, (writer.errors[:3], logs(cluster))
+        print("gap", writer.gap_s)
+        writer.check(list_of(cluster.nodes))
+
+
+def test_a_primary_that_ends_hands_over_first(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        writer = Writer(cluster.nodes)
+        writer.start()
+        until(lambda: len(writer.acknowledged) > 200, "writes")
+        seen = len(writer.acknowledged)
+        first.process.terminate()
+        assert first.process.wait(30) == 0, first.log()
+        until(lambda: len(writer.acknowledged) > seen + 200, lambda: logs(cluster))
+        writer.end()
+        assert not writer.errors, (writer.errors[:3], logs(cluster))
+        print("gap", writer.gap_s)
+        writer.check(list_of([second]))
+        # A node that has gone can be forgotten, once it is no member any more.
+        gone = next(key for key, record in records(etcd).items() if key.startswith("nodes/") and record["addresses"]["port"] == first.port)
+        gone = gone.split("/")[1]
+        assert "can't forget myself" in str(answer(second, "CLUSTER", "FORGET", id_of(second)))
+        assert "Unknown node" in str(answer(second, "CLUSTER", "FORGET", "0" * 40))
+
+
+        def is_forgotten():
+            answer(second, "CLUSTER", "FORGET", gone)
+            return f"nodes/{gone}" not in records(etcd)
+
+        until(is_forgotten, second.log)
+        assert gone not in in_sync(etcd, 1)["learners"]
