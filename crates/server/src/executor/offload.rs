@@ -7,7 +7,7 @@ use std::{
 
 use dunlin_engine::{
     Caller, Environment, LongWords, Offloaded, Outcome, OwnedWord, Request,
-    command::{CommandError, Entry, Flags},
+    command::{CommandError, Entry},
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
@@ -50,7 +50,7 @@ impl Executor {
                 Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
                 Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
             };
-        let writes = entry.command.flags.has(Flags::WRITE);
+        let writes = entry.command.may_write();
         // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary.
         let is_paused = writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
