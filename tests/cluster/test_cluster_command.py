@@ -31,7 +31,7 @@ def test_status_shows_shards_and_what_waits(etcd):
     with dunlin_nodes(etcd, 4, "--cluster-zone", "west", replicas=1) as cluster:
         status = run("status", "-p", cluster.nodes[3].port)
         assert status.startswith("cluster test: 2 shards, 4 nodes, async with 1 replica wanted for each shard\n"), status
-        rows = re.findall(r"^[0-9a-f]{8}  +1  +(\S+) \((\d+)\)  +127.0.0.1:(\d+)  +127.0.0.1:(\d+)$", status, re.M)
+        rows = re.findall(r"^[0-9a-f]{8}  +\d+  +(\S+) \((\d+)\)  +127.0.0.1:(\d+)  +127.0.0.1:(\d+)$", status, re.M)
         ports = [str(node.port) for node in cluster.nodes]
         assert rows == [("0-8191", "8192", ports[0], ports[2]), ("8192-16383", "8192", ports[1], ports[3])], status
         assert "has all its copies on one machine" in status

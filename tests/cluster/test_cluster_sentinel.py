@@ -133,11 +133,17 @@ def test_sentinel_answers_as_redis_sentinel_does(etcd):
         assert "not for hands" in str(call(port, "SENTINEL", "MONITOR", "a", "127.0.0.1", "1", "1"))
         # Each node is one of the Sentinels, and RESP3 has maps.
         assert redis.Redis(port=port, protocol=3).execute_command("SENTINEL", "MASTER", NAME)
-        # The primary dies, which is seen; without etcd nobody can fail over.
+        # A failover by hand, there and back, asked of the replica and of the primary.
+        address = lambda: call(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)  # noqa: E731
+        for wanted in (replica, primary):
+            fails_over = lambda: call(port, "SENTINEL", "FAILOVER", NAME) == b"OK"  # noqa: E731
+            until(fails_over, lambda: call(port, "SENTINEL", "FAILOVER", NAME))
+            until(lambda: address() == [b"127.0.0.1", wanted], address)  # noqa: B023
+        # The primary dies, and the other node takes over.
         cluster.nodes[0].process.kill()
-        down = lambda: call(port, "SENTINEL", "IS-MASTER-DOWN-BY-ADDR", "127.0.0.1", primary, "0", "*")  # noqa: E731
-        until(lambda: down() == [1, b"*", 0], down)
-        assert b"s_down" in call(port, "SENTINEL", "MASTER", NAME)[9]
+        until(lambda: address() == [b"127.0.0.1", replica], address)
+        assert call(port, "SENTINEL", "IS-MASTER-DOWN-BY-ADDR", "127.0.0.1", primary, "0", "*") == [0, b"*", 0]
+        until(lambda: b"s_down" in call(port, "SENTINEL", "REPLICAS", NAME)[0][9], "the death of the other")
         etcd.kill()
         until(lambda: str(call(port, "SENTINEL", "CKQUORUM", NAME)).startswith("NOQUORUM 1 usable"), "the loss of etcd")
         for node in cluster.nodes:

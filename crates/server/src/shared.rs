@@ -193,7 +193,8 @@ impl Shared {
 
     /// The audience of a worker's commands.
     pub(crate) fn notifier(&self, queues: &WorkerQueues<WorkerMessage>) -> Notifier {
-        Notifier::new(&self.exchange, &self.monitor, &self.trackers, &self.config, queues)
+        let is_shard_sync = self.cluster.sync_flag();
+        Notifier::new(&self.exchange, &self.monitor, &self.trackers, &self.config, is_shard_sync, queues)
     }
 
     /// The memory in use beside the keyspace and what clients hold. O(workers).

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The weight of an empty slot, in bytes: without data, slots are spread by their number, and some megabytes of data move none.
-const SLOT_BYTES: u64 = 4096;
+pub(super) const SLOT_BYTES: u64 = 4096;
 
 /// A shard's part of the balance. All amounts are bytes.
 struct Part {

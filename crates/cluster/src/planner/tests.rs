@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{slots::SLOT_BYTES, *};
 use crate::{
     BootId, ClusterId, SLOTS, SlotRange,
     records::{Addresses, Durability, History, Move},
@@ -213,7 +213,7 @@ impl Model {
         assert_eq!((slots.slots.owned().len(), slots.moving.len()), (SLOTS, 0));
         let load = |shard: &ShardId| {
             let count = u64::from(slots.slots.slots_of(*shard).len());
-            (self.view.bytes.get(shard).copied().unwrap_or(0) + count * 64, count)
+            (self.view.bytes.get(shard).copied().unwrap_or(0) + count * SLOT_BYTES, count)
         };
         let weight = |record: &ShardRecord| {
             record.in_sync.iter().map(|node| self.view.nodes[node].record.weight).min().unwrap()

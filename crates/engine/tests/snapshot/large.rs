@@ -107,7 +107,7 @@ fn long_strings_are_shared() {
             client.say(&format!("SETRANGE {key} 70000 {key}"));
         }
         let options = SnapshotOptions { form, ..OPTIONS };
-        let (mut snapshot, mut taken) = cut(&mut client, &tape, options).expect("there is room");
+        let (mut snapshot, mut taken) = cut(&mut client, &tape, options.clone()).expect("there is room");
         for line in [
             "SETRANGE changed 70000 anew",
             "APPEND changed anew",
@@ -348,7 +348,7 @@ proptest! {
                 let keeps = |line: &&String| !matches!(line.as_str(), "FLUSHDB" | "SWAPDB 0 1");
                 lines.iter().filter(keeps).for_each(|line| drop(client.say(line)));
                 let now_ms = client.caller.now_ms;
-                running.push((cut(&mut client, &tape, options).unwrap(), contents(&store, now_ms)));
+                running.push((cut(&mut client, &tape, options.clone()).unwrap(), contents(&store, now_ms)));
             }
             while !running.is_empty() {
                 client.caller.now_ms += dice.roll(3);
@@ -424,7 +424,7 @@ fn large_collections_become_commands_in_pieces() {
     client.say("XREADGROUP GROUP group reader STREAMS x:1 >");
     let form = Form { commands: true, version: Some(Version::Valkey(80)), ..Form::rdb(false) };
     let options = SnapshotOptions { form, ..OPTIONS };
-    let (mut snapshot, taken) = cut(&mut client, &tape, options).expect("there is room");
+    let (mut snapshot, taken) = cut(&mut client, &tape, options.clone()).expect("there is room");
     while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
     assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
     let mut pieces = Pieces::default();

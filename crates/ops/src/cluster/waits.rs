@@ -58,7 +58,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             add(
                 true,
                 format!("{name} is not served: its primary {} is gone", primary.address),
-                "Start that node again in its directory.",
+                "A member that has all data takes over within two seconds. Where there is none, start that node again in its directory.",
             );
         }
         for replica in replicas.iter().filter(|replica| !replica.is_online()) {

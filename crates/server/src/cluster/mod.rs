@@ -85,7 +85,7 @@ pub(crate) struct Cluster {
     /// Whether this node may answer as a primary.
     pub(crate) lease: Lease,
     /// Replies wait for the shard's commit (`cluster-durability sync`).
-    is_sync: AtomicBool,
+    is_sync: Arc<AtomicBool>,
     /// There are fewer members than a write needs.
     lacks_members: AtomicBool,
     /// The history of a data set that is all that this process has acknowledged, at its end.
@@ -113,6 +113,11 @@ impl Cluster {
     #[inline]
     pub(crate) fn is_sync(&self) -> bool {
         self.is_sync.load(Relaxed)
+    }
+
+    /// The same, for whoever needs nothing else of the cluster.
+    pub(crate) fn sync_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_sync)
     }
 
     /// Whether writes are refused: the primary has fewer members in sync than `cluster-min-sync`.

@@ -63,11 +63,26 @@ impl Shared {
     /// The commitment before which a push about what the log has now may not leave.
     #[inline]
     pub(crate) fn commitment_of_push(&self, config: &Config) -> Commitment {
+        if self.cluster.is_sync()
+            && let Some(commitment) = self.push_commitment_to_shard()
+        {
+            return commitment;
+        }
         match config.min_sync_replicas {
             0 => self.commitment_to_log(config),
             _ if self.replication.is_replica() => self.commitment_to_log(config),
             replicas => self.commitment_at(DISK + replicas, config),
         }
+    }
+
+    /// The same, as far as the shard's commit goes; `None` where that is met.
+    fn push_commitment_to_shard(&self) -> Option<Commitment> {
+        let (term, mark) = (self.cluster.lease.term(), self.durability.tail());
+        let level = match term {
+            0 => SEEN[usize::from(self.replication.is_copy_odd())],
+            _ => COMMIT[(term & 1) as usize],
+        };
+        (self.replication.shard_committed() < mark).then_some(Commitment { level, mark })
     }
 
     #[inline]
@@ -93,8 +108,9 @@ impl Shared {
             DISK if durability.is_off() => u64::MAX,
             DISK => durability.on_disk(),
             LEASE => self.cluster.lease.valid_term(),
+            // A term before this one commits nothing any more.
             _ if COMMIT.contains(&level) => match self.cluster.lease.valid_term() {
-                0 => 0,
+                term if term == 0 || level != COMMIT[(term & 1) as usize] => 0,
                 _ => self.replication.shard_committed(),
             },
             _ if SEEN.contains(&level) => self.replication.shard_committed(),
@@ -111,7 +127,7 @@ impl Shared {
 impl Executor {
     /// Whether pushes about what is changed now have to wait: then they are told behind the record of the change.
     pub(crate) fn withholds_pushes(&self) -> bool {
-        self.config.config().withholds_pushes()
+        self.config.config().withholds_pushes() || self.shared.cluster.is_sync()
     }
 
     /// The commitment before which a message of a client may not leave: up to what the client may have seen. Messages that

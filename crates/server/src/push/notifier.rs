@@ -1,7 +1,13 @@
 //! [`Notifier`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
 //! that is still locked.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
 use dunlin_net::{Commitment, WorkerQueues};
@@ -38,6 +44,8 @@ pub(crate) struct Notifier {
     monitor: Arc<Monitor>,
     trackers: Arc<Trackers>,
     config: ConfigReader,
+    /// Whether what is shown waits for the commit of a cluster's shard.
+    is_shard_sync: Arc<AtomicBool>,
     queues: WorkerQueues<WorkerMessage>,
 }
 
@@ -53,6 +61,7 @@ impl Notifier {
         monitor: &Arc<Monitor>,
         trackers: &Arc<Trackers>,
         config: &Arc<ConfigStore>,
+        is_shard_sync: Arc<AtomicBool>,
         queues: &WorkerQueues<WorkerMessage>,
     ) -> Self {
         Self {
@@ -60,6 +69,7 @@ impl Notifier {
             monitor: Arc::clone(monitor),
             trackers: Arc::clone(trackers),
             config: ConfigReader::new(Arc::clone(config)),
+            is_shard_sync,
             queues: queues.clone(),
         }
     }
@@ -106,7 +116,7 @@ impl Audience for Notifier {
                     // The records of the changes are in the log by now.
                     let commitment = *commitment.get_or_insert_with(|| {
                         self.config.refresh();
-                        match self.config.config().withholds_pushes() {
+                        match self.config.config().withholds_pushes() || self.is_shard_sync.load(Relaxed) {
                             true => self.queues.commitment_of_push(),
                             false => Commitment::default(),
                         }

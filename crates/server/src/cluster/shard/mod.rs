@@ -52,7 +52,10 @@ pub(super) use self::{
     links::login,
     start::{Restarts, history_of, is_durable, local, report},
 };
-use super::view::{Newest, Stored, View};
+use super::{
+    Ending,
+    view::{Newest, Stored, View},
+};
 use crate::{
     config::PrimaryAddress,
     replication::{RoleOrder, now_ms},
@@ -140,7 +143,7 @@ impl Inbox {
     }
 
     /// Asks for another primary; whether there is a member that could be one.
-    pub(super) fn hand_over(&self) -> bool {
+    pub(crate) fn hand_over(&self) -> bool {
         let has_successor = self.successors.load(SeqCst) > 0;
         if has_successor {
             self.push(Input::HandOver);
@@ -291,6 +294,7 @@ impl Driver {
             if self.machine.is_none() {
                 self.begin();
             }
+            self.note_durability();
             self.step(Event::Tick);
             self.send_held();
             if let Some(machine) = &self.machine {
@@ -302,6 +306,18 @@ impl Driver {
             self.links.go_on(self.poll.registry(), &self.shared);
         }
         self.end();
+    }
+
+    /// What is synced counts no more where `appendfsync` or `appendonly` asks for less than at the start. It counts again from the
+    /// next start on.
+    fn note_durability(&mut self) {
+        let config = self.shared.config.current();
+        if self.is_durable && !is_durable(&config) {
+            self.is_durable = false;
+            if let Err(line) = (Ending { is_durable: false, clean: None }).keep(&config.dir) {
+                tracing::error!("{line}");
+            }
+        }
     }
 
     /// The process ends: what its data set is, if that is all that it has acknowledged.

@@ -372,8 +372,14 @@ fn my_id(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
     Ok(())
 }
 
-fn fail_over(context: Context<'_, '_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
+fn fail_over(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let name = args.word();
     with(context, |watched| watched.named(name).map(drop))?;
-    Err(CommandError::text("ERR SENTINEL FAILOVER is not available in this version"))
+    let cluster = &context.shared.cluster;
+    // The primary hands over to the best member; a member asks for the role itself.
+    if !cluster.shard.hand_over() && !cluster.shard.promote() {
+        return Err(CommandError::text("NOGOODSLAVE No suitable replica to promote"));
+    }
+    reply.ok();
+    Ok(())
 }
