@@ -1,5 +1,6 @@
 """Nodes that join, follow the records in etcd, and are refused: roles, slots that leave a node, etcd that fails."""
 
+import re
 import shutil
 import subprocess
 import threading
@@ -179,6 +180,43 @@ def test_a_node_keeps_its_id_and_slots_over_a_restart(etcd):
 
         until(is_back, first.log)
         assert (cluster.client(0).execute_command("CLUSTER MYID"), shard_order(cluster)) == before
+
+
+def test_a_backup_of_etcd_that_is_too_old_is_not_obeyed(etcd):
+    with dunlin_nodes(etcd, 1, "--appendonly", "yes", replicas=0) as cluster:
+        (node,) = cluster.nodes
+        cluster.client(0).set("bar", "kept")
+        node.process.terminate()
+        node.process.wait()
+        identity = node.folder / "cluster-node"
+        known = identity.read_text()
+        assert re.search("^slots [0-9]+$", known, re.M)
+        arguments = ["--save", "", "--bind", "127.0.0.1", "--port", node.port, "--dir", node.folder]
+        arguments += ["--appendonly", "yes", "--cluster-join", etcd.join(), "--unixsocket", node.socket]
+
+        def start():
+            with open(node.log_path, "ab") as log:
+                node.process = subprocess.Popen(command(DUNLIN, *arguments), stdout=log, stderr=log)
+            node._await_ping()
+
+        # As if more had happened since the backup.
+        identity.write_text(re.sub("^slots .*$", "slots 999999999", known, flags=re.M))
+        start()
+        until(lambda: "restored from a backup" in node.log(), node.log)
+        assert cluster.info(0)["cluster_state"] == "fail"
+        node.process.terminate()
+        node.process.wait()
+        identity.write_text(known)
+        start()
+        client = cluster.client(0)
+
+        def is_kept():
+            try:
+                return client.get("bar") == b"kept"
+            except redis.RedisError:
+                return False
+
+        until(is_kept, node.log)
 
 
 def fails(*directives, folder=None):

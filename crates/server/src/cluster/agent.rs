@@ -494,6 +494,7 @@ impl Agent {
             }
             *known = shard.epoch;
         }
+        self.note_slots(view)?;
         if let Some(cluster) = self.member.identity.cluster {
             self.shared.cluster.wide.found(cluster);
         }
@@ -506,6 +507,23 @@ impl Agent {
         }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
+        }
+        Ok(())
+    }
+
+    /// Remembers the newest record of slots. By an older one, keys would be removed that came with a move since.
+    fn note_slots(&mut self, view: &View) -> Result<(), Failure> {
+        let Some((revision, _)) = &view.slots else { return Ok(()) };
+        let identity = &mut self.member.identity;
+        if *revision < identity.slots {
+            return Err(Failure::Later(format!(
+                "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                identity.slots
+            )));
+        }
+        if *revision > identity.slots {
+            identity.slots = *revision;
+            identity.keep(&self.shared.config.current().dir).map_err(Failure::Later)?;
         }
         Ok(())
     }

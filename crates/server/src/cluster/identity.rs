@@ -4,6 +4,7 @@
 //! dir/cluster-node      node 3f…        drawn at the first start
 //!                       name prod       of --cluster-join
 //!                       cluster a7…     the record's id, once it has been seen
+//!                       slots 912       the newest record of slots that it has obeyed: an older one is a backup's
 //! ```
 //!
 //! The file is written and read under the directory's lock, so one process at a time has the id. A directory that was copied
@@ -11,7 +12,7 @@
 
 use std::{io, path::Path};
 
-use dunlin_cluster::{ClusterId, NodeId};
+use dunlin_cluster::{ClusterId, NodeId, meta::Revision};
 
 use crate::config::{describe, replace_file};
 
@@ -28,6 +29,8 @@ pub(super) struct Identity {
     pub(super) name: String,
     /// The cluster's id, once it is known.
     pub(super) cluster: Option<ClusterId>,
+    /// The revision of the newest record of slots that it has obeyed; 0 for none.
+    pub(super) slots: Revision,
 }
 
 impl Identity {
@@ -42,8 +45,12 @@ impl Identity {
         let text = match read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let identity =
-                    Self { node: NodeId::from_bytes(draw()?), name: name.to_owned(), cluster: None };
+                let identity = Self {
+                    node: NodeId::from_bytes(draw()?),
+                    name: name.to_owned(),
+                    cluster: None,
+                    slots: 0,
+                };
                 identity.keep(directory)?;
                 return Ok(identity);
             }
@@ -70,7 +77,11 @@ impl Identity {
             Some(id) => Some(id.parse().ok()?),
             None => None,
         };
-        Some(Self { node: field("node")?.parse().ok()?, name: field("name")?.to_owned(), cluster })
+        let slots = match field("slots") {
+            Some(revision) => revision.parse().ok()?,
+            None => 0,
+        };
+        Some(Self { node: field("node")?.parse().ok()?, name: field("name")?.to_owned(), cluster, slots })
     }
 
     /// Writes the file. The error is a line for the operator.
@@ -78,6 +89,9 @@ impl Identity {
         let mut text = format!("node {}\nname {}\n", self.node, self.name);
         if let Some(cluster) = self.cluster {
             text += &format!("cluster {cluster}\n");
+        }
+        if self.slots != 0 {
+            text += &format!("slots {}\n", self.slots);
         }
         let path = directory.join(FILE);
         replace_file(&path, text.as_bytes())
