@@ -43,8 +43,6 @@ impl Executor {
     #[inline]
     pub(crate) fn act_for(&mut self, session: &Session) {
         let shared = &*self.shared;
-        // Its commands are another primary's, to which keys have expired or not.
-        let imports = session.import.is_some();
         let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
         let keep_expired = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
             || shared.durability.is_failing()
@@ -56,8 +54,21 @@ impl Executor {
             broadcasts: shared.trackers.broadcasts(),
             waits_for_views: session.held_since.is_none_or(has_patience),
             keep_expired,
-            now_ms: if imports { 0 } else { self.now.unix_ms },
-            replaying_at_ms: if imports { self.now.unix_ms } else { 0 },
+            ..self.caller
+        };
+        let imports = session.import.is_some();
+        if imports != self.caller.follows_primary {
+            self.follow_import(imports);
+        }
+    }
+
+    /// Has the commands from here on be another primary's, to which keys have expired or not, or a client's own.
+    #[cold]
+    fn follow_import(&mut self, imports: bool) {
+        let now_ms = self.now.unix_ms;
+        self.caller = Caller {
+            now_ms: if imports { 0 } else { now_ms },
+            replaying_at_ms: if imports { now_ms } else { 0 },
             follows_primary: imports,
             deny_blocking: imports,
             ..self.caller

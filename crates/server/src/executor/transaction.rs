@@ -140,6 +140,7 @@ impl Executor {
         };
         self.worker.mark_client();
         self.saw_data = true;
+        let denied_before = self.caller.deny_blocking;
         self.caller = Caller { deny_blocking: true, ..self.caller };
         let executed = if self.end_watches(session, &mut transaction) {
             Executed::Changed
@@ -155,7 +156,7 @@ impl Executor {
             // Before others can see what its commands have done.
             self.show(session, true, |database, origin| monitor::plain_line(words, database, origin));
         }
-        self.caller = Caller { deny_blocking: false, ..self.caller };
+        self.caller = Caller { deny_blocking: denied_before, ..self.caller };
         self.end_transaction(shared, transaction, turn);
         self.recycle_queue(queue);
         Ok(executed)
