@@ -136,8 +136,7 @@ def test_sentinel_answers_as_redis_sentinel_does(etcd):
         # A failover by hand, there and back, asked of the replica and of the primary.
         address = lambda: call(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)  # noqa: E731
         for wanted in (replica, primary):
-            fails_over = lambda: call(port, "SENTINEL", "FAILOVER", NAME) == b"OK"  # noqa: E731
-            until(fails_over, lambda: call(port, "SENTINEL", "FAILOVER", NAME))
+            until(lambda: call(port, "SENTINEL", "FAILOVER", NAME) == b"OK", lambda: call(port, "SENTINEL", "FAILOVER", NAME))
             until(lambda: address() == [b"127.0.0.1", wanted], address)  # noqa: B023
         # The primary dies, and the other node takes over.
         cluster.nodes[0].process.kill()

@@ -98,7 +98,7 @@ pub(super) enum Input {
     HandOver,
     /// The process is about to end.
     Ending,
-    /// An operator wants this node to be the primary.
+    /// An operator wants this node to be the primary, or another member where it is that.
     Promote,
     /// An operator wants a node forgotten, which has gone.
     Forget(NodeId),
@@ -143,7 +143,7 @@ impl Inbox {
     }
 
     /// Asks for another primary; whether there is a member that could be one.
-    pub(crate) fn hand_over(&self) -> bool {
+    pub(super) fn hand_over(&self) -> bool {
         let has_successor = self.successors.load(SeqCst) > 0;
         if has_successor {
             self.push(Input::HandOver);
@@ -158,6 +158,16 @@ impl Inbox {
             self.push(Input::Promote);
         }
         is_successor
+    }
+
+    /// Asks for another primary of the shard, by a wish in its record: this node if it is none, another member otherwise.
+    /// Returns whether there is one.
+    pub(crate) fn fail_over(&self) -> bool {
+        let has_successor = self.is_successor.load(SeqCst) || self.successors.load(SeqCst) > 0;
+        if has_successor {
+            self.push(Input::Promote);
+        }
+        has_successor
     }
 
     /// Removes the record of a node that has gone, if nothing rests on it.

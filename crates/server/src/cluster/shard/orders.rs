@@ -14,8 +14,11 @@ impl Driver {
     pub(super) fn order_promotion(&self) {
         let Some(machine) = &self.machine else { return };
         let Some((revision, record)) = machine.shard.known() else { return };
-        let facts = Facts { wish: Some(Wish::HandOver(self.settings.me)), ..Facts::default() };
-        match table::change(Transition::Order, record, self.settings.me, &facts) {
+        let me = self.settings.me;
+        let other = record.in_sync.iter().copied().find(|node| *node != me);
+        let wanted = if record.primary == me { other.unwrap_or(me) } else { me };
+        let facts = Facts { wish: Some(Wish::HandOver(wanted)), ..Facts::default() };
+        match table::change(Transition::Order, record, me, &facts) {
             Ok(record) => {
                 let key = self.settings.keys.text(Key::Shard(machine.id));
                 let transaction =

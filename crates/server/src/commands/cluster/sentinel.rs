@@ -376,8 +376,7 @@ fn fail_over(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Repl
     let name = args.word();
     with(context, |watched| watched.named(name).map(drop))?;
     let cluster = &context.shared.cluster;
-    // The primary hands over to the best member; a member asks for the role itself.
-    if !cluster.shard.hand_over() && !cluster.shard.promote() {
+    if !cluster.shard.fail_over() {
         return Err(CommandError::text("NOGOODSLAVE No suitable replica to promote"));
     }
     reply.ok();
