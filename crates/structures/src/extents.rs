@@ -30,7 +30,7 @@ use crate::memory_map::{discard, map, remap, unmap};
 /// From so many bytes on a block is worth pages of its own: rounding up to whole pages takes an eighth at most, a twentieth on
 /// average. Blocks below are the allocator's; so are nodes of the trees here, which are far below.
 pub const EXTENT_BYTES_MIN: usize = 32 << 10;
-/// What an extent is whole multiples of, and its alignment.
+/// The size of an extent is a multiple of this, which is its alignment, too.
 pub const EXTENT_ALIGN: usize = 4096;
 const REGION_BYTES: usize = 64 << 20;
 /// Larger blocks are mappings of their own.

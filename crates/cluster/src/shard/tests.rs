@@ -184,7 +184,7 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
         matches!(&actions[..], [Action::Send(_, Message::Echo { history: None, held: 0, lost: true, .. })]),
         "{actions:?}"
     );
-    // Whatever its promise says: it has nothing to lead with.
+    // Its promise does not matter: it has nothing to lead with.
     assert_eq!(proposed(&step(&mut member, 9_000, Event::Tick)), None);
     let learner = ShardRecord {
         epoch: 4,

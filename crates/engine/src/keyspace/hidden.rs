@@ -1,7 +1,7 @@
 //! Slots whose keys nobody sees: those that a cluster's node is importing, and those that it has given away and not removed yet.
 //!
-//! Commands on such keys run at other nodes. What looks at the keyspace as a whole (SCAN, DBSIZE, eviction, expiry, events)
-//! asks [`HiddenSlots`] for each key. While there are none, which is nearly always, that is one load.
+//! Commands on such keys run at other nodes. Whole-keyspace walks (SCAN, DBSIZE, eviction, expiry, events)
+//! ask [`HiddenSlots`] for each key. While there are none, which is nearly always, that is one load.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,

@@ -11,7 +11,7 @@ pub(super) struct State {
     pub(super) name: String,
     /// The node that was asked.
     pub(super) me: String,
-    /// What keeps it from following the records; empty for nothing.
+    /// The reason why it does not follow the records; empty where it does.
     pub(super) trouble: String,
     /// Replicas that each shard is to have.
     pub(super) replicas: usize,

@@ -156,7 +156,7 @@ pub(crate) trait Facts {
         false
     }
 
-    /// What becomes of a command that does not run on this node of a cluster, or not now.
+    /// The verdict on a command that does not run on this node of a cluster, or not now.
     fn route(&mut self, _: &Entry) -> Option<Verdict> {
         None
     }

@@ -50,7 +50,7 @@ const WAIT_MS: u64 = 500;
 const RETRY: Duration = Duration::from_millis(500);
 /// A cluster is founded when no node has come for so long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
-/// A change of the amount of data that the planner need not know, and how often it is told at most.
+/// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
 const REPORTED_BYTES_MIN: u64 = 1 << 20;
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
 /// How much longer than its lease the presence of an earlier process is waited out.
@@ -532,7 +532,7 @@ impl Agent {
     fn follow_wide(&mut self, view: &View) {
         let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
         if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
-            // What cannot be in force is in the log.
+            // The log names the parts that cannot be in force.
             let _ = in_force.recv_timeout(WIDE_TIME_MAX);
         }
     }

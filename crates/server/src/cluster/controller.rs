@@ -136,7 +136,7 @@ fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
         )
     });
     let slots = view.slots.clone().unwrap_or_default();
-    // Loads that were told before slots changed hands last would move them once more.
+    // Loads reported before the last move of slots would have the planner move them once more.
     let is_told = |(_, shard): &Stored<ShardRecord>| {
         view.alive.get(&shard.primary).is_some_and(|(revision, _)| *revision > slots.0)
     };

@@ -72,7 +72,7 @@ pub(crate) struct Cluster {
     cluster: OnceLock<ClusterId>,
     /// The cluster's name.
     name: OnceLock<String>,
-    /// What keeps the agent from following the records; `None`: nothing.
+    /// The reason why the agent does not follow the records; `None` where it does.
     trouble: ArcSwapOption<String>,
     overview: ArcSwapOption<Overview>,
     topology: ArcSwapOption<Topology>,
@@ -142,7 +142,7 @@ impl Cluster {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// What keeps the node from following the cluster's records, for operators; empty for nothing.
+    /// The reason why the node does not follow the cluster's records, for operators; empty where it does.
     pub(crate) fn trouble(&self) -> String {
         match (self.trouble.load_full(), self.overview.load().is_some()) {
             (Some(trouble), _) => String::clone(&trouble),
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// What the records say beside the topology, once they have been seen.
+    /// The records' contents beside the topology, once they have been seen.
     pub(crate) fn overview(&self) -> Option<Arc<Overview>> {
         self.overview.load_full()
     }

@@ -6,7 +6,7 @@ use dunlin_cluster::records::{Durability, NodeState};
 
 use super::view::View;
 
-/// What the records say beside the topology.
+/// The records' contents beside the topology.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overview {
     /// Replicas that each shard is to have.
@@ -44,7 +44,7 @@ pub(crate) struct MoveOverview {
 }
 
 impl Overview {
-    /// What these records say.
+    /// The contents of these records.
     pub(super) fn of(view: &View) -> Self {
         let mut overview = Self::default();
         if let Some((_, cluster)) = &view.cluster {

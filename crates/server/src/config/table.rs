@@ -378,7 +378,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: choice!(cluster_durability: ClusterDurability),
         default: "async",
         change: Change::AtStart,
-        doc: "What acknowledged writes survive in a cluster that this node founds: `async` is what Redis promises; `sync`: the loss of all but one of the members of a shard's in-sync set. Replies wait for all of them.",
+        doc: "The failures that acknowledged writes survive in a cluster that this node founds: `async` is what Redis promises; `sync`: the loss of all but one of the members of a shard's in-sync set. Replies wait for all of them.",
         settle: as_is,
     },
     Directive {

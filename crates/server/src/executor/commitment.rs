@@ -170,7 +170,7 @@ impl Executor {
         }
     }
 
-    /// What a reply waits for on a node of a cluster, first of all; `None` where that is met.
+    /// The first commitment of a reply on a node of a cluster; `None` where that is met.
     fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
         let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async;

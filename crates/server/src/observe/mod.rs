@@ -1,4 +1,4 @@
-//! What a server notes of itself: counters, logs of commands, the flight recorder. INFO and metrics read it.
+//! Notes of a server about itself: counters, logs of commands, the flight recorder. INFO and metrics read them.
 
 pub(crate) mod baseline;
 pub(crate) mod client_line;

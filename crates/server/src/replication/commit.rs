@@ -128,7 +128,7 @@ impl Replication {
         let end = self.offset(shared.durability.tail());
         let base = self.base.load(Acquire);
         let mut has_grown = false;
-        // What a demoted server had to have committed is lost, whatever replicas of its own acknowledge from now on.
+        // Uncommitted writes of a demoted server are lost, whatever replicas of its own acknowledge from now on.
         let is_primary = !self.is_replica();
         let offsets = offsets.into_iter().take_while(|_| is_primary);
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {

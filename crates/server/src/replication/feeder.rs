@@ -664,7 +664,7 @@ fn send_to(
 }
 
 impl Hold {
-    /// What is before an offset is needed no more.
+    /// Bytes before an offset are needed no more.
     pub(crate) fn advance(&self, offset: u64) {
         self.0.store(offset, Release);
     }

@@ -1,4 +1,4 @@
-//! What one client has subscribed to. `push::pubsub` joins and leaves.
+//! The subscriptions of one client. `push::pubsub` joins and leaves.
 
 use std::{collections::BTreeSet, sync::Arc};
 

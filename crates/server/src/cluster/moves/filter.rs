@@ -84,7 +84,7 @@ impl<'a> Filter<'a> {
         if is("flushall") || is("flushdb") {
             return Err(Unfit::Flushed);
         }
-        // What is not about data is the link's to replicas: PING, SELECT, PUBLISH.
+        // Commands that are not about data are the link's to replicas: PING, SELECT, PUBLISH.
         let Ok(entry) = entry_in_log(self.commands, &words) else { return Ok(Kind::Other) };
         // All keys of a command are in one slot, but for removals of keys that are nobody's any more.
         let key = entry.key_positions(&words).next().and_then(|at| words.get(at));
@@ -93,7 +93,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// What the filter does with a command.
+/// The filter's treatment of a command.
 enum Kind {
     Begin,
     End,

@@ -123,7 +123,7 @@ impl Manager {
                 Transaction::default().compare(&*key, item.revision).put(&*key, record.encode());
             match self.meta.commit(&transaction) {
                 Outcome::Done(_) => return Ok(()),
-                // What became of it is seen by the next read.
+                // The next read shows its outcome.
                 Outcome::Refused(_) | Outcome::Unknown(_) => thread::sleep(Duration::from_millis(20)),
                 Outcome::Failed(error) => return Err(error.to_string()),
             }

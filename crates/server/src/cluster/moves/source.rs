@@ -330,7 +330,7 @@ impl<'a> Sender<'a> {
         let mut broken: Option<String> = None;
         let mut views = u64::MAX;
         let mut brake = Brake { since: Instant::now(), is_on: false };
-        // What came by earlier moves became this shard's by the record, after it was committed: nothing is left to settle.
+        // Keys of earlier moves became this shard's by the record, after they were committed: nothing is left to settle.
         machine.step(now_ms(), SourceEvent::Settled, &mut actions);
         loop {
             let mut has_more = false;
@@ -437,7 +437,7 @@ impl<'a> Sender<'a> {
     fn hand_over(&mut self) {
         let (shared, one) = (Arc::clone(&self.order.shared), &self.order.one);
         let (until, id) = (Instant::now() + HANDOVER_TIME_MAX, one.id.to_string());
-        // What it owes of earlier questions comes first.
+        // Answers that it owes to earlier questions come first.
         while self.held < self.asked && self.hear().is_ok() && Instant::now() < until {
             thread::sleep(PAUSE);
         }

@@ -80,7 +80,7 @@ const WAKER: Token = Token(usize::MAX);
 /// An input of the thread.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// What the data set was when the process started.
+    /// The data set as it was when the process started.
     Started(Local),
     /// The cluster's records.
     Records(Arc<View>),
@@ -187,7 +187,7 @@ pub(super) struct Settings {
     pub(super) keys: Keys,
     pub(super) meta: Arc<dyn Meta>,
     pub(super) restarts: Arc<Restarts>,
-    /// What counts as data is what is synced.
+    /// Only synced data count.
     pub(super) is_durable: bool,
 }
 
@@ -230,7 +230,7 @@ enum Role {
     Leading(u64),
 }
 
-/// What the machine wants the node to be.
+/// The role that the machine wants for the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wanted {
     /// Nothing yet.
@@ -318,7 +318,7 @@ impl Driver {
         self.end();
     }
 
-    /// What is synced counts no more where `appendfsync` or `appendonly` asks for less than at the start. It counts again from the
+    /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start. They do again from the
     /// next start on.
     fn note_durability(&mut self) {
         let config = self.shared.config.current();
@@ -405,7 +405,7 @@ impl Driver {
         let Some(view) = self.view.clone() else { return };
         let me = self.settings.me;
         let Some((id, (_, record))) = view.shard_of(me) else { return };
-        // What is to be thrown away is nothing to begin with.
+        // Data that are to be thrown away are nothing to begin with.
         if !self.shared.replication.is_carried_out(self.cleared) {
             return;
         }
@@ -539,7 +539,7 @@ impl Driver {
                 machine.wanted = Wanted::Lead(history, from);
                 machine.term = self.shared.cluster.lease.begin();
                 (machine.knows_slots, machine.asked_slots) = (false, Instant::now());
-                // What was seen before the takeover may be older than what the primary before has given away.
+                // A record seen before the takeover may be older than the last gift of the primary before.
                 self.errands.run(Errand::Slots(machine.term));
             }
             Action::Follow { primary, attach, .. } => {

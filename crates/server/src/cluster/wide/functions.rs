@@ -52,7 +52,7 @@ impl Functions {
         words: &[Vec<u8>],
     ) -> Result<(FunctionsRecord, Carried), CommandError> {
         if let Some((revision, record)) = known {
-            // What others have done meanwhile is theirs.
+            // Changes that others have made meanwhile are theirs.
             self.put(shared, *revision, record, false)
                 .map_err(|why| CommandError::owned(format!("ERR {why}")))?;
         }
