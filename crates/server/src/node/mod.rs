@@ -7,6 +7,7 @@ mod controller;
 mod data;
 mod ending;
 mod identity;
+mod join;
 mod membership;
 mod moves;
 mod publish;
@@ -16,5 +17,6 @@ mod wide;
 pub(crate) use self::{
     agent::AgentThread,
     ending::note_end,
+    join::{AgentSlot, register as register_join},
     membership::{Membership, prepare, settle},
 };
