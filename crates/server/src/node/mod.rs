@@ -8,6 +8,7 @@ mod data;
 mod ending;
 mod identity;
 mod join;
+mod links;
 mod membership;
 mod moves;
 mod publish;
