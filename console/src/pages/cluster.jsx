@@ -115,7 +115,7 @@ function ClusterMap({ cluster }) {
             { name: "Address", of: (node) => node.address },
             { name: "Shard", number: true, of: (node) => node.of?.name ?? 0, cell: (node) => node.of?.name ?? "–" },
             { name: "Role", of: (node) => node.role },
-            { name: "Data", of: (node) => node.sync, cell: (node) => ({ "in-sync": "in sync", learner: "catching up" })[node.sync] ?? "–" },
+            { name: "Data", of: (node) => node.sync, cell: (node) => dataOf(node) || "–" },
             { name: "Behind", number: true, of: (node) => cluster.lags.get(node.address) ?? -1, cell: (node) => size(cluster.lags.get(node.address)) },
             { name: "Health", of: (node) => node.health, cell: (node) => <span class={node.online ? "" : "bad"}>{node.online ? "there" : "gone"}</span> },
             { name: "State", of: (node) => node.state },
@@ -188,7 +188,7 @@ function Moves({ cluster }) {
               </span>
             </div>
             <progress max="1000" value={one.walked} aria-label={`Move ${short(one.id)}`} />
-            {one.waits && <p class="quiet">Waits: {one.waits}</p>}
+            {one.waits && <p class="quiet">It waits {one.waits}</p>}
           </li>
         ))}
       </ul>
@@ -244,10 +244,13 @@ function Zones({ cluster }) {
   );
 }
 
+/** What a node has of its shard's data. */
+const dataOf = (node) => ({ "in-sync": "in sync", learner: node.online ? "catching up" : "not in sync" })[node.sync] ?? "";
+
 function NodeChip({ node, isMe }) {
   const words = [
     node.role === "none" ? "free" : node.role,
-    node.sync === "learner" && "catching up",
+    node.sync === "learner" && dataOf(node),
     node.state !== "active" && node.state,
     !node.online && "gone",
     isMe && "this node",

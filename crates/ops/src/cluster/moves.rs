@@ -150,7 +150,7 @@ fn look(one: &mut Begun) -> Result<(), String> {
             if let Some(seen) = state.moves.iter().find(|seen| seen.id == one.id) {
                 one.progress.set(seen.walked, 1000);
                 let waits =
-                    if seen.waits.is_empty() { String::new() } else { format!(", waits: {}", seen.waits) };
+                    if seen.waits.is_empty() { String::new() } else { format!(", waits {}", seen.waits) };
                 let behind = number(job, "remaining_repl_size").unwrap_or(0);
                 one.progress.say(&format!(
                     "slots {}, {name}, {} sent, {} behind{waits}",

@@ -78,7 +78,7 @@ pub(super) struct Move {
     pub(super) to: String,
     /// In the words of `CLUSTER GETSLOTMIGRATIONS`.
     pub(super) state: String,
-    /// Why it waits; empty where it does not.
+    /// Why it waits, as "for …"; empty where it does not.
     pub(super) waits: String,
     /// Thousandths of the source's keyspace that were looked through.
     pub(super) walked: u64,

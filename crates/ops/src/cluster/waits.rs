@@ -116,6 +116,11 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
         let what = format!("node {} ({}) is being drained", short(&node.id), node.address);
         match node.shard.as_str() {
             "" => add(false, format!("{what}, and is empty"), "It can be taken away."),
+            shard if state.moves.iter().any(|one| one.from == shard) => add(
+                false,
+                format!("{what}: its slots are on their way to other shards"),
+                "It is empty when the last of them has moved.",
+            ),
             shard => add(
                 false,
                 format!("{what}, and still is a {} of shard {}", node.role, short(shard)),
@@ -127,7 +132,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
         add(
             false,
             format!(
-                "the move {} of slots {} to shard {} waits: {}",
+                "the move {} of slots {} to shard {} waits {}",
                 short(&one.id),
                 one.slots,
                 short(&one.to),
@@ -229,10 +234,10 @@ mod tests {
             id: "m".to_owned(),
             slots: "5".to_owned(),
             to: "t".to_owned(),
-            waits: "keys of these slots are still being removed".to_owned(),
+            waits: "for node b:1: keys of these slots are still being removed".to_owned(),
             ..Move::default()
         });
-        let what = "the move m of slots 5 to shard t waits: keys of these slots are still being removed";
+        let what = "the move m of slots 5 to shard t waits for node b:1: keys of these slots are still being removed";
         assert_eq!(told(&moving), [what]);
         let cut = State { trouble: "no answer".to_owned(), ..healthy };
         assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);

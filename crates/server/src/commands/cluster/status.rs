@@ -95,7 +95,10 @@ pub(super) fn status(
                 ("from", &one.from),
                 ("to", &one.to),
                 ("state", progress.map_or("connecting", |progress| &progress.state)),
-                ("waits", progress.map_or("its source has not begun it yet", |progress| &progress.waits)),
+                (
+                    "waits",
+                    progress.map_or("for its source, which has not begun it", |progress| &progress.waits),
+                ),
             ],
         );
         for (name, number) in [

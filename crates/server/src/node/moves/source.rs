@@ -250,9 +250,10 @@ impl<'a> Sender<'a> {
                 return Err(error);
             }
             let why = error.to_string();
-            shared.cluster.moves.jobs.note(self.order.one.id, true, |job| {
-                why.trim_start_matches("TRYAGAIN ").clone_into(&mut job.waits);
-            });
+            let why = why.trim_start_matches("TRYAGAIN ");
+            let addresses = &self.order.target.addresses;
+            let waits = format!("for node {}:{}: {why}", addresses.host, addresses.port);
+            shared.cluster.moves.jobs.note(self.order.one.id, true, |job| job.waits = waits);
             thread::sleep(BEGIN_PAUSE);
         }
         self.connection = Some(connection);
