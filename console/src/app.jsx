@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Clients } from "./pages/clients.jsx";
+import { Cluster } from "./pages/cluster.jsx";
 import { Config } from "./pages/config.jsx";
 import { Keys } from "./pages/keys.jsx";
 import { Overview } from "./pages/overview.jsx";
@@ -22,6 +23,7 @@ const PAGES = [
   ["pubsub", "Pub/Sub", Pubsub],
   ["config", "Configuration", Config],
   ["replication", "Persistence", Replication],
+  ["cluster", "Cluster", Cluster],
   ["users", "Users", Users],
 ];
 

@@ -1,11 +1,14 @@
 """`dunlin cluster`: tables of a cluster, why something waits, and the operator's wishes."""
 
 import re
+import signal
 import subprocess
+import time
 
 import pytest
+import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
 from harness import DUNLIN, Server, is_redis
 from test_cluster_membership import put, records
 
@@ -74,3 +77,83 @@ def test_command_says_what_to_do(etcd):
     with Server() as alone:
         assert "start it with --cluster-join" in run("status", "-p", alone.port, code=1)
     assert "127.0.0.1:1" in run("status", "-p", 1, code=1)
+
+
+def held_slots(cluster, number):
+    return {slot for first, last, port, *_ in shard_order(cluster) if port == cluster.nodes[number].port for slot in range(first, last + 1)}
+
+
+def test_move_brings_slots_to_a_shard_and_shows_how_far_that_is(etcd):
+    with dunlin_nodes(etcd, 3) as cluster:
+        # The planner would move them back.
+        put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})
+        ports = [node.port for node in cluster.nodes]
+        with redis.RedisCluster(host="127.0.0.1", port=ports[0], socket_timeout=30) as client:
+            for number in range(2000):
+                client.set(f"key:{number}", number)
+            # Of two shards, to the third.
+            done = run("move", "5400-5500,0", "--to", f"127.0.0.1:{ports[2]}", "-p", ports[0])
+            assert re.search(r"^102 slots to shard [0-9a-f]{8} \(127.0.0.1:\d+\): done in [\d.]+ s$", done, re.M), done
+            assert {0, *range(5400, 5501)} <= held_slots(cluster, 2)
+            assert "has these slots already" in run("move", "5400-5500,0", "--to", f"127.0.0.1:{ports[2]}", "-p", ports[1])
+            third = cluster.client(2).execute_command("CLUSTER MYSHARDID")
+            third = third if isinstance(third, str) else third.decode()
+            for words, line in [
+                (["5-3", "--to", third[:10]], "'5-3' are no slots"),
+                (["16384", "--to", third[:10]], "are no slots"),
+                (["1", "--to", "nobody"], "no shard and no node is 'nobody'"),
+            ]:
+                assert line in run("move", *words, "-p", ports[0], code=1)
+            run("move", "1", "-p", ports[0], code=2)
+            run("move", "-p", ports[0], code=2)
+            assert "no slots are being moved" in run("move", "--cancel", "-p", ports[0])
+            # A target that is stopped holds its move up, which any node shows.
+            cluster.nodes[2].process.send_signal(signal.SIGSTOP)
+            try:
+                begun = run("move", "7-9", "--to", third[:10], "--no-wait", "-p", ports[1])
+                assert "`dunlin cluster status` shows how far that is" in begun, begun
+                status = lambda: run("status", "-p", ports[1])  # noqa: E731
+                until(lambda: re.search(r"^[0-9a-f]{8} +7-9 +[0-9a-f]{8} +[0-9a-f]{8} +connecting +not begun$", status(), re.M), status)
+                until(lambda: cluster.client(0).info("cluster")["cluster_moves_from_here"] == 1, "a move in INFO")
+                assert cluster.client(0).info("cluster")["cluster_moving_slots"] == 3
+                assert "stay where they are" in run("move", "--cancel", "-p", ports[1])
+            finally:
+                cluster.nodes[2].process.send_signal(signal.SIGCONT)
+            until(lambda: "connecting" not in status(), status)
+            assert {7, 8, 9} <= held_slots(cluster, 0)
+            until(lambda: cluster.client(0).info("cluster")["cluster_moves_from_here"] == 0, "the end in INFO")
+            until(lambda: not any(key.startswith("progress/") for key in records(etcd)), lambda: str(records(etcd)))
+            assert [client.get(f"key:{number}") for number in range(2000)] == [b"%d" % number for number in range(2000)]
+
+
+def test_move_shows_its_progress_while_it_runs(etcd):
+    with dunlin_nodes(etcd, 2) as cluster:
+        put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})
+        client = cluster.client(0)
+        # 160 MB in one slot, for a target that takes them slowly.
+        for number in range(160):
+            client.set(f"{{bar}}:{number}", bytes(1_000_000))
+        slot = 5061
+        target = cluster.client(1).execute_command("CLUSTER MYID")
+        target = target if isinstance(target, str) else target.decode()
+        begun = subprocess.Popen(
+            [DUNLIN, "cluster", "move", str(slot), "--to", target, "-p", str(cluster.nodes[0].port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        seen = set()
+
+        def is_done():
+            if begun.poll() is None:
+                cluster.nodes[1].process.send_signal(signal.SIGSTOP)
+                time.sleep(0.05)
+                cluster.nodes[1].process.send_signal(signal.SIGCONT)
+                moves = [one for key, record in records(etcd).items() if key.startswith("progress/") for one in record["moves"]]
+                seen.update((one["state"], one["sent_bytes"] > 0) for one in moves)
+                time.sleep(0.02)
+            return begun.poll() is not None
+
+        until(is_done, "the end of the move")
+        assert begun.returncode == 0, begun.stdout.read()
+        assert ("snapshotting", True) in seen or ("replicating", True) in seen, seen
+        assert slot in held_slots(cluster, 1)

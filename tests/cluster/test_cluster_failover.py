@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import MovedError
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
-from harness import DUNLIN, command, is_redis
+from harness import DUNLIN, command, free_port, is_redis
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -297,7 +297,27 @@ def test_cluster_failover_hands_over_without_an_error(etcd):
         writer.end()
         assert not writer.errors, (writer.errors[:3], logs(cluster))
         print("gap", writer.gap_s)
+        assert "has changed meanwhile" not in logs(cluster), "the first proposal fits"
         writer.check(list_of(cluster.nodes))
+
+
+def test_a_node_that_was_killed_does_not_wait_for_its_former_presence(etcd):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        for node in (first, second):
+            node.process.kill()
+            node.process.wait()
+            restart(node, etcd)
+            until(lambda: in_sync(etcd), lambda: logs(cluster))
+            assert "presence of an earlier process" not in node.log(), node.log()
+        # A copy of a directory is another place: it waits, and ends.
+        copy = first.folder / "copy"
+        copy.mkdir()
+        (copy / "cluster-node").write_bytes((first.folder / "cluster-node").read_bytes())
+        arguments = ["--save", "", "--bind", "127.0.0.1", "--port", free_port(), "--dir", copy, "--cluster-join", etcd.join()]
+        done = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0 and "its data directory was copied" in done.stdout + done.stderr, done
 
 
 def test_a_primary_that_ends_hands_over_first(etcd):

@@ -256,14 +256,6 @@ def test_a_directory_belongs_to_one_cluster_and_one_process(etcd):
             assert "etcd has no records of the cluster 'test'" in lost, lost
 
 
-def test_a_server_with_keys_does_not_join(etcd):
-    with Server("--appendonly", "yes") as server:
-        redis.Redis(port=server.port).set("key", 1)
-        redis.Redis(port=server.port).execute_command("WAITAOF", 1, 0, 1000)
-        line = fails("--appendonly", "yes", "--cluster-join", etcd.join(), folder=server.folder)
-    assert "the data set has keys" in line, line
-
-
 def test_records_that_are_wiped_change_nothing(etcd):
     with dunlin_nodes(etcd, 2, replicas=0) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)

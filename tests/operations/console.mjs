@@ -17,6 +17,7 @@ const PAGES = [
   ["pubsub", "Pub/Sub and MONITOR"],
   ["config", "Configuration"],
   ["replication", "Persistence and replication"],
+  ["cluster", "Cluster"],
   ["users", "Users"],
 ];
 const results = {};

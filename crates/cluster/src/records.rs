@@ -4,6 +4,7 @@
 //! /dunlin/NAME/cluster        what was wished for: replicas, durability        ClusterRecord
 //!              nodes/ID       addresses, host and zone, state, last start      NodeRecord
 //!              alive/ID       gone when its process is, a hint                 AliveRecord
+//!              progress/ID    how far the node's moves of slots are, a hint    ProgressRecord
 //!              shards/ID      epoch, primary, in-sync set, learners, history   ShardRecord
 //!              slots          who owns which, and what is being moved          SlotsRecord
 //!              users · functions · settings      one list for all nodes
@@ -235,6 +236,34 @@ pub struct AliveRecord {
 }
 
 impl Record for AliveRecord {}
+
+/// `progress/ID`: how far the moves of slots are whose source the node is. Bound to its lease, absent without moves. For eyes
+/// only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressRecord {
+    /// The moves.
+    pub moves: Vec<MoveProgress>,
+}
+
+impl Record for ProgressRecord {}
+
+/// How far a move of slots is. Fields that a reader does not know are for later readers' eyes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveProgress {
+    /// The move.
+    pub id: MoveId,
+    /// The state, in the words of `CLUSTER GETSLOTMIGRATIONS`.
+    pub state: String,
+    /// Thousandths of the source's data set that were looked through for keys of the slots.
+    pub walked: u16,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// Bytes among them that the target has not committed.
+    pub behind_bytes: u64,
+    /// Why it waits, as "for …"; empty where it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits: String,
+}
 
 /// A move of slots that has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

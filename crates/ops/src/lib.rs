@@ -5,6 +5,7 @@ mod adopt;
 mod cluster;
 mod doctor;
 mod health;
+mod progress;
 mod server;
 // `--once` alone needs less.
 #[cfg_attr(not(feature = "screen"), allow(dead_code))]

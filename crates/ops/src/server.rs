@@ -2,13 +2,22 @@
 
 use dunlin_bench::{
     server_flags::ServerFlags,
-    target::{Client, TargetError},
+    target::{Address, Client, TargetError},
 };
 use dunlin_resp::Value;
 
 /// A connection to the server that the flags name.
 pub(crate) fn connect(flags: &ServerFlags) -> Result<Client, String> {
     let target = flags.target()?;
+    target.client().map_err(|error| format!("{}: {error}", target.address))
+}
+
+/// A connection to another server, whose address is `HOST:PORT`, with everything else that the flags say.
+pub(crate) fn connect_to(flags: &ServerFlags, address: &str) -> Result<Client, String> {
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| format!("'{address}' is no HOST:PORT"))?;
+    let port = port.parse().map_err(|_| format!("'{address}' is no HOST:PORT"))?;
+    let mut target = flags.target()?;
+    target.address = Address::Tcp(host.trim_matches(['[', ']']).to_owned(), port);
     target.client().map_err(|error| format!("{}: {error}", target.address))
 }
 

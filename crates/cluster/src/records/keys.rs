@@ -28,6 +28,8 @@ pub enum Key {
     Node(NodeId),
     /// `alive/ID`
     Alive(NodeId),
+    /// `progress/ID`
+    Progress(NodeId),
     /// `shards/ID`
     Shard(ShardId),
     /// `slots`
@@ -70,6 +72,7 @@ impl Keys {
             Key::Cluster => format!("{prefix}cluster"),
             Key::Node(id) => format!("{prefix}nodes/{id}"),
             Key::Alive(id) => format!("{prefix}alive/{id}"),
+            Key::Progress(id) => format!("{prefix}progress/{id}"),
             Key::Shard(id) => format!("{prefix}shards/{id}"),
             Key::Slots => format!("{prefix}slots"),
             Key::Users => format!("{prefix}users"),
@@ -94,6 +97,7 @@ impl Keys {
             },
             Some(("nodes", id)) => id.parse().ok().map(Key::Node),
             Some(("alive", id)) => id.parse().ok().map(Key::Alive),
+            Some(("progress", id)) => id.parse().ok().map(Key::Progress),
             Some(("shards", id)) => id.parse().ok().map(Key::Shard),
             Some(_) => None,
         }

@@ -165,6 +165,7 @@ fn keys_read_what_they_write() {
         Key::Cluster,
         Key::Node(node(1)),
         Key::Alive(node(1)),
+        Key::Progress(node(1)),
         Key::Shard(shard(1)),
         Key::Slots,
         Key::Users,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition};
+use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition, table};
 use crate::{NodeId, records::ShardRecord};
 
 impl Shard {
@@ -102,6 +102,9 @@ impl Shard {
         if epoch == own_epoch && history == own_history && self.local.history == Some(history) {
             self.raise_commit(commit.min(self.local.end), actions);
         }
+        if epoch == own_epoch {
+            self.heard = Some((commit, now_ms));
+        }
         self.answered = Some((from, epoch, sent_ms));
         self.echo(actions);
     }
@@ -188,6 +191,40 @@ impl Shard {
             let line = "no member has all that was acknowledged: this node has most, and goes on with it";
             actions.push(Action::Warn(line.to_owned()));
         }
+    }
+
+    /// Takes the shard with what this node has, on an operator's word.
+    pub(super) fn force(&mut self, now_ms: u64, absent: BTreeSet<NodeId>, actions: &mut Vec<Action>) {
+        let Some((_, record)) = &self.known else { return };
+        let members: Vec<NodeId> = record.in_sync.iter().copied().filter(|node| *node != self.me).collect();
+        let (mut facts, nodes) = self.reports(record, &members);
+        let present = |(node, _): &(NodeId, u64)| !absent.contains(node);
+        let nodes = nodes.into_iter().filter(present).collect();
+        facts.reported.insert(self.me);
+        let facts = Facts {
+            absent,
+            clean: self.is_member() && self.local.clean,
+            history: self.local.history,
+            end: self.local.end,
+            new_history: Some(self.new_history()),
+            ..facts
+        };
+        let why = match table::change(Transition::Force, record, self.me, &facts) {
+            _ if self.lead.is_some() => "it leads it already",
+            _ if self.pending.is_some() => "another change of its record is under way",
+            Err(why) => why,
+            Ok(_) => {
+                self.propose_at_ms = now_ms;
+                match self.propose(now_ms, Transition::Force, self.me, &facts, nodes, actions) {
+                    true => "",
+                    false => "its process is not recorded yet",
+                }
+            }
+        };
+        actions.push(Action::Warn(match why {
+            "" => "an operator has this node take the shard with what it has".to_owned(),
+            why => format!("an operator's word to take the shard waits: {why}"),
+        }));
     }
 
     /// Returns what the members' records say of their restarts, and the revisions that this rests on.

@@ -27,6 +27,8 @@ struct Peer {
 struct HandOver {
     to: NodeId,
     since_ms: u64,
+    /// No command is under way any more.
+    is_rested: bool,
 }
 
 /// The state of a primary.
@@ -111,6 +113,20 @@ impl Shard {
     pub(super) fn take_handover(&mut self, to: Option<NodeId>) {
         if let Some(lead) = &mut self.lead {
             lead.wanted = Some(to);
+        }
+    }
+
+    pub(super) fn take_rest(&mut self) {
+        if let Some(handover) = self.lead.as_mut().and_then(|lead| lead.handover.as_mut()) {
+            handover.is_rested = true;
+        }
+    }
+
+    /// Sends the record by which this node leads no more to the others: they hear of it before the store says so.
+    pub(super) fn pass_on(&self, actions: &mut Vec<Action>) {
+        let Some(known) = &self.known else { return };
+        for node in known.1.nodes().filter(|node| *node != self.me) {
+            actions.push(Action::Send(node, Message::Stale { record: Box::new(known.clone()) }));
         }
     }
 
@@ -263,14 +279,14 @@ impl Shard {
             let wanted = lead.wanted.and_then(|wanted| wanted.or_else(most));
             let to = wanted.or(ordered).filter(is_ready);
             if let (Some(to), true, true) = (to, self.pending.is_none(), now_ms >= lead.handover_at_ms) {
-                lead.handover = Some(HandOver { to, since_ms: now_ms });
+                lead.handover = Some(HandOver { to, since_ms: now_ms, is_rested: false });
                 lead.wanted = None;
                 actions.push(Action::Park);
                 return true;
             }
             return false;
         };
-        let (to, since_ms) = (handover.to, handover.since_ms);
+        let HandOver { to, since_ms, is_rested } = *handover;
         if self.pending.is_some() {
             return true;
         }
@@ -281,7 +297,7 @@ impl Shard {
             return false;
         }
         let (mut facts, nodes) = self.facts_about(now_ms, to);
-        facts.parked = self.commit == self.local.end && self.local.held == self.local.end;
+        facts.parked = is_rested && self.commit == self.local.end && self.local.held == self.local.end;
         facts.history = self.local.history;
         facts.end = self.local.end;
         facts.new_history = Some(self.new_history());

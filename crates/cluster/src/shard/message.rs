@@ -46,7 +46,8 @@ pub enum Message {
         /// It has lost what it had acknowledged, and promises nothing.
         lost: bool,
     },
-    /// The answer to a heartbeat of an older epoch: the record that the sender knows.
+    /// The answer to a heartbeat of an older epoch, and the first word of a primary that has handed over: the record that the
+    /// sender knows.
     Stale {
         /// The record.
         record: Box<Known>,
@@ -66,6 +67,8 @@ pub struct Proposal {
     pub compare: Option<Revision>,
     /// Records of nodes whose revisions are compared, too: their processes are still the ones that this rests on.
     pub nodes: Vec<(NodeId, Revision)>,
+    /// Nodes that must not be there.
+    pub absent: Vec<NodeId>,
     /// The new record.
     pub record: ShardRecord,
 }
@@ -78,8 +81,9 @@ impl Proposal {
         if let Some(revision) = self.compare {
             transaction = transaction.compare(key, revision);
         }
-        self.nodes.iter().fold(transaction, |transaction, (node, revision)| {
-            transaction.compare(keys.text(Key::Node(*node)), *revision)
-        })
+        let absent = self.absent.iter().map(|node| (Key::Alive(*node), 0));
+        let compared = self.nodes.iter().map(|(node, revision)| (Key::Node(*node), *revision)).chain(absent);
+        compared
+            .fold(transaction, |transaction, (key, revision)| transaction.compare(keys.text(key), revision))
     }
 }

@@ -29,7 +29,7 @@ mod lead;
 mod message;
 pub mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use message::{Known, Message, Proposal};
 pub use table::{Facts, Transition};
@@ -175,6 +175,10 @@ pub enum Event {
     Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
     HandOver(Option<NodeId>),
+    /// No command is under way that was let in before [`Action::Park`]: the data ends where it was reported last.
+    Rested,
+    /// The operator wants this node to lead with what it has, although these members are gone.
+    Force(BTreeSet<NodeId>),
     /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
     Ending,
 }
@@ -210,7 +214,7 @@ pub enum Action {
     Leave,
     /// Everything up to here is committed.
     Commit(u64),
-    /// Hold commands back: a handover begins.
+    /// Hold commands back: a handover begins. [`Event::Rested`] is to follow.
     Park,
     /// Let them go on: it did not come about.
     Unpark,
@@ -263,6 +267,8 @@ pub struct Shard {
     rank: u32,
     /// The last heartbeat that was answered: its sender, epoch and time.
     answered: Option<(NodeId, u64, u64)>,
+    /// What the primary had committed by its last heartbeat of the current epoch, and when that came.
+    heard: Option<(u64, u64)>,
     pending: Option<Pending>,
     next_number: u64,
     /// The record is to be read.
@@ -303,6 +309,7 @@ impl Shard {
             attach: Attach::Not,
             rank: 0,
             answered: None,
+            heard: None,
             pending: None,
             next_number: 0,
             read_wanted: true,
@@ -348,6 +355,11 @@ impl Shard {
         self.commit
     }
 
+    /// Returns what the primary had committed by its last heartbeat of this epoch, and when that came, by this node's clock.
+    pub fn heard(&self) -> Option<(u64, u64)> {
+        self.heard
+    }
+
     /// Returns what the node has.
     pub fn local(&self) -> Local {
         self.local
@@ -362,7 +374,8 @@ impl Shard {
     /// data ended.
     pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
-            matches!(pending.proposal.transition, Transition::TakeOver | Transition::Recover)
+            let transition = pending.proposal.transition;
+            matches!(transition, Transition::TakeOver | Transition::Recover | Transition::Force)
         })
     }
 
@@ -438,6 +451,8 @@ impl Shard {
             }
             Event::Emptied => self.take_emptied(),
             Event::HandOver(to) => self.take_handover(to),
+            Event::Rested => self.take_rest(),
+            Event::Force(absent) => self.force(now_ms, absent, actions),
             Event::Ending => {
                 self.is_ending = true;
                 self.echo_again(actions);
@@ -536,6 +551,10 @@ impl Shard {
         if is_new_epoch || has_led {
             self.promised_until_ms = self.promised_until_ms.max(now_ms + self.options.grace_ms);
             self.rank = 0;
+            self.heard = None;
+        }
+        if has_led {
+            self.pass_on(actions);
         }
         self.join(actions);
     }
@@ -544,7 +563,8 @@ impl Shard {
     fn won(&self, settled: Option<&Pending>) -> bool {
         let record = self.record();
         settled.is_some_and(|settled| {
-            settled.proposal.transition == Transition::Recover && record == Some(&settled.proposal.record)
+            let is_decision = matches!(settled.proposal.transition, Transition::Recover | Transition::Force);
+            is_decision && record == Some(&settled.proposal.record)
         })
     }
 
@@ -580,6 +600,15 @@ impl Shard {
             Outcome::Done(revision) => {
                 let record = pending.proposal.record.clone();
                 self.adopt(now_ms, (revision, record), actions);
+            }
+            // Nothing was sent before it. A member that is there again has the word.
+            Outcome::Refused(_)
+                if pending.proposal.transition == Transition::Force
+                    && pending.proposal.number == pending.first =>
+            {
+                let line = "the shard was not taken: its record, or the presence of a member, has changed";
+                actions.push(Action::Warn(line.to_owned()));
+                self.give_up(actions);
             }
             // An earlier copy of it may have succeeded, so the record decides.
             Outcome::Refused(_) => {
@@ -647,7 +676,9 @@ impl Shard {
         self.next_number += 1;
         let is_blind = transition == Transition::TakeOver && self.is_broken(Fault::TakeOverWithoutCompare);
         let compare = (!is_blind).then_some(*revision);
-        let proposal = Proposal { number: self.next_number, transition, subject, compare, nodes, record };
+        let absent = facts.absent.iter().copied().collect();
+        let proposal =
+            Proposal { number: self.next_number, transition, subject, compare, nodes, absent, record };
         self.pending = Some(Pending {
             compare: *revision,
             first: proposal.number,

@@ -86,6 +86,8 @@ pub struct Facts {
     pub reported_clean: BTreeSet<NodeId>,
     /// The member with most, among those that have reported.
     pub best: Option<NodeId>,
+    /// Members that are gone. The transaction compares that.
+    pub absent: BTreeSet<NodeId>,
     /// Members that the cluster wants for a write.
     pub min_sync: usize,
     /// The history that the new primary's data is part of.
@@ -256,10 +258,22 @@ pub const TABLE: [Row; 10] = [
         by: Proposer::Operator,
         new_epoch: true,
         only_if: &[
-            ("the node is part of the shard, and has reported its restart", |record, node, facts| {
+            ("the node is part of the shard, and says itself what it has", |record, node, facts| {
                 record.has(node) && facts.reported.contains(&node)
             }),
             ("it has data of the shard", |_, _, facts| facts.history.is_some()),
+            // Else the member would lead, with more.
+            ("no member is there that has all that it acknowledged", |record, node, facts| {
+                let others = record.in_sync.iter().filter(|other| **other != node);
+                !facts.clean
+                    && others.clone().all(|other| {
+                        facts.absent.contains(other)
+                            || facts.reported.contains(other) && !facts.reported_clean.contains(other)
+                    })
+            }),
+            ("a member is gone, or a recovery would come", |record, _, facts| {
+                record.in_sync.iter().any(|member| facts.absent.contains(member))
+            }),
         ],
         change: alone,
     },
@@ -516,12 +530,36 @@ mod tests {
     }
 
     #[test]
-    fn force_needs_data_and_an_operator() {
-        let missing = after(Transition::Force, M, |_, facts| facts.reported = [node(M)].into());
-        assert_eq!(missing, ok("6 2 | 2 | 1 3 4 new history"));
-        assert!(after(Transition::Force, M, |_, facts| facts.reported.clear()).is_err());
-        assert!(after(Transition::Force, 5, |_, _| {}).is_err());
-        assert!(after(Transition::Force, M, |_, facts| facts.history = None).is_err());
+    fn force_needs_data_and_members_that_are_gone() {
+        let force = |subject: u8, absent: &[u8], edit: &dyn Fn(&mut Facts)| {
+            after(Transition::Force, subject, |_, facts| {
+                facts.clean = false;
+                facts.absent = absent.iter().copied().map(node).collect();
+                facts.reported = [node(subject)].into();
+                edit(facts);
+            })
+        };
+        let all_but = |_: &mut Facts| {};
+        assert_eq!(force(L, &[P, M, 3], &all_but), ok("6 4 | 4 | 1 2 3 new history"));
+        assert_eq!(force(M, &[P, 3], &all_but), ok("6 2 | 2 | 1 3 4 new history"));
+        let why = Err("no member is there that has all that it acknowledged");
+        assert_eq!(force(L, &[P, 3], &all_but), why, "member 2 takes over");
+        assert_eq!(force(M, &[P, 3], &|facts| facts.clean = true), why, "it takes over itself");
+        // A member that is there, and has lost something, is no reason to wait.
+        let lost = |facts: &mut Facts| assert!(facts.reported.insert(node(3)));
+        assert_eq!(force(L, &[P, M], &lost), ok("6 4 | 4 | 1 2 3 new history"));
+        let clean = |facts: &mut Facts| {
+            lost(facts);
+            facts.reported_clean = [node(3)].into();
+        };
+        assert_eq!(force(L, &[P, M], &clean), why);
+        let all_lost = |facts: &mut Facts| facts.reported = [node(P), node(M), node(3), node(L)].into();
+        assert_eq!(force(L, &[], &all_lost), Err("a member is gone, or a recovery would come"));
+        let why = Err("the node is part of the shard, and says itself what it has");
+        assert_eq!(force(5, &[P, M, 3], &all_but), why);
+        assert_eq!(force(L, &[P, M, 3], &|facts| facts.reported.clear()), why);
+        let why = Err("it has data of the shard");
+        assert_eq!(force(L, &[P, M, 3], &|facts| facts.history = None), why);
         assert_eq!(row(Transition::Force).by, Proposer::Operator);
     }
 }

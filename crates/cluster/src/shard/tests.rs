@@ -208,3 +208,57 @@ fn member_that_ends_asks_to_be_expelled_and_takes_nothing_over() {
     assert!(matches!(&actions[..], [Action::Send(_, Message::Echo { lost: true, .. })]), "{actions:?}");
     assert_eq!(proposed(&step(&mut member, 9_000, Event::Tick)), None);
 }
+
+#[test]
+fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    let history = primary.local().history;
+    let echo = |sent_ms, held| {
+        let message =
+            Message::Echo { epoch: 4, sent_ms, boot: boot(M), revision: 11, history, held, lost: false };
+        Event::Message(node(M), message)
+    };
+    step(&mut primary, 100, echo(90, 50));
+    // A proposal was made a moment ago.
+    let actions = step(&mut primary, 300, Event::HandOver(None));
+    assert_eq!(actions.last(), Some(&Action::Park), "{actions:?}");
+    // A command that was let in before adds to the data.
+    assert_eq!(proposed(&step(&mut primary, 310, Event::Tick)), None);
+    step(&mut primary, 320, Event::Grown(60, 60));
+    assert_eq!(proposed(&step(&mut primary, 330, Event::Rested)), None, "the successor lacks it");
+    let actions = step(&mut primary, 340, echo(330, 60));
+    let proposal = proposed(&actions).expect("a handover").clone();
+    assert_eq!((proposal.transition, proposal.record.history.from), (Transition::HandOver, 60));
+    let actions = step(&mut primary, 350, Event::Outcome(proposal.number, Outcome::Done(12)));
+    let record = Box::new((12, proposal.record));
+    assert!(actions.contains(&Action::Send(node(M), Message::Stale { record })), "{actions:?}");
+}
+
+#[test]
+fn force_lets_a_learner_lead_with_what_it_has() {
+    let mut without = record(3);
+    (without.in_sync, without.learners) = ([node(P)].into(), [node(M)].into());
+    let (mut learner, _) = started(M, true);
+    step(&mut learner, 10, Event::Watched((11, without.clone())));
+    let heard =
+        Message::Heartbeat { epoch: 3, sent_ms: 0, history: history(1), commit: 70, rank: 0, record: None };
+    step(&mut learner, 20, Event::Message(node(P), heard));
+    assert_eq!(learner.heard(), Some((70, 20)), "it knows what it lacks");
+    let actions = step(&mut learner, 9_000, Event::Force([].into()));
+    assert!(matches!(&actions[..], [Action::Warn(_)]), "the primary may be there: {actions:?}");
+    let actions = step(&mut learner, 9_010, Event::Force([node(P)].into()));
+    let proposal = proposed(&actions).expect("the operator's word").clone();
+    assert_eq!((proposal.transition, &proposal.absent[..]), (Transition::Force, &[node(P)][..]));
+    assert_eq!((proposal.record.history.from, proposal.record.epoch), (50, 4));
+    assert!(!learner.accepts(3, history(1)), "its data is at rest meanwhile");
+    // A member that is there again has the word, and this node is what it was.
+    step(&mut learner, 9_020, Event::Outcome(proposal.number, Outcome::Refused(11)));
+    assert!(learner.accepts(3, history(1)));
+    let actions = step(&mut learner, 9_030, Event::Force([node(P)].into()));
+    let number = proposed(&actions).expect("once more").number;
+    let actions = step(&mut learner, 9_040, Event::Outcome(number, Outcome::Done(12)));
+    assert!(matches!(actions[0], Action::Lead { epoch: 4, from: 50, .. }), "{actions:?}");
+    assert_eq!(learner.lease_until_ms(), u64::MAX, "it is alone");
+}

@@ -82,14 +82,39 @@ enum Packet {
 #[derive(Debug, Clone)]
 enum Happening {
     Tick(usize, BootId),
-    Packet { to: usize, from: usize, packet: Packet },
-    Ask { node: usize, boot: BootId, request: Request },
-    Answer { node: usize, boot: BootId, answer: Answer },
-    Command { node: usize, client: usize, number: u64, is_write: bool, known: Floor },
-    Reply { client: usize, number: u64, is_done: bool, node: usize },
+    Packet {
+        to: usize,
+        from: usize,
+        packet: Packet,
+    },
+    Ask {
+        node: usize,
+        boot: BootId,
+        request: Request,
+    },
+    Answer {
+        node: usize,
+        boot: BootId,
+        answer: Answer,
+    },
+    Command {
+        node: usize,
+        client: usize,
+        number: u64,
+        is_write: bool,
+        known: Floor,
+    },
+    Reply {
+        client: usize,
+        number: u64,
+        is_done: bool,
+        node: usize,
+    },
     Release(usize, BootId),
     Sync(usize, BootId),
     Rewind(usize, BootId, u64),
+    /// Commands that were let in before the handover have ended.
+    Rest(usize, BootId),
     Client(usize),
     Controller,
     Trouble,
@@ -262,6 +287,7 @@ impl World {
             | Happening::Command { node, .. }
             | Happening::Release(node, _)
             | Happening::Sync(node, _)
+            | Happening::Rest(node, _)
             | Happening::Rewind(node, ..) => *node,
             _ => return None,
         };
@@ -333,6 +359,11 @@ impl World {
             Happening::Rewind(node, boot, to) => {
                 if self.is_running(node, boot) {
                     self.rewind(node, to);
+                }
+            }
+            Happening::Rest(node, boot) => {
+                if self.is_running(node, boot) {
+                    self.step(node, Event::Rested);
                 }
             }
             Happening::Client(client) => self.client(client),
@@ -587,7 +618,11 @@ impl World {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);
                 }
-                Action::Park => self.nodes[at].process.as_mut().expect("it runs").parked = true,
+                Action::Park => {
+                    self.nodes[at].process.as_mut().expect("it runs").parked = true;
+                    let delay = self.random.below(20);
+                    self.at(delay, Happening::Rest(at, boot));
+                }
                 Action::Unpark => self.nodes[at].process.as_mut().expect("it runs").parked = false,
                 Action::ClearReport => self.ask(at, Request::Announce { restart: None, is_start: false }),
                 Action::Warn(_) => {}

@@ -84,7 +84,8 @@ pub struct Keyspace {
     stripes: Box<[Stripe]>,
     gate: Gate,
     hasher: KeyHasher,
-    databases: usize,
+    /// Databases that may be used: fewer than there are where the server has become a node of a cluster.
+    databases: AtomicUsize,
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
     tracked: [AtomicUsize; 3],
@@ -106,7 +107,7 @@ impl fmt::Debug for Keyspace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Keyspace")
             .field("stripes", &self.stripes.len())
-            .field("databases", &self.databases)
+            .field("databases", &self.databases())
             .finish_non_exhaustive()
     }
 }
@@ -166,7 +167,7 @@ impl Keyspace {
             tracked: Default::default(),
             views: Arc::default(),
             claims: Arc::default(),
-            databases,
+            databases: AtomicUsize::new(databases),
             pool,
             snapshots: Arc::default(),
             access_clock: AccessClock::default(),
@@ -191,9 +192,19 @@ impl Keyspace {
         self.flushes.fetch_add(1, Relaxed);
     }
 
-    /// How many databases.
+    /// How many databases may be used.
+    #[inline]
     pub fn databases(&self) -> usize {
-        self.databases
+        self.databases.load(Relaxed)
+    }
+
+    /// Has only so many databases used from now on. Those behind are to be empty.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn use_databases(&self, count: usize) {
+        assert!((1..=self.evicted.len()).contains(&count), "a database that there is");
+        self.databases.store(count, Relaxed);
     }
 
     /// The numbers of all stripes.
@@ -392,7 +403,7 @@ impl Keyspace {
     /// Bytes of the stripes and their lists of databases: the size of an empty keyspace.
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
-        self.stripes.len() * (size_of::<Stripe>() + self.databases * database)
+        self.stripes.len() * (size_of::<Stripe>() + self.evicted.len() * database)
     }
 
     /// Says that there is a view, for as long as the result lives.

@@ -260,6 +260,11 @@ impl Snapshot {
         self.databases.iter().map(|size| size.keys as u64).sum()
     }
 
+    /// Thousandths of the keyspace that were visited.
+    pub fn visited(&self) -> u16 {
+        (self.stripe * 1000 / self.stripes.max(1)) as u16
+    }
+
     /// Goes on with the visit, holding one lock at a time, until about `budget_bytes` have been copied. The
     /// caller is not inside the gate.
     pub fn advance(&mut self, keyspace: &Keyspace, budget_bytes: usize) -> Advance {

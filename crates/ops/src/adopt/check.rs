@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_resp::Value;
 
-use super::{
+use super::side::{House, Side};
+use crate::{
     progress::Progress,
-    side::{House, Side},
+    server::{strings, text},
 };
-use crate::server::{strings, text};
 
 /// Keys that are asked about at once.
 const KEYS_EACH: &str = "500";

@@ -13,9 +13,9 @@ use dunlin_resp::Value;
 use super::{
     check::scanned,
     digest::{Digest, Questions, digests},
-    progress::Progress,
     side::Side,
 };
+use crate::progress::Progress;
 
 /// Keys of a slice.
 const SLICE: &str = "300";

@@ -10,7 +10,6 @@ mod check;
 mod compare;
 mod digest;
 mod hand_over;
-mod progress;
 mod replicate;
 mod side;
 

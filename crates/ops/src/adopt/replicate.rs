@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{progress::Progress, side::Side};
+use super::side::Side;
+use crate::progress::Progress;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);

@@ -1,5 +1,7 @@
 //! `dunlin cluster`: a cluster in tables, why something waits, and the operator's wishes. Any node is asked.
 
+mod moves;
+mod recover;
 mod state;
 mod table;
 mod waits;
@@ -20,6 +22,10 @@ Examples:
   dunlin cluster replicas 2                 each shard is to have two replicas
   dunlin cluster drain 10.0.0.7:6379        before that machine is taken away
   dunlin cluster drain 3f2a --undo          it may stay
+  dunlin cluster move 0-99,200 --to 3f2a    slots go to that node's shard, while they are used
+  dunlin cluster move --cancel              all moves end, the slots stay
+  dunlin cluster recover 8f76               a shard whose members are gone: what is left of it
+  dunlin cluster recover 8f76 --from 10.0.0.7:6379 --yes
 
 Any node can be asked: all read the same records in etcd. A node joins by itself when it is started:
   dunlin server --cluster-join etcd://ETCD:2379/NAME";
@@ -61,6 +67,45 @@ enum Command {
         #[arg(long)]
         undo: bool,
     },
+    /// Moves slots to another shard while they are used, and shows how far that is
+    #[command(disable_help_flag = true)]
+    Move {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Slots: numbers and ranges, as 0-99,200
+        #[arg(value_name = "SLOTS", required_unless_present = "cancel", requires = "to")]
+        slots: Option<String>,
+        /// Shard that is to have them: its id or the beginning of it, or one of its nodes
+        #[arg(long, value_name = "NODE|SHARD", requires = "slots")]
+        to: Option<String>,
+        /// Begin the move and do not wait for its end
+        #[arg(long, requires = "slots")]
+        no_wait: bool,
+        /// End all moves that are under way: the slots stay where they are
+        #[arg(long, conflicts_with = "slots")]
+        cancel: bool,
+    },
+    /// Takes a shard back whose members are gone, with what is left of it: first without --yes, which shows what is lost
+    #[command(disable_help_flag = true)]
+    Recover {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Shard: its id or the beginning of it, or one of its nodes
+        #[arg(value_name = "SHARD")]
+        shard: String,
+        /// Node of the shard that is to lead it with what it has
+        #[arg(long, value_name = "NODE", conflicts_with = "empty")]
+        from: Option<String>,
+        /// Give a shard up that has no node any more: other shards have its slots, without keys
+        #[arg(long)]
+        empty: bool,
+        /// Shard that gets the slots (default: all shards, by their shares)
+        #[arg(long, value_name = "SHARD", requires = "empty")]
+        to: Option<String>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+    },
     /// Says how many replicas each shard is to have
     #[command(disable_help_flag = true)]
     Replicas {
@@ -90,6 +135,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
                     "{named} is being drained: `dunlin cluster status` shows when it is empty"
                 ),
             }
+        }
+        Command::Move { server, slots, to, no_wait, cancel: _ } => {
+            return match (slots, to) {
+                (Some(slots), Some(to)) => moves::begin(server, slots, to, !no_wait),
+                _ => moves::cancel(server),
+            };
+        }
+        Command::Recover { server, shard, from, empty, to, yes } => {
+            let decision = match (from, empty) {
+                (Some(node), _) => recover::Decision::From(node),
+                (None, true) => recover::Decision::Empty(to.as_deref()),
+                (None, false) => recover::Decision::None,
+            };
+            return recover::run(server, shard, &decision, *yes);
         }
         Command::Replicas { server, count } => {
             let mut client = connect(server)?;
@@ -137,9 +196,12 @@ fn status(state: &State) {
     if !state.moves.is_empty() {
         anstream::println!();
         let rows = state.moves.iter().map(|one| {
-            [short(&one.id), &one.slots, short(&one.from), short(&one.to)].map(Cell::plain).to_vec()
+            let cells =
+                [short(&one.id), &one.slots, short(&one.from), short(&one.to), &one.state, &one.progress()];
+            cells.map(Cell::plain).to_vec()
         });
-        print(&["MOVE", "SLOTS", "FROM SHARD", "TO SHARD"], &rows.collect::<Vec<_>>());
+        let titles = ["MOVE", "SLOTS", "FROM SHARD", "TO SHARD", "STATE", "PROGRESS"];
+        print(&titles, &rows.collect::<Vec<_>>());
     }
     let waits = waits::of(state);
     anstream::println!();

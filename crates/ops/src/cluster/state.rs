@@ -2,8 +2,12 @@
 
 use dunlin_bench::target::Client;
 use dunlin_resp::Value;
+use indicatif::HumanBytes;
 
 use crate::server::{ask, text};
+
+/// Slots of a cluster.
+pub(super) const SLOTS: usize = 16384;
 
 /// The cluster as the node that was asked knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub(super) struct Node {
     pub(super) version: String,
     pub(super) shard: String,
     pub(super) role: String,
+    /// `in-sync`, `learner`, or empty.
+    pub(super) sync: String,
 }
 
 impl Node {
@@ -54,11 +60,13 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn slot_count(&self) -> usize {
-        let length = |run: &str| {
-            let (first, last) = run.split_once('-').unwrap_or((run, run));
-            Some(last.parse::<usize>().ok()? + 1 - first.parse::<usize>().ok()?)
-        };
-        self.slots.split(',').filter_map(length).sum()
+        runs(&self.slots).map_or(0, |runs| runs.iter().map(|(first, last)| last + 1 - first).sum())
+    }
+
+    /// Whether it has a slot.
+    pub(super) fn has(&self, slot: usize) -> bool {
+        runs(&self.slots)
+            .is_some_and(|runs| runs.iter().any(|(first, last)| (*first..=*last).contains(&slot)))
     }
 }
 
@@ -68,6 +76,39 @@ pub(super) struct Move {
     pub(super) slots: String,
     pub(super) from: String,
     pub(super) to: String,
+    /// In the words of `CLUSTER GETSLOTMIGRATIONS`.
+    pub(super) state: String,
+    /// Why it waits, as "for …"; empty where it does not.
+    pub(super) waits: String,
+    /// Thousandths of the source's keyspace that were looked through.
+    pub(super) walked: u64,
+    pub(super) sent_bytes: u64,
+    /// Bytes among them that the target has not committed.
+    pub(super) behind_bytes: u64,
+}
+
+impl Move {
+    /// How far it is, in a few words.
+    pub(super) fn progress(&self) -> String {
+        let bar: String = (0..10).map(|tenth| if self.walked > tenth * 100 { '█' } else { '░' }).collect();
+        let (sent, behind) = (HumanBytes(self.sent_bytes), HumanBytes(self.behind_bytes));
+        let percent = self.walked / 10;
+        match self.behind_bytes {
+            _ if self.state == "connecting" => "not begun".to_owned(),
+            0 => format!("{bar} {percent}%, {sent} sent"),
+            _ => format!("{bar} {percent}%, {sent} sent, {behind} behind"),
+        }
+    }
+}
+
+/// Reads slots as `0-99,200`; `None` where they are none.
+pub(super) fn runs(text: &str) -> Option<Vec<(usize, usize)>> {
+    let run = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first <= last && last < SLOTS).then_some((first, last))
+    };
+    text.split(',').map(run).collect()
 }
 
 impl State {
@@ -81,10 +122,6 @@ impl State {
     }
 
     fn parse(answer: &Value) -> Self {
-        let list = |name: &str| match field(answer, name) {
-            Some(Value::Array(items)) => items.as_slice(),
-            _ => &[],
-        };
         let node = |value: &Value| Node {
             id: word(value, "id"),
             address: word(value, "address"),
@@ -96,6 +133,7 @@ impl State {
             version: word(value, "version"),
             shard: word(value, "shard"),
             role: word(value, "role"),
+            sync: word(value, "sync"),
         };
         let shard = |value: &Value| Shard {
             id: word(value, "id"),
@@ -107,6 +145,11 @@ impl State {
             slots: word(value, "slots"),
             from: word(value, "from"),
             to: word(value, "to"),
+            state: word(value, "state"),
+            waits: word(value, "waits"),
+            walked: number(value, "walked").unwrap_or(0),
+            sent_bytes: number(value, "sent-bytes").unwrap_or(0),
+            behind_bytes: number(value, "behind-bytes").unwrap_or(0),
         };
         let mut state = Self {
             name: word(answer, "name"),
@@ -115,9 +158,9 @@ impl State {
             replicas: word(answer, "replicas").parse().unwrap_or(0),
             durability: word(answer, "durability"),
             controller: word(answer, "controller"),
-            nodes: list("nodes").iter().map(node).collect(),
-            shards: list("shards").iter().map(shard).collect(),
-            moves: list("moves").iter().map(one_move).collect(),
+            nodes: list(answer, "nodes").iter().map(node).collect(),
+            shards: list(answer, "shards").iter().map(shard).collect(),
+            moves: list(answer, "moves").iter().map(one_move).collect(),
         };
         let first = |shard: &Shard| {
             let digits: String = shard.slots.chars().take_while(char::is_ascii_digit).collect();
@@ -138,6 +181,23 @@ impl State {
 
     pub(super) fn replicas_of(&self, shard: &Shard) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |node| node.shard == shard.id && node.role == "replica")
+    }
+
+    /// The one shard that a word names: by its id or the beginning of it, or by one of its nodes.
+    pub(super) fn find_shard(&self, word: &str) -> Result<&Shard, String> {
+        let start = word.to_ascii_lowercase();
+        let found: Vec<&Shard> = self.shards.iter().filter(|shard| shard.id.starts_with(&start)).collect();
+        match (&found[..], self.find(word)) {
+            ([shard], Err(_)) if !word.is_empty() => Ok(shard),
+            (_, Ok(node)) if found.is_empty() => {
+                let shard = self.shards.iter().find(|shard| shard.id == node.shard);
+                shard.ok_or_else(|| format!("node {word} is part of no shard"))
+            }
+            ([], Err(_)) => {
+                Err(format!("no shard and no node is '{word}': `dunlin cluster status` lists them"))
+            }
+            _ => Err(format!("'{word}' is the beginning of several ids: give more of it")),
+        }
     }
 
     /// The one node that a word names: an id or the beginning of it, an address, or a name.
@@ -168,7 +228,24 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-fn word(value: &Value, name: &str) -> String {
+/// A number of a map; `None` where there is none, or one below 0.
+pub(super) fn number(value: &Value, name: &str) -> Option<u64> {
+    match field(value, name)? {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        other => text(other.as_bytes()?).parse().ok(),
+    }
+}
+
+/// The items of a list in a map.
+pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    match field(value, name) {
+        Some(Value::Array(items)) => items,
+        _ => &[],
+    }
+}
+
+/// A text of a map; empty where there is none.
+pub(super) fn word(value: &Value, name: &str) -> String {
     field(value, name).and_then(Value::as_bytes).map(text).unwrap_or_default()
 }
 
@@ -205,5 +282,37 @@ mod tests {
         for (slots, count) in [("", 0), ("5", 1), ("0-99,200", 101), ("0-16383", 16384)] {
             assert_eq!(Shard { slots: slots.to_owned(), ..Shard::default() }.slot_count(), count);
         }
+        for odd in ["", "x", "1-", "-1", "5-3", "16384", "0-16384", "1,,2", "99999999999999999999"] {
+            assert_eq!(runs(odd), None, "{odd}");
+        }
+        assert_eq!(runs("0-99, 200"), Some(vec![(0, 99), (200, 200)]));
+    }
+
+    #[test]
+    fn state_finds_shards_by_their_ids_and_nodes() {
+        let node =
+            |id: &str, shard: &str| Node { id: id.to_owned(), shard: shard.to_owned(), ..Node::default() };
+        let shard = |id: &str| Shard { id: id.to_owned(), ..Shard::default() };
+        let nodes = vec![node("3f2a", "8f76"), node("4444", ""), node("8f11", "9abc")];
+        let state = State { nodes, shards: vec![shard("8f76"), shard("9abc")], ..State::default() };
+        for (word, expected) in [
+            ("8f7", Some("8f76")),
+            ("9", Some("9abc")),
+            ("3f", Some("8f76")),
+            ("4", None),
+            ("8f", None),
+            ("8f11", Some("9abc")),
+            ("", None),
+        ] {
+            assert_eq!(state.find_shard(word).ok().map(|shard| shard.id.as_str()), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn moves_show_how_far_they_are() {
+        let one = Move { state: "snapshotting".to_owned(), walked: 420, sent_bytes: 2048, ..Move::default() };
+        assert_eq!(one.progress(), "█████░░░░░ 42%, 2.00 KiB sent");
+        let behind = Move { behind_bytes: 1024, ..one };
+        assert_eq!(behind.progress(), "█████░░░░░ 42%, 2.00 KiB sent, 1.00 KiB behind");
     }
 }

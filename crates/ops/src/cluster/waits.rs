@@ -4,11 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{
     plural, short,
-    state::{Node, State},
+    state::{Node, SLOTS, State},
 };
-
-/// Slots of a cluster.
-const SLOTS: usize = 16384;
 
 /// Something that waits.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,6 +74,35 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
         }
         let hosts: BTreeSet<&str> =
             primary.into_iter().chain(replicas.iter().copied()).map(|node| node.host.as_str()).collect();
+        let zones: BTreeSet<&str> =
+            primary.into_iter().chain(replicas.iter().copied()).map(|node| node.zone.as_str()).collect();
+        let all_zones: BTreeSet<&str> =
+            state.nodes.iter().map(|node| node.zone.as_str()).filter(|zone| !zone.is_empty()).collect();
+        if hosts.len() > 1 && zones.len() == 1 && all_zones.len() > 1 {
+            let zone = zones.first().copied().unwrap_or_default();
+            add(
+                false,
+                format!(
+                    "{name} has all its copies in one zone, {zone}: too few nodes are free in other zones"
+                ),
+                "Start a node there. Then `dunlin cluster drain` one of its replicas: the new one takes its place.",
+            );
+        }
+        let in_sync = |node: &&&Node| node.sync == "in-sync" && node.is_online();
+        if let Some(primary) = primary.filter(|primary| !primary.is_online())
+            && replicas.iter().find(in_sync).is_none()
+            && replicas.iter().any(|replica| replica.is_online())
+        {
+            add(
+                true,
+                format!(
+                    "{name} waits for node {} ({}), the last that has all that was acknowledged",
+                    short(&primary.id),
+                    primary.address
+                ),
+                "Start it again in its directory. If it never comes back, `dunlin cluster recover` shows what another node of the shard has.",
+            );
+        }
         if !replicas.is_empty() && hosts.len() == 1 {
             let host = hosts.first().copied().unwrap_or_default();
             add(
@@ -90,12 +116,30 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
         let what = format!("node {} ({}) is being drained", short(&node.id), node.address);
         match node.shard.as_str() {
             "" => add(false, format!("{what}, and is empty"), "It can be taken away."),
+            shard if state.moves.iter().any(|one| one.from == shard) => add(
+                false,
+                format!("{what}: its slots are on their way to other shards"),
+                "It is empty when the last of them has moved.",
+            ),
             shard => add(
                 false,
                 format!("{what}, and still is a {} of shard {}", node.role, short(shard)),
                 "It stays until another node can take its place.",
             ),
         }
+    }
+    for one in state.moves.iter().filter(|one| !one.waits.is_empty()) {
+        add(
+            false,
+            format!(
+                "the move {} of slots {} to shard {} waits {}",
+                short(&one.id),
+                one.slots,
+                short(&one.to),
+                one.waits
+            ),
+            "It goes on by itself. `dunlin cluster move --cancel` ends it.",
+        );
     }
     for node in lost {
         add(
@@ -110,7 +154,10 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::state::Shard, *};
+    use super::{
+        super::state::{Move, Shard},
+        *,
+    };
 
     fn node(id: &str, shard: &str, role: &str) -> Node {
         Node {
@@ -160,6 +207,38 @@ mod tests {
                 "node c (c:1) is being drained, and is empty"
             ]
         );
+        let mut zoned = healthy.clone();
+        for (node, zone) in zoned.nodes.iter_mut().zip(["west", "west"]) {
+            node.zone = zone.to_owned();
+        }
+        assert!(told(&zoned).is_empty(), "there is one zone");
+        zoned.nodes.push(Node {
+            zone: "east".to_owned(),
+            state: "draining".to_owned(),
+            ..node("c", "", "none")
+        });
+        let what = "shard s has all its copies in one zone, west: too few nodes are free in other zones";
+        assert_eq!(told(&zoned)[0], what);
+        let mut last = healthy.clone();
+        last.nodes[0].health = "failed".to_owned();
+        (last.nodes[0].sync, last.nodes[1].sync) = ("in-sync".to_owned(), "learner".to_owned());
+        assert!(
+            told(&last)[1].contains("waits for node a (a:1), the last that has all"),
+            "{:?}",
+            told(&last)
+        );
+        last.nodes[1].sync = "in-sync".to_owned();
+        assert_eq!(told(&last).len(), 1, "it takes over");
+        let mut moving = healthy.clone();
+        moving.moves.push(Move {
+            id: "m".to_owned(),
+            slots: "5".to_owned(),
+            to: "t".to_owned(),
+            waits: "for node b:1: keys of these slots are still being removed".to_owned(),
+            ..Move::default()
+        });
+        let what = "the move m of slots 5 to shard t waits for node b:1: keys of these slots are still being removed";
+        assert_eq!(told(&moving), [what]);
         let cut = State { trouble: "no answer".to_owned(), ..healthy };
         assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);
         assert!(of(&State::default())[0].is_grave, "a cluster that is not founded serves nothing");

@@ -1,6 +1,7 @@
 //! The way to the thread `shard`, which drives the machine of the node's shard.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -49,6 +50,18 @@ pub(crate) enum Input {
     Promote,
     /// An operator wants a node forgotten, which has gone.
     Forget(NodeId),
+    /// An operator wants this node to lead with what it has, although these members are gone.
+    Force(BTreeSet<NodeId>),
+}
+
+/// A node's own word about what it has of its shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) epoch: u64,
+    pub(crate) leads: bool,
+    pub(crate) local: Local,
+    /// What the primary had committed by its last heartbeat of this epoch, and when that came, on the monotonic clock.
+    pub(crate) heard: Option<(u64, u64)>,
 }
 
 /// The way to the thread.
@@ -60,6 +73,7 @@ pub(crate) struct Inbox {
     pub(crate) successors: AtomicUsize,
     /// The node is in the in-sync set, and no primary.
     pub(crate) is_successor: AtomicBool,
+    standing: Mutex<Option<Standing>>,
 }
 
 impl Inbox {
@@ -120,6 +134,20 @@ impl Inbox {
     /// Removes the record of a node that has gone, if nothing rests on it.
     pub(crate) fn forget(&self, node: NodeId) {
         self.push(Input::Forget(node));
+    }
+
+    /// Has this node lead its shard with what it has, although these members are gone.
+    pub(crate) fn force(&self, absent: BTreeSet<NodeId>) {
+        self.push(Input::Force(absent));
+    }
+
+    /// What this node has of its shard; `None` while it is of none.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_standing(&self, standing: Option<Standing>) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 
     pub(crate) fn take(&self) -> Vec<Input> {

@@ -16,22 +16,29 @@ mod lease;
 mod letter;
 pub(crate) mod moves;
 pub(crate) mod overview;
+pub(crate) mod recovery;
 pub(crate) mod route;
 pub(crate) mod topology;
 pub(crate) mod view;
 pub(crate) mod wide;
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{
-        AtomicBool, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
 use arc_swap::ArcSwapOption;
 use dunlin_cluster::{ClusterId, HistoryId, MoveId, SlotSet};
-use dunlin_engine::keyspace::{Keyspace, slot};
+use dunlin_engine::{
+    command::CommandError,
+    keyspace::{Keyspace, slot},
+};
 
 pub(crate) use self::letter::Letter;
 use self::{
@@ -43,10 +50,21 @@ use self::{
     topology::Topology,
     wide::Wide,
 };
-use crate::{admission::Slots, config::Config};
+use crate::{admission::Slots, config::Config, session::order::Order};
 
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
 pub(crate) const ALIVE_MS: u64 = 5000;
+
+/// Has the server become a node with a configuration; the order is finished when it is one.
+pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<Order>) + Send + Sync>;
+
+struct Join(JoinFn);
+
+impl fmt::Debug for Join {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Join")
+    }
+}
 
 /// The state of the cluster that all threads share.
 #[derive(Debug, Default)]
@@ -77,6 +95,8 @@ pub(crate) struct Cluster {
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
     pub(crate) wide: Wide,
+    /// Has the server become a node, while it runs.
+    join: OnceLock<Join>,
     /// The agent is to take its leave.
     pub(crate) ended: AtomicBool,
     /// Why the server could not go on as this node: a line for the operator.
@@ -90,6 +110,22 @@ impl Cluster {
         let _ = self.name.set(name);
         self.id.set(topology.me().id.clone()).expect("a server becomes a node once");
         self.store(topology);
+    }
+
+    /// Sets how a server that runs becomes a node of a cluster.
+    pub(crate) fn on_join(&self, join: JoinFn) {
+        // It is set once.
+        let _ = self.join.set(Join(join));
+    }
+
+    /// Has the server become the first node of a cluster, with this configuration.
+    pub(crate) fn join(&self, config: Config) -> Arc<Order> {
+        let order = Arc::new(Order::default());
+        match self.join.get() {
+            Some(Join(join)) => join(config, &order),
+            None => order.finish(Err(CommandError::text("ERR the server is about to start; try again"))),
+        }
+        order
     }
 
     /// Whether replies wait for the shard's commit.

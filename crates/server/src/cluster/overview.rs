@@ -1,8 +1,11 @@
 //! [`Overview`]: what the cluster's records say beside the topology, for operators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dunlin_cluster::records::{Durability, NodeState};
+use dunlin_cluster::{
+    NodeId,
+    records::{Durability, MoveProgress, NodeState, ShardRecord},
+};
 
 use super::view::View;
 
@@ -27,6 +30,8 @@ pub(crate) struct NodeOverview {
     pub(crate) host: String,
     pub(crate) state: &'static str,
     pub(crate) version: String,
+    /// Its part in its shard: `in-sync`, `learner`, or empty.
+    pub(crate) sync: &'static str,
     /// Bytes that it may use; 0 for no limit.
     pub(crate) weight: u64,
 }
@@ -41,6 +46,8 @@ pub(crate) struct MoveOverview {
     pub(crate) from: String,
     /// A shard.
     pub(crate) to: String,
+    /// How far it is, as its source says; `None` where it has not said anything yet.
+    pub(crate) progress: Option<MoveProgress>,
 }
 
 impl Overview {
@@ -58,6 +65,10 @@ impl Overview {
         if let Some((_, controller)) = &view.controller {
             overview.controller = controller.node.to_string();
         }
+        let members = |of: fn(&ShardRecord) -> &BTreeSet<NodeId>| {
+            view.shards.values().flat_map(move |(_, shard)| of(shard)).copied().collect::<BTreeSet<_>>()
+        };
+        let (in_sync, learners) = (members(|shard| &shard.in_sync), members(|shard| &shard.learners));
         for (id, (_, record)) in &view.nodes {
             let state = match record.state {
                 NodeState::Joining => "joining",
@@ -68,6 +79,11 @@ impl Overview {
                 host: record.host.clone(),
                 state,
                 version: record.version.clone(),
+                sync: match (in_sync.contains(id), learners.contains(id)) {
+                    (true, _) => "in-sync",
+                    (false, true) => "learner",
+                    (false, false) => "",
+                },
                 weight: record.weight,
             };
             overview.nodes.insert(id.to_string(), node);
@@ -78,6 +94,7 @@ impl Overview {
                 slots: one.slots.to_string(),
                 from: one.from.to_string(),
                 to: one.to.to_string(),
+                progress: view.progress_of(one.id).cloned(),
             });
         }
         overview

@@ -6,11 +6,12 @@ use std::{
 };
 
 use dunlin_cluster::{
-    NodeId, SLOTS, ShardId,
+    MoveId, NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
-        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, Move, NodeRecord, Record,
-        RecordError, SettingsRecord, ShardRecord, SlotsRecord, UsersRecord,
+        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, Move, MoveProgress,
+        NodeRecord, ProgressRecord, Record, RecordError, SettingsRecord, ShardRecord, SlotsRecord,
+        UsersRecord,
     },
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct View {
     pub(crate) cluster: Option<Stored<ClusterRecord>>,
     pub(crate) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
     pub(crate) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
+    /// Of nodes that give slots away.
+    pub(crate) progress: BTreeMap<NodeId, Stored<ProgressRecord>>,
     pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
     pub(crate) slots: Option<Stored<SlotsRecord>>,
     pub(crate) controller: Option<Stored<ControllerRecord>>,
@@ -65,6 +68,11 @@ impl View {
         let Some(key) = keys.parse(name) else { return };
         self.unreadable.remove(name);
         let unreadable = match key {
+            // For eyes only: one that is not understood is none.
+            Key::Progress(id) => {
+                put_at(&mut self.progress, id, value, revision).is_some().then(|| self.progress.remove(&id));
+                None
+            }
             Key::Cluster => put(&mut self.cluster, value, revision),
             Key::Slots => put(&mut self.slots, value, revision),
             Key::Controller => put(&mut self.controller, value, revision),
@@ -133,6 +141,13 @@ impl View {
     /// The moves that have begun and not ended.
     pub(crate) fn moves(&self) -> impl Iterator<Item = &Move> {
         self.slots.iter().flat_map(|(_, record)| &record.moving)
+    }
+
+    /// How far a move is, as its source says.
+    pub(crate) fn progress_of(&self, id: MoveId) -> Option<&MoveProgress> {
+        let (_, record) =
+            self.progress.values().find(|(_, record)| record.moves.iter().any(|one| one.id == id))?;
+        record.moves.iter().find(|one| one.id == id)
     }
 
     /// The primary of a shard in an epoch, while that lasts.

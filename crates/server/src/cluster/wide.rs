@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use dunlin_cluster::{
-    ClusterId, NodeId,
+    ClusterId, NodeId, ShardId,
     meta::Revision,
     records::{FunctionsRecord, SettingsRecord, UsersRecord},
 };
@@ -45,6 +45,8 @@ pub(crate) enum WideChange {
     Drain { node: NodeId, drains: bool },
     /// Replicas that each shard is to have.
     Replicas { replicas: u8 },
+    /// A shard without nodes ends, as it is in this epoch: its slots are those of `heir`, or of any shard.
+    GiveUp { shard: ShardId, epoch: u64, heir: Option<ShardId> },
 }
 
 /// The way to the thread.

@@ -116,10 +116,47 @@ fn set(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let (pairs, []) = args.take_rest().as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<_> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let is_local = context.session.client.transport.is_local();
+    if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"cluster-join")) {
+        return join(context, &pairs, reply);
+    }
     if context.shared.cluster.is_on() {
         return set_on_node(context, &pairs, is_local, reply);
     }
     set_here(context, &pairs, is_local, reply)
+}
+
+/// CONFIG SET cluster-join, with other directives of the cluster: the server becomes the first node of a cluster, with its data.
+fn join(
+    context: &mut ServerContext<'_, '_>,
+    pairs: &[(&[u8], &[u8])],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let carried = wide::wait_for(context, |context| {
+        let failed = |name: &str, reason: &str| {
+            CommandError::owned(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
+            ))
+        };
+        if context.shared.cluster.is_on() {
+            return Err(failed("cluster-join", "the server is a node of a cluster already"));
+        }
+        let mut config = Config::clone(&context.shared.config.current());
+        for (name, value) in pairs {
+            let directive = config::find(name).filter(|directive| directive.name.starts_with("cluster-"));
+            let Some(directive) = directive else {
+                let name = String::from_utf8_lossy(name);
+                return Err(failed(&name, "with cluster-join, only directives of the cluster are set"));
+            };
+            let assigned = directive.assign_argument(value, &mut config);
+            assigned.map_err(|error| failed(directive.name, &error.to_string()))?;
+        }
+        Ok(context.shared.cluster.join(config))
+    })?;
+    if carried.is_some() {
+        context.executor.refresh_config();
+        reply.ok();
+    }
+    Ok(())
 }
 
 /// CONFIG SET on a node of a cluster: directives that are the cluster's change on all nodes, before the others do on this one.

@@ -192,6 +192,19 @@ impl ConfigStore {
         Ok(())
     }
 
+    /// Takes the directives of a cluster from a configuration whose server has become a node.
+    pub(crate) fn become_node(&self, node: &Config) {
+        let _changes = self.lock();
+        let mut new = Config::clone(&self.current.load_full());
+        for (_, directive) in names().filter(|(_, directive)| directive.name.starts_with("cluster-")) {
+            let assigned = directive.assign_argument(&directive.print(node), &mut new);
+            debug_assert!(assigned.is_ok(), "{} reads what it has printed", directive.name);
+        }
+        new.databases = node.databases;
+        self.current.store(Arc::new(new));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Changes what a command has changed by itself, as REPLICAOF does, for CONFIG GET and CONFIG REWRITE.
     pub fn follow(&self, primary: Option<super::PrimaryAddress>) {
         let _changes = self.lock();

@@ -3,7 +3,7 @@
 use dunlin_replication::{LinkState, Phase};
 
 use super::metric::{Metric, Number, Row, Shown, Texts, Unit};
-use crate::system::host::monotonic_ms;
+use crate::{cluster::moves::Job, system::host::monotonic_ms};
 
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
@@ -212,9 +212,52 @@ fn offset(reading: &super::Reading<'_>) -> Number {
     replication.offset(reading.shared.durability.tail()).into()
 }
 
-pub(super) const CLUSTER_ROWS: &[Row] = &[Row::One(Metric::gauge(
-    "cluster_enabled",
-    Unit::Flag,
-    "Whether the server is a node of a cluster.",
-    |reading| reading.shared.cluster.is_on().into(),
-))];
+pub(super) const CLUSTER_ROWS: &[Row] = &[
+    Row::One(Metric::gauge(
+        "cluster_enabled",
+        Unit::Flag,
+        "Whether the server is a node of a cluster.",
+        |reading| reading.shared.cluster.is_on().into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_moves_from_here",
+        Unit::Count,
+        "Moves of slots under way whose source the node is.",
+        |reading| moves(reading, |job| job.is_export).count().into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_moves_to_here",
+        Unit::Count,
+        "Moves of slots under way whose target the node is.",
+        |reading| moves(reading, |job| !job.is_export).count().into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_moving_slots",
+        Unit::Count,
+        "Slots that are about to leave the node.",
+        |reading| {
+            moves(reading, |job| job.is_export).map(|job| u64::from(job.slots.len())).sum::<u64>().into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_moves_sent_bytes",
+        Unit::Bytes,
+        "Bytes that the moves under way have sent from the node.",
+        |reading| moves(reading, |job| job.is_export).map(|job| job.sent).sum::<u64>().into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_moves_behind_bytes",
+        Unit::Bytes,
+        "Bytes among them that their targets have not committed yet.",
+        |reading| {
+            let behind = |job: Job| job.sent.saturating_sub(job.held);
+            moves(reading, |job| job.is_export).map(behind).sum::<u64>().into()
+        },
+    )),
+];
+
+/// Moves of slots that go on.
+fn moves(reading: &super::Reading<'_>, is_wanted: fn(&Job) -> bool) -> impl Iterator<Item = Job> {
+    let jobs = reading.shared.cluster.moves.jobs();
+    jobs.into_iter().filter(move |job| !job.state.is_over() && is_wanted(job))
+}

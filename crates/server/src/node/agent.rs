@@ -22,16 +22,17 @@ use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
     meta::{LeaseId, MetaError, Outcome, Revision, Transaction},
     records::{
-        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
+        AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, ProgressRecord,
+        Record,
     },
     shard::Local,
 };
 
 use super::{
     Membership, bus, controller,
-    data::{is_durable, local},
+    data::{is_durable, local, take_place, with_first_shard},
     ending::Ending,
-    identity::draw,
+    identity::{Process, draw, place_of},
     moves,
     shard::{self, Restarts, Settings},
     wide,
@@ -54,6 +55,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
 const REPORTED_BYTES_MIN: u64 = 1 << 20;
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// Between two words about the progress of the node's moves.
+const MOVES_REPORT_PAUSE: Duration = Duration::from_millis(900);
 /// How much longer than its lease the presence of an earlier process is waited out.
 const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
 /// How long the end of the server waits for another primary.
@@ -87,6 +90,8 @@ struct Agent {
     renewed: Instant,
     /// When the amount of data was recorded last.
     reported: Instant,
+    /// When the progress of moves was recorded last.
+    told: Instant,
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended; `None` when this one has announced its start.
@@ -110,12 +115,22 @@ pub(crate) struct AgentThread {
 }
 
 impl AgentThread {
-    /// Starts it.
+    /// Starts it in a server that starts.
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
+        let ending = Ending::read(&shared.config.current().dir);
+        Self::start_after(ending, shared, member)
+    }
+
+    /// Starts it; `ending` says whether the data set is all that was acknowledged.
+    pub(super) fn start_after(
+        ending: Ending,
+        shared: &Arc<Shared>,
+        member: Membership,
+    ) -> Result<Self, String> {
         let boot = BootId::from_bytes(draw()?);
         bus::start(shared)?;
         let config = shared.config.current();
-        let (ending, restarts) = (Ending::read(&config.dir), Arc::<Restarts>::default());
+        let restarts = Arc::<Restarts>::default();
         let is_durable = is_durable(&config);
         // From here on nothing is promised, until the process has ended.
         Ending { is_durable, clean: None }.keep(&config.dir)?;
@@ -138,6 +153,7 @@ impl AgentThread {
             lease: None,
             renewed: Instant::now(),
             reported: Instant::now(),
+            told: Instant::now(),
             waits_since: None,
             ending: Some(ending),
             restarts,
@@ -192,6 +208,20 @@ impl AgentThread {
             }
         }
     }
+}
+
+/// The record of a cluster with the wishes of a configuration.
+pub(super) fn wished(config: &Config) -> Result<ClusterRecord, String> {
+    Ok(ClusterRecord {
+        id: ClusterId::from_bytes(draw()?),
+        replicas: config.cluster_replicas as u8,
+        durability: match config.cluster_durability {
+            ClusterDurability::Async => Durability::Async,
+            ClusterDurability::Sync => Durability::Sync,
+        },
+        min_sync: config.cluster_min_sync as u8,
+        created_ms: (host::unix_us() / 1000) as u64,
+    })
 }
 
 impl Agent {
@@ -250,6 +280,7 @@ impl Agent {
             self.obey(&view)?;
             self.keep_presence(&view)?;
             self.report(&view);
+            self.report_moves(&view);
             self.control(&view)?;
             for change in watch.next(WAIT_MS)? {
                 view.apply(&self.member.keys, &change);
@@ -323,18 +354,8 @@ impl Agent {
     /// Founds the cluster, unless another node is faster.
     fn found(&self) -> Result<(), Failure> {
         let key = self.member.keys.text(Key::Cluster);
-        let config = self.shared.config.current();
-        let id = ClusterId::from_bytes(draw().map_err(Failure::Later)?);
-        let cluster = ClusterRecord {
-            id,
-            replicas: config.cluster_replicas as u8,
-            durability: match config.cluster_durability {
-                ClusterDurability::Async => Durability::Async,
-                ClusterDurability::Sync => Durability::Sync,
-            },
-            min_sync: config.cluster_min_sync as u8,
-            created_ms: (host::unix_us() / 1000) as u64,
-        };
+        let cluster = wished(&self.shared.config.current()).map_err(Failure::Later)?;
+        let id = cluster.id;
         if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {
             tracing::info!("Founded the cluster '{}' ({id})", self.member.identity.name);
         }
@@ -346,7 +367,7 @@ impl Agent {
         let me = self.member.identity.node;
         let revision = match view.alive.get(&me) {
             None => 0,
-            Some((revision, alive)) if alive.boot == self.boot => *revision,
+            Some((revision, alive)) if alive.boot == self.boot || self.is_over(alive.boot) => *revision,
             Some(_) => {
                 let since = *self.waits_since.get_or_insert_with(Instant::now);
                 let until = since + Duration::from_secs(LEASE_S.into()) + PRESENCE_MARGIN;
@@ -371,7 +392,22 @@ impl Agent {
         let alive = AliveRecord { boot: self.boot, used_bytes, heavy: Vec::new() }.encode();
         let taken = self
             .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
-        if taken { Ok(()) } else { Err(Failure::Later("the node's presence has changed".to_owned())) }
+        if !taken {
+            return Err(Failure::Later("the node's presence has changed".to_owned()));
+        }
+        let place = place_of(&self.shared.config.current().dir);
+        let process = place.map(|place| Process { boot: self.boot, place });
+        if process != self.member.identity.process {
+            self.member.identity.process = process;
+            self.keep_identity()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a process is certain to have ended: it was the last one of this directory, whose lock this one holds.
+    fn is_over(&self, boot: BootId) -> bool {
+        let last = self.member.identity.process.as_ref().filter(|process| process.boot == boot);
+        last.is_some_and(|last| place_of(&self.shared.config.current().dir).as_ref() == Some(&last.place))
     }
 
     /// Renews the presence; begins again where it has ended.
@@ -426,6 +462,25 @@ impl Agent {
             .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
     }
 
+    /// Says how far the moves from this node are, for operators at any node.
+    fn report_moves(&mut self, view: &View) {
+        let me = self.member.identity.node;
+        let moves = self.shared.cluster.moves.jobs.progress();
+        let known = view.progress.get(&me);
+        let (revision, before) = known.map_or((0, &[][..]), |(revision, record)| (*revision, &record.moves));
+        let is_due = moves.len() != before.len() || self.told.elapsed() >= MOVES_REPORT_PAUSE;
+        let Some(lease) = self.lease.filter(|_| is_due && moves != before) else { return };
+        self.told = Instant::now();
+        let key = self.member.keys.text(Key::Progress(me));
+        let transaction = Transaction::default().compare(key.clone(), revision);
+        let transaction = match moves.is_empty() {
+            true => transaction.delete(key),
+            false => transaction.put_leased(key, ProgressRecord { moves }.encode(), lease),
+        };
+        // For eyes: a word that is lost is followed by the next one.
+        self.member.meta.commit(&transaction);
+    }
+
     fn has_keys(&self) -> Result<bool, Failure> {
         let survey = self.shared.engine.survey_unless_long();
         let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
@@ -437,11 +492,9 @@ impl Agent {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
         let is_new = before.is_none() && view.shard_of(me).is_none();
-        if is_new && self.has_keys()? {
-            return Err(Failure::Fatal(
-                "the data set has keys, and this version cannot bring data into a cluster: join with an empty data directory"
-                    .to_owned(),
-            ));
+        let brings_data = is_new && self.has_keys()?;
+        if brings_data {
+            self.begin_with_data(view)?;
         }
         let state = before.map_or(NodeState::Active, |(_, record)| match record.state {
             NodeState::Draining => NodeState::Draining,
@@ -461,34 +514,36 @@ impl Agent {
         }
         let (key, revision) =
             (self.member.keys.text(Key::Node(me)), before.map_or(0, |(revision, _)| *revision));
-        match self.commit(&Transaction::default().compare(key.clone(), revision).put(key, record.encode()))? {
+        let mut transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
+        if brings_data {
+            let keys = &self.member.keys;
+            transaction = with_first_shard(transaction, keys, &self.shared, me).map_err(Failure::Later)?;
+        }
+        match self.commit(&transaction)? {
+            true if brings_data => {
+                tracing::info!(
+                    "Cluster: the data set of this node is the cluster's, which has one shard now"
+                );
+                Ok(())
+            }
             true => Ok(()),
             false => Err(Failure::Later("the node's record has changed".to_owned())),
         }
     }
 
-    fn record(&self, config: &Config, state: NodeState) -> NodeRecord {
-        let addresses = &self.member.addresses;
-        NodeRecord {
-            addresses: records::Addresses {
-                host: addresses.ip.clone(),
-                port: addresses.port,
-                tls_port: addresses.tls_port,
-                replication_port: 0,
-                hostname: addresses.hostname.clone(),
-            },
-            name: config.cluster_announce_human_nodename.clone(),
-            host: match config.cluster_host.is_empty() {
-                true => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-                false => config.cluster_host.clone(),
-            },
-            zone: config.cluster_zone.clone(),
-            weight: config.maxmemory,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            state,
-            boot: self.boot,
-            restart: self.restarts.get(),
+    /// Refuses a data set where the cluster has one already; gives it a place in a stream, which no empty data set has.
+    fn begin_with_data(&self, view: &View) -> Result<(), Failure> {
+        let name = &self.member.identity.name;
+        if view.slots.is_some() || !view.shards.is_empty() {
+            return Err(Failure::Fatal(format!(
+                "the data set has keys, and so may the cluster '{name}', which has shards: nothing was changed. Join with an empty data directory, or bring this data set into a cluster with another name"
+            )));
         }
+        take_place(&self.shared).map_err(Failure::Later)
+    }
+
+    fn record(&self, config: &Config, state: NodeState) -> NodeRecord {
+        self.member.record(config, state, self.boot, self.restarts.get())
     }
 
     /// Has the server obey the records.

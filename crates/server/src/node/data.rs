@@ -1,10 +1,19 @@
 //! The data set as the machine of a shard has to know it.
 
-use dunlin_cluster::{HistoryId, shard::Local};
-use dunlin_replication::Id;
+use std::collections::BTreeSet;
 
+use dunlin_cluster::{
+    HistoryId, NodeId, ShardId, SlotSet,
+    meta::Transaction,
+    records::{self, Key, Keys, Record, ShardRecord, SlotsRecord},
+    shard::Local,
+};
+use dunlin_replication::{History, Id};
+
+use super::identity::draw;
 use crate::{
     config::{AppendFsync, Config},
+    replication::new_id,
     shared::Shared,
 };
 
@@ -40,6 +49,45 @@ pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
         }
         _ => Local { clean, ..Local::default() },
     }
+}
+
+/// Gives a data set with keys a place in a stream, unless it has one: at an offset that no empty data set has.
+pub(super) fn take_place(shared: &Shared) -> Result<(), String> {
+    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    if data.history.is_none() || data.end == 0 {
+        shared.replication.restart_stream(&shared.engine, History::new(new_id()?), 1);
+        shared.replication.keep_stream(&shared.durability);
+    }
+    Ok(())
+}
+
+/// Adds a cluster's first shard to a transaction: its data set is that of this node, with all slots. Where another node is faster,
+/// nothing comes of it.
+pub(super) fn with_first_shard(
+    transaction: Transaction,
+    keys: &Keys,
+    shared: &Shared,
+    me: NodeId,
+) -> Result<Transaction, String> {
+    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    let history = data.history.ok_or("the data set has no place in a stream")?;
+    let shard = ShardId::from_bytes(draw()?);
+    let record = ShardRecord {
+        epoch: 1,
+        primary: me,
+        in_sync: [me].into(),
+        learners: BTreeSet::new(),
+        history: records::History { id: history_of(history), from: data.end, previous: None },
+        wish: None,
+    };
+    let mut slots = SlotsRecord::default();
+    slots.slots.assign(&SlotSet::all(), Some(shard));
+    let key = keys.text(Key::Shard(shard));
+    Ok(transaction
+        .compare(keys.text(Key::Slots), 0)
+        .put(keys.text(Key::Slots), slots.encode())
+        .compare(key.clone(), 0)
+        .put(key, record.encode()))
 }
 
 fn has_keys(shared: &Shared) -> bool {

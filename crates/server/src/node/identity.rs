@@ -5,14 +5,16 @@
 //!                       name prod       of --cluster-join
 //!                       cluster a7…     the record's id, once it has been seen
 //!                       slots 912       the newest record of slots that it has obeyed: an older one is a backup's
+//!                       process b0… k   its last process whose presence was recorded, and where the directory was then
 //! ```
 //!
 //! The file is written and read under the directory's lock, so one process at a time has the id. A directory that was copied
-//! brings its id along: the second process with it finds the first one's presence in etcd, and ends.
+//! brings its id along: the second process with it finds the first one's presence in etcd, and ends. A process that finds the
+//! presence of the last one of this very directory, whose lock it holds, knows that that one is gone.
 
 use std::{io, path::Path};
 
-use dunlin_cluster::{ClusterId, NodeId, meta::Revision};
+use dunlin_cluster::{BootId, ClusterId, NodeId, meta::Revision};
 
 use crate::config::{describe, replace_file};
 
@@ -31,6 +33,16 @@ pub(super) struct Identity {
     pub(super) cluster: Option<ClusterId>,
     /// The revision of the newest record of slots that it has obeyed; 0 for none.
     pub(super) slots: Revision,
+    /// The last process of the directory whose presence was recorded.
+    pub(super) process: Option<Process>,
+}
+
+/// A process, and the directory that it had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) boot: BootId,
+    /// See [`place_of`].
+    pub(super) place: String,
 }
 
 impl Identity {
@@ -50,6 +62,7 @@ impl Identity {
                     name: name.to_owned(),
                     cluster: None,
                     slots: 0,
+                    process: None,
                 };
                 identity.keep(directory)?;
                 return Ok(identity);
@@ -81,7 +94,13 @@ impl Identity {
             Some(revision) => revision.parse().ok()?,
             None => 0,
         };
-        Some(Self { node: field("node")?.parse().ok()?, name: field("name")?.to_owned(), cluster, slots })
+        // A hint: without it, a presence is waited out.
+        let process = field("process").and_then(|words| {
+            let (boot, place) = words.split_once(' ')?;
+            Some(Process { boot: boot.parse().ok()?, place: place.to_owned() })
+        });
+        let (node, name) = (field("node")?.parse().ok()?, field("name")?.to_owned());
+        Some(Self { node, name, cluster, slots, process })
     }
 
     /// Writes the file. The error is a line for the operator.
@@ -93,10 +112,24 @@ impl Identity {
         if self.slots != 0 {
             text += &format!("slots {}\n", self.slots);
         }
+        if let Some(Process { boot, place }) = &self.process {
+            text += &format!("process {boot} {place}\n");
+        }
         let path = directory.join(FILE);
         replace_file(&path, text.as_bytes())
             .map_err(|error| format!("cannot write {}: {}", path.display(), describe(&error)))
     }
+}
+
+/// Whether a directory has an identity.
+pub(super) fn is_there(directory: &Path) -> bool {
+    directory.join(FILE).exists()
+}
+
+/// Takes the identity of a directory back: its node was never one of a cluster.
+pub(super) fn remove(directory: &Path) {
+    // Where it stays, it names the cluster that was to be joined.
+    let _ = std::fs::remove_file(directory.join(FILE));
 }
 
 fn read(path: &Path) -> io::Result<String> {
@@ -104,6 +137,15 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Names a directory as no copy of it is named at the same time: by the running kernel, the device and the inode. `None`: the
+/// system does not say.
+pub(super) fn place_of(directory: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let metadata = std::fs::metadata(directory).ok()?;
+    Some(format!("{}:{}:{}", kernel.trim(), metadata.dev(), metadata.ino()))
 }
 
 /// Draws the bytes of an id.

@@ -2,7 +2,11 @@
 
 use std::{net::UdpSocket, sync::Arc};
 
-use dunlin_cluster::{meta::Meta, records::Keys};
+use dunlin_cluster::{
+    BootId,
+    meta::Meta,
+    records::{self, Keys, NodeRecord, NodeState, Restart},
+};
 
 use super::{
     identity::{Identity, draw},
@@ -20,6 +24,51 @@ pub(crate) struct Membership {
     pub(super) keys: Keys,
     pub(super) meta: Arc<dyn Meta>,
     pub(super) addresses: Addresses,
+}
+
+impl Membership {
+    /// The node's record.
+    pub(super) fn record(
+        &self,
+        config: &Config,
+        state: NodeState,
+        boot: BootId,
+        restart: Option<Restart>,
+    ) -> NodeRecord {
+        let addresses = &self.addresses;
+        NodeRecord {
+            addresses: records::Addresses {
+                host: addresses.ip.clone(),
+                port: addresses.port,
+                tls_port: addresses.tls_port,
+                replication_port: 0,
+                hostname: addresses.hostname.clone(),
+            },
+            name: config.cluster_announce_human_nodename.clone(),
+            host: match config.cluster_host.is_empty() {
+                true => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+                false => config.cluster_host.clone(),
+            },
+            zone: config.cluster_zone.clone(),
+            weight: config.maxmemory,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state,
+            boot,
+            restart,
+        }
+    }
+
+    /// The node, as its own topology has it.
+    pub(super) fn node(&self, config: &Config) -> Node {
+        Node {
+            id: self.identity.node.to_string(),
+            addresses: self.addresses.clone(),
+            human_name: config.cluster_announce_human_nodename.clone(),
+            zone: config.cluster_zone.clone(),
+            health: Health::Online,
+            offset: 0,
+        }
+    }
 }
 
 /// Settles the configuration of a server that is to be a node, or not. The error is one line for the operator.
@@ -64,27 +113,26 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     if config.cluster_join.is_empty() {
         return Ok(None);
     }
+    let member = membership(shared, &config)?;
+    let topology = Topology::new(vec![member.node(&config)], Vec::new(), 0);
+    shared.cluster.begin(member.identity.name.clone(), topology);
+    tracing::info!("Node {} of the cluster '{}'", member.identity.node, member.identity.name);
+    Ok(Some(member))
+}
+
+/// Reads who the server is, under the lock of its directory, and finds the way to etcd. The error is one line for the operator.
+pub(super) fn membership(shared: &Shared, config: &Config) -> Result<Membership, String> {
     let wrong = |reason: String| format!("cluster-join {}: {reason}", config.cluster_join);
     let (endpoints, name) =
         dunlin_etcd::parse_url(&config.cluster_join).map_err(|error| wrong(error.to_string()))?;
     let keys = Keys::new(&name).map_err(|error| wrong(error.to_string()))?;
-    let lock = shared.directory.hold(&config);
+    let lock = shared.directory.hold(config);
     lock.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
     let identity = Identity::of(&config.dir, &name, draw)?;
     wide::load_kept(shared)?;
-    let addresses = addresses(&config, &endpoints)?;
-    let meta = dunlin_etcd::Etcd::new(etcd_options(&config, endpoints)?).map_err(wrong)?;
-    let me = Node {
-        id: identity.node.to_string(),
-        addresses: addresses.clone(),
-        human_name: config.cluster_announce_human_nodename.clone(),
-        zone: config.cluster_zone.clone(),
-        health: Health::Online,
-        offset: 0,
-    };
-    shared.cluster.begin(name.clone(), Topology::new(vec![me], Vec::new(), 0));
-    tracing::info!("Node {} of the cluster '{name}'", identity.node);
-    Ok(Some(Membership { identity, keys, meta: Arc::new(meta), addresses }))
+    let addresses = addresses(config, &endpoints)?;
+    let meta = dunlin_etcd::Etcd::new(etcd_options(config, endpoints)?).map_err(wrong)?;
+    Ok(Membership { identity, keys, meta: Arc::new(meta), addresses })
 }
 
 /// How etcd is reached.

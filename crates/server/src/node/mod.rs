@@ -7,6 +7,7 @@ mod controller;
 mod data;
 mod ending;
 mod identity;
+mod join;
 mod links;
 mod membership;
 mod moves;
@@ -17,5 +18,6 @@ mod wide;
 pub(crate) use self::{
     agent::AgentThread,
     ending::note_end,
+    join::{AgentSlot, register as register_join},
     membership::{Membership, prepare, settle},
 };

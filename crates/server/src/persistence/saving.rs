@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -16,6 +16,8 @@ pub(crate) struct Progress {
     pub(crate) begun: Instant,
     pub(crate) keys_total: u64,
     pub(crate) keys_written: AtomicU64,
+    /// Thousandths of the keyspace that were visited.
+    pub(crate) visited: AtomicU16,
     pub(crate) cancelled: AtomicBool,
 }
 

@@ -36,7 +36,7 @@ use crate::{
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
-    node::{self, AgentThread},
+    node::{self, AgentSlot, AgentThread},
     persistence::files,
     process::{
         daemon::Daemon,
@@ -88,7 +88,7 @@ pub struct Server {
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
     replication: replicator::Threads,
-    agent: Option<AgentThread>,
+    agent: AgentSlot,
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
@@ -196,6 +196,8 @@ impl Server {
         let replication =
             replicator::Threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let agent = membership.map(|member| AgentThread::start(&shared, member)).transpose()?;
+        let agent: AgentSlot = Arc::new(Mutex::new(agent));
+        node::register_join(&shared, &agent);
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
         Ok(Self { agent, shared, running, log, replication, http, audit, supervisor, stopper, orders })
@@ -228,7 +230,8 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
-            if let Some(agent) = self.agent {
+            let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(agent) = agent {
                 agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }

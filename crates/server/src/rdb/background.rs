@@ -15,7 +15,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed},
         mpsc::{Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -147,6 +147,7 @@ impl Shared {
             begun: Instant::now(),
             keys_total: snapshot.keys(),
             keys_written: AtomicU64::new(0),
+            visited: AtomicU16::new(0),
             cancelled: AtomicBool::new(false),
         });
         let cut_ms = cut_ms(context);
@@ -234,6 +235,7 @@ impl Shared {
         let mut pace = Pace::new(destination);
         loop {
             let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
+            progress.visited.store(snapshot.visited(), Relaxed);
             self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
             let mut rest = match advance {
                 Advance::Complete => return Ok(()),

@@ -128,6 +128,10 @@ impl Link {
             let has_order = order.is_some();
             order.into_iter().for_each(|order| self.carry_out(order));
             self.shared.replication.note_carried_out(ordered);
+            if has_order {
+                // The thread that drives a shard's machine waits for it.
+                self.shared.cluster.shard.wake();
+            }
             let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
             let timeout = match &self.primary {
                 // A link that is ordered is made at once.

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dunlin_cluster::{MoveId, NodeId, SlotSet};
+use dunlin_cluster::{MoveId, NodeId, SlotSet, records::MoveProgress};
 
 use super::{Requested, View};
 use crate::system::host;
@@ -72,6 +72,24 @@ pub(crate) struct Job {
     /// Bytes that were sent, and that the target has committed.
     pub(crate) sent: u64,
     pub(crate) held: u64,
+    /// Thousandths of the source's keyspace that were looked through for keys of the slots.
+    pub(crate) walked: u16,
+    /// Why it waits, as "for …"; empty where it does not.
+    pub(crate) waits: String,
+}
+
+impl Job {
+    /// How far it is, for its record.
+    fn progress(&self) -> MoveProgress {
+        MoveProgress {
+            id: self.id,
+            state: self.state.name().to_owned(),
+            walked: self.walked,
+            sent_bytes: self.sent,
+            behind_bytes: self.sent.saturating_sub(self.held),
+            waits: self.waits.clone(),
+        }
+    }
 }
 
 /// The list, newest first.
@@ -89,6 +107,12 @@ impl Jobs {
 
     pub(crate) fn list(&self) -> Vec<Job> {
         self.lock().iter().cloned().collect()
+    }
+
+    /// How far the moves from this node are.
+    pub(crate) fn progress(&self) -> Vec<MoveProgress> {
+        let jobs = self.lock();
+        jobs.iter().filter(|job| job.is_export && !job.state.is_over()).map(Job::progress).collect()
     }
 
     fn add(
@@ -117,6 +141,8 @@ impl Jobs {
             message: String::new(),
             sent: 0,
             held: 0,
+            walked: 0,
+            waits: String::new(),
         });
         let ended = jobs.iter().filter(|job| job.state.is_over()).count();
         if ended > ENDED_MAX
@@ -160,6 +186,7 @@ impl Jobs {
             change(job);
             if job.state != before {
                 job.updated_s = now_s();
+                job.waits.clear();
             }
         }
     }

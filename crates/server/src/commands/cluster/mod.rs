@@ -9,6 +9,7 @@
 mod describe;
 mod migrate;
 mod nodes;
+mod recover;
 mod sentinel;
 mod status;
 pub(super) mod wide;
@@ -313,6 +314,32 @@ const CLUSTER: Command = Command {
             "Lists the nodes with their slots.",
             &Handler(nodes::list),
         )),
+        varying(Command {
+            args: &[Argument::one_of(
+                "decision",
+                &[
+                    Argument::word("report", "REPORT"),
+                    Argument::integer("here-epoch").after("HERE"),
+                    Argument::block(
+                        "empty",
+                        &[
+                            Argument::string("shard-id"),
+                            Argument::integer("epoch"),
+                            Argument::string("heir-shard-id").after("TO").optional(),
+                        ],
+                    )
+                    .after("EMPTY"),
+                ],
+            )],
+            ..row(
+                "recover",
+                "7.0.0",
+                Arity::AtLeast(3),
+                CHANGE,
+                "Has the node lead its shard with what it has, after its members are gone, or gives a shard without nodes up.",
+                &Handler(recover::recover),
+            )
+        }),
         Command {
             args: &[
                 Argument::one_of(

@@ -11,7 +11,7 @@ use crate::{cluster::wide::WideChange, executor::ServerContext};
 const REPLICAS_MAX: i64 = 16;
 
 /// Writes pairs of a map.
-fn pairs(reply: &mut ReplyBuffer, pairs: &[(&str, &str)]) {
+pub(super) fn pairs(reply: &mut ReplyBuffer, pairs: &[(&str, &str)]) {
     for (name, text) in pairs {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
@@ -52,7 +52,7 @@ pub(super) fn status(
         };
         let unknown = Default::default();
         let record = overview.nodes.get(&node.id).unwrap_or(&unknown);
-        reply.map(10);
+        reply.map(11);
         pairs(
             reply,
             &[
@@ -66,6 +66,8 @@ pub(super) fn status(
                 ("version", &record.version),
                 ("shard", shard.map_or("", |shard| &shard.id)),
                 ("role", role),
+                // Whether it has all that is committed.
+                ("sync", record.sync),
             ],
         );
     }
@@ -83,8 +85,31 @@ pub(super) fn status(
     reply.bulk(b"moves");
     reply.array(overview.moves.len());
     for one in &overview.moves {
-        reply.map(4);
-        pairs(reply, &[("id", &one.id), ("slots", &one.slots), ("from", &one.from), ("to", &one.to)]);
+        let progress = one.progress.as_ref();
+        reply.map(9);
+        pairs(
+            reply,
+            &[
+                ("id", &one.id),
+                ("slots", &one.slots),
+                ("from", &one.from),
+                ("to", &one.to),
+                ("state", progress.map_or("connecting", |progress| &progress.state)),
+                (
+                    "waits",
+                    progress.map_or("for its source, which has not begun it", |progress| &progress.waits),
+                ),
+            ],
+        );
+        for (name, number) in [
+            // Thousandths of the source's keyspace.
+            ("walked", progress.map_or(0, |progress| progress.walked.into())),
+            ("sent-bytes", progress.map_or(0, |progress| progress.sent_bytes)),
+            ("behind-bytes", progress.map_or(0, |progress| progress.behind_bytes)),
+        ] {
+            reply.bulk(name.as_bytes());
+            reply.integer(number as i64);
+        }
     }
     Ok(())
 }

@@ -8,7 +8,10 @@ use dunlin_net::Next;
 use crate::{
     cluster::wide::WideChange,
     executor::{Flow, ServerContext},
-    session::{ClientFlags, order::Carried},
+    session::{
+        ClientFlags,
+        order::{Carried, Order},
+    },
 };
 
 /// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
@@ -16,6 +19,17 @@ use crate::{
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
+) -> Result<Option<Carried>, CommandError> {
+    wait_for(context, |context| {
+        let change = change(context)?;
+        Ok(context.shared.cluster.wide.order(change, context.session.client.id()))
+    })
+}
+
+/// Has an order carried out, which `make` gives when the command is presented first. `None`: it is presented again.
+pub(in super::super) fn wait_for<'a, 'b>(
+    context: &mut ServerContext<'a, 'b>,
+    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
 ) -> Result<Option<Carried>, CommandError> {
     let (order, user) = match context.session.held_since.and(context.session.order.clone()) {
         Some(ordered) => ordered,
@@ -25,8 +39,7 @@ pub(in super::super) fn carry_out<'a, 'b>(
             ));
         }
         None => {
-            let change = change(context)?;
-            let order = context.shared.cluster.wide.order(change, context.session.client.id());
+            let order = make(context)?;
             let ordered = (order, Arc::clone(&context.session.user));
             context.session.order = Some(ordered.clone());
             ordered

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -18,6 +18,7 @@ use dunlin_replication::request;
 use super::filter::{Filter, Unfit};
 use crate::{
     cluster::{moves::JobState, view::View},
+    persistence::saving::Progress,
     replication::{Hold, connection::Connection},
     shared::Shared,
     workers::{
@@ -168,6 +169,8 @@ struct Sender<'a> {
     held: u64,
     heard: Instant,
     output: Vec<u8>,
+    /// That of the snapshot, once it has begun.
+    progress: Option<Arc<Progress>>,
 }
 
 impl<'a> Sender<'a> {
@@ -183,6 +186,7 @@ impl<'a> Sender<'a> {
             held: 0,
             heard: Instant::now(),
             output: Vec::new(),
+            progress: None,
         }
     }
 
@@ -245,6 +249,11 @@ impl<'a> Sender<'a> {
             if !passes || Instant::now() > until || !self.is_named() {
                 return Err(error);
             }
+            let why = error.to_string();
+            let why = why.trim_start_matches("TRYAGAIN ");
+            let addresses = &self.order.target.addresses;
+            let waits = format!("for node {}:{}: {why}", addresses.host, addresses.port);
+            shared.cluster.moves.jobs.note(self.order.one.id, true, |job| job.waits = waits);
             thread::sleep(BEGIN_PAUSE);
         }
         self.connection = Some(connection);
@@ -269,8 +278,11 @@ impl<'a> Sender<'a> {
             thread::sleep(BEGIN_PAUSE);
         };
         self.hold = Some(hold);
+        self.progress = Some(Arc::clone(&cut.progress));
         shared.write_slots_to(cut, self)?;
-        self.state(JobState::Replicating);
+        shared.cluster.moves.jobs.note(self.order.one.id, true, |job| {
+            (job.state, job.walked) = (JobState::Replicating, 1000);
+        });
         Ok(())
     }
 
@@ -490,6 +502,10 @@ impl Write for Sender<'_> {
                 Ok(0) => {}
                 Ok(sent) => {
                     self.place += sent as u64;
+                    let walked = self.progress.as_ref().map_or(0, |progress| progress.visited.load(Relaxed));
+                    shared.cluster.moves.jobs.note(self.order.one.id, true, |job| {
+                        (job.walked, job.sent) = (walked, self.place);
+                    });
                     return Ok(sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {

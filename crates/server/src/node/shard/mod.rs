@@ -31,7 +31,7 @@ use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
     meta::{Meta, MetaError, Outcome, Revision},
     records::{Durability, Keys, RecordError, SlotsRecord},
-    shard::{Action, Attach, Event, Local, Options, Proposal, Shard, Transition},
+    shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
 };
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
@@ -47,7 +47,7 @@ use super::{
 use crate::{
     cluster::{
         Letter,
-        inbox::Input,
+        inbox::{Input, Standing},
         view::{Newest, Stored, View},
     },
     config::PrimaryAddress,
@@ -62,6 +62,8 @@ const REJOIN: Duration = Duration::from_secs(1);
 /// Between the first attempts to reach a primary that does not feed yet, and their number: its clients wait for this node.
 const RECONNECT: Duration = Duration::from_millis(30);
 const EAGER_ATTEMPTS: u32 = 10;
+/// How long the clients of a primary that has handed over wait for a sign of its successor.
+const HEIR_TIME_MAX: Duration = Duration::from_millis(250);
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 /// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
@@ -155,8 +157,21 @@ struct Machine {
     /// The slots were read in this term, and when they were asked for.
     knows_slots: bool,
     asked_slots: Instant,
-    /// Commands are held back for a handover, which this order has made sure of.
-    parked: Option<u64>,
+    /// Commands are held back for a handover.
+    parked: Option<Parked>,
+    /// The node that has taken over, until it is heard of, and since when.
+    heir: Option<(NodeId, Instant)>,
+    /// The newest epoch whose primary has sent a heartbeat.
+    heard_epoch: u64,
+}
+
+/// Commands are held back.
+#[derive(Debug, Clone, Copy)]
+struct Parked {
+    /// None is under way that was let in before, once this order has been carried out.
+    order: u64,
+    /// The machine knows that.
+    is_rested: bool,
 }
 
 struct Driver {
@@ -198,6 +213,7 @@ impl Driver {
                 self.begin();
             }
             self.note_durability();
+            self.note_rest();
             self.step(Event::Tick);
             self.send_held();
             if let Some(machine) = &self.machine {
@@ -243,6 +259,13 @@ impl Driver {
                 let cluster = self.cluster();
                 let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == letter.shard);
                 if is_ours && cluster == Some(letter.cluster) && letter.from != self.settings.me {
+                    if let (Some(machine), Message::Heartbeat { epoch, .. }) =
+                        (&mut self.machine, &letter.message)
+                    {
+                        // It leads, so clients may be sent there.
+                        machine.heir.take_if(|(heir, _)| *heir == letter.from);
+                        machine.heard_epoch = machine.heard_epoch.max(*epoch);
+                    }
                     self.step(Event::Message(letter.from, letter.message));
                 }
             }
@@ -272,6 +295,7 @@ impl Driver {
             Input::Ending => self.step(Event::Ending),
             Input::Promote => self.order_promotion(),
             Input::Forget(node) => self.order_forgetting(node),
+            Input::Force(absent) => self.step(Event::Force(absent)),
         }
     }
 
@@ -321,6 +345,8 @@ impl Driver {
             knows_slots: false,
             asked_slots: Instant::now(),
             parked: None,
+            heir: None,
+            heard_epoch: 0,
         });
         self.feed_records(&view);
     }
@@ -415,6 +441,17 @@ impl Driver {
         }
     }
 
+    /// Has the machine hear that no command is under way that was let in before it had them held back.
+    fn note_rest(&mut self) {
+        let Some(parked) = self.machine.as_mut().and_then(|machine| machine.parked.as_mut()) else { return };
+        if !parked.is_rested && self.shared.replication.is_carried_out(parked.order) {
+            parked.is_rested = true;
+            // What they have added comes first.
+            self.note_data();
+            self.step(Event::Rested);
+        }
+    }
+
     fn step(&mut self, event: Event) {
         let Some(machine) = &mut self.machine else { return };
         let mut actions = Vec::new();
@@ -441,8 +478,11 @@ impl Driver {
                 // A record seen before the takeover may be older than the last gift of the primary before.
                 self.errands.run(Errand::Slots(machine.term));
             }
-            Action::Follow { primary, attach, .. } => {
+            Action::Follow { primary, attach, epoch } => {
                 machine.wanted = Wanted::Follow(primary, attach);
+                if machine.parked.is_some() && machine.heard_epoch < epoch {
+                    machine.heir = Some((primary, Instant::now()));
+                }
                 self.end_term();
             }
             Action::Leave => {
@@ -452,6 +492,7 @@ impl Driver {
                 if is_known {
                     tracing::info!("Cluster: this node has left its shard");
                     self.machine = None;
+                    self.shared.cluster.shard.set_standing(None);
                     self.publish();
                     self.cleared = self.shared.replication.order(RoleOrder::Clear);
                     self.role = Role::Detached;
@@ -467,7 +508,8 @@ impl Driver {
                 let replication = &self.shared.replication;
                 let is_settled =
                     matches!(self.role, Role::Leading(order) if replication.is_carried_out(order));
-                machine.parked = Some(if is_settled { replication.order(RoleOrder::Rest) } else { u64::MAX });
+                let order = if is_settled { replication.order(RoleOrder::Rest) } else { u64::MAX };
+                machine.parked = Some(Parked { order, is_rested: false });
             }
             Action::Unpark => self.unpark(),
             Action::ClearReport => {
@@ -489,14 +531,14 @@ impl Driver {
             proposal.record.epoch
         );
         match transition {
-            Transition::TakeOver | Transition::Recover => {
+            Transition::TakeOver | Transition::Recover | Transition::Force => {
                 let order = RoleOrder::Join { primary: None, begins: None };
                 let order = self.shared.replication.order(order);
                 machine.held = Some(HeldProposal { proposal, order });
                 self.role = Role::Detached;
             }
             Transition::HandOver => {
-                let order = machine.parked.unwrap_or(u64::MAX);
+                let order = machine.parked.map_or(u64::MAX, |parked| parked.order);
                 machine.held = Some(HeldProposal { proposal, order });
             }
             _ => self.errands.run(Errand::Propose(machine.id, proposal)),
@@ -552,6 +594,12 @@ impl Driver {
 
     /// Publishes the cluster as it is known now.
     fn publish(&mut self) {
+        if let Some(machine) = &mut self.machine
+            && machine.heir.is_some_and(|(_, since)| since.elapsed() < HEIR_TIME_MAX)
+        {
+            // Clients that are sent away before the other node knows that it leads would be sent to and fro.
+            return;
+        }
         let Some(view) = &self.view else { return };
         let newest = Newest {
             shard: self.machine.as_ref().and_then(|machine| {
@@ -613,6 +661,12 @@ impl Driver {
             machine.shard.known().is_some_and(|(_, record)| record.in_sync.contains(&self.settings.me))
         });
         self.shared.cluster.shard.is_successor.store(is_member && !leads, Relaxed);
+        self.shared.cluster.shard.set_standing(self.machine.as_ref().map(|machine| Standing {
+            epoch: machine.shard.epoch(),
+            leads,
+            local: machine.shard.local(),
+            heard: machine.shard.heard(),
+        }));
     }
 
     fn follow(&mut self, address: Option<PrimaryAddress>, begins: Option<Id>) {

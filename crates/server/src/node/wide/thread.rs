@@ -11,6 +11,7 @@ use std::{
 };
 
 use dunlin_cluster::{
+    ShardId,
     meta::{Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX},
     records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record},
 };
@@ -19,7 +20,8 @@ use dunlin_engine::command::CommandError;
 use super::{functions::Functions, kept, settings, users};
 use crate::{
     cluster::{
-        view::Stored,
+        recovery,
+        view::{Stored, View},
         wide::{Job, Seen, WideChange},
     },
     session::order::Carried,
@@ -185,6 +187,7 @@ impl Thread {
                 };
                 self.change("replicas", Key::Cluster, plan, |_, _, _| Ok(()))
             }
+            WideChange::GiveUp { shard, epoch, heir } => self.give_up(*shard, *epoch, *heir),
             WideChange::Functions { words } => self.change(
                 "functions",
                 Key::Functions,
@@ -222,6 +225,33 @@ impl Thread {
             return Ok(carried);
         }
         Err(CommandError::owned(format!("ERR other nodes keep changing the cluster's {what}; try again")))
+    }
+
+    /// Ends a shard that has no nodes.
+    fn give_up(&self, shard: ShardId, epoch: u64, heir: Option<ShardId>) -> Result<Carried, CommandError> {
+        let what = "slots";
+        for _ in 0..ATTEMPTS_MAX {
+            let cluster = self.cluster(what)?;
+            let range = self.meta.range(self.keys.prefix()).map_err(|error| unreachable(what, &error))?;
+            let view = View::of(&self.keys, range.revision, &range.items);
+            let transaction = recovery::give_up(&view, &self.keys, shard, epoch, heir)
+                .map_err(|why| CommandError::owned(format!("ERR {why}")))?
+                .compare(self.keys.text(Key::Cluster), cluster);
+            match self.meta.commit(&transaction) {
+                Outcome::Done(_) => {
+                    tracing::warn!("Cluster: the shard {shard} is given up, on an operator's word");
+                    return Ok(Carried::Ok);
+                }
+                Outcome::Refused(_) => {}
+                Outcome::Failed(error) => return Err(unreachable(what, &error)),
+                Outcome::Unknown(why) => {
+                    return Err(CommandError::owned(format!(
+                        "ERR etcd has not said whether the shard was given up, look at it: {why}"
+                    )));
+                }
+            }
+        }
+        Err(CommandError::text("ERR other nodes keep changing the cluster's slots; try again"))
     }
 
     /// The revision of the cluster's own record: that of the node's cluster.

@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A step that is watched.
-pub(super) struct Progress {
-    title: &'static str,
+pub(crate) struct Progress {
+    title: String,
     bar: Option<ProgressBar>,
     at: u64,
     total: u64,
@@ -21,7 +21,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Over so many keys.
-    pub(super) fn of_keys(title: &'static str, total: u64) -> Self {
+    pub(crate) fn of_keys(title: &'static str, total: u64) -> Self {
         Self::new(
             title,
             "{prefix:9} {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left{msg}",
@@ -30,25 +30,30 @@ impl Progress {
     }
 
     /// Over bytes.
-    pub(super) fn of_bytes(title: &'static str) -> Self {
+    pub(crate) fn of_bytes(title: &'static str) -> Self {
         Self::new(title, "{prefix:9} {wide_bar} {bytes}/{total_bytes}, {binary_bytes_per_sec}{msg}", 0)
     }
 
-    fn new(title: &'static str, template: &str, total: u64) -> Self {
+    /// Over thousandths of a move of slots.
+    pub(crate) fn of_move(title: &str) -> Self {
+        Self::new(title, "{prefix:9} {wide_bar} {percent}%{msg}", 1000)
+    }
+
+    fn new(title: &str, template: &str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
                 ProgressStyle::with_template(template).expect("the templates are constants that parse");
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            bar.with_style(style).with_prefix(title)
+            bar.with_style(style).with_prefix(title.to_owned())
         });
-        Self { title, bar, at: 0, total, line_due: Instant::now() + LINE_INTERVAL }
+        Self { title: title.to_owned(), bar, at: 0, total, line_due: Instant::now() + LINE_INTERVAL }
     }
 
-    pub(super) fn advance(&mut self, by: u64) {
+    pub(crate) fn advance(&mut self, by: u64) {
         self.set(self.at + by, self.total);
     }
 
-    pub(super) fn set(&mut self, at: u64, total: u64) {
+    pub(crate) fn set(&mut self, at: u64, total: u64) {
         (self.at, self.total) = (at, total.max(at));
         match &self.bar {
             Some(bar) => {
@@ -64,7 +69,7 @@ impl Progress {
     }
 
     /// More that is to be seen at the bar.
-    pub(super) fn say(&self, more: &str) {
+    pub(crate) fn say(&self, more: &str) {
         self.bar.iter().for_each(|bar| bar.set_message(format!(", {more}")));
     }
 }
