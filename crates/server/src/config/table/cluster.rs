@@ -164,7 +164,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Text(field!(cluster_join)),
         default: "\"\"",
         change: Change::AtStart,
-        doc: "Cluster that the server is a node of: `etcd://HOST:2379[,HOST:2379...]/NAME`. Nodes find each other there, form shards and share out the slots (docs/cluster.md). Empty for no cluster.",
+        doc: "Cluster that the server is a node of: `etcd://HOST:2379[,HOST:2379...]/NAME`. Nodes find each other there, form shards and share out the slots (docs/cluster.md). Empty for no cluster. CONFIG SET makes a server that runs, with its data, the first node of a cluster; other directives of the cluster may be set with it.",
         settle: as_is,
     },
     Directive {

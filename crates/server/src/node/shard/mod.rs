@@ -59,9 +59,9 @@ use crate::{
 
 /// Between two attempts to join a stream.
 const REJOIN: Duration = Duration::from_secs(1);
-/// Between the first attempts to reach a primary that does not feed yet, and their number: its clients wait for this node.
-const RECONNECT: Duration = Duration::from_millis(30);
-const EAGER_ATTEMPTS: u32 = 10;
+/// Between the first attempts to reach a primary that does not feed yet: the number of the last one, and the pause before each. In
+/// `sync`, its clients wait for this node.
+const RECONNECT: [(u32, Duration); 2] = [(10, Duration::from_millis(5)), (22, Duration::from_millis(40))];
 /// How long the clients of a primary that has handed over wait for a sign of its successor.
 const HEIR_TIME_MAX: Duration = Duration::from_millis(250);
 /// Between two attempts to read the slots.
@@ -201,7 +201,7 @@ impl Driver {
         while !self.shared.cluster.ended.load(SeqCst) {
             if self
                 .poll
-                .poll(&mut events, Some(tick))
+                .poll(&mut events, Some(self.pause(tick)))
                 .is_err_and(|error| error.kind() != ErrorKind::Interrupted)
             {
                 return tracing::error!("the thread of the shard cannot wait for its sockets");
@@ -225,6 +225,17 @@ impl Driver {
             self.links.go_on(self.poll.registry(), &self.shared);
         }
         self.end();
+    }
+
+    /// How long the thread may sleep: less while a primary is to be reached.
+    fn pause(&self, tick: Duration) -> Duration {
+        match &self.role {
+            Role::Following(_, _, attempts) if self.shared.replication.link().state == LinkState::Connect => {
+                let eager = RECONNECT.iter().find(|(last, _)| attempts < last);
+                eager.map_or(tick, |(_, pause)| *pause)
+            }
+            _ => tick,
+        }
     }
 
     /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start. They do again from the
@@ -687,9 +698,9 @@ impl Driver {
                 *attempts = 0;
             }
             // A new primary refuses its followers for a moment, and the link itself would take its time.
-            let is_eager = link.stopped.is_none() && *attempts < EAGER_ATTEMPTS;
+            let eager = RECONNECT.iter().find(|(last, _)| link.stopped.is_none() && *attempts < *last);
             let is_down = link.state == LinkState::Connect || link.stopped.is_some();
-            if !is_down || since.elapsed() < if is_eager { RECONNECT } else { REJOIN } {
+            if !is_down || since.elapsed() < eager.map_or(REJOIN, |(_, pause)| *pause) {
                 return;
             }
             attempt = *attempts + 1;
