@@ -25,7 +25,7 @@ MEANT = {
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
 BEYOND = {
-    "client|durability", "cluster|drain", "cluster|import", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell", "delex", "digest", "hotkeys",
+    "client|durability", "cluster|drain", "cluster|import", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell", "delex", "digest", "hotkeys",
     "recorder", "sentinel", "xackdel", "xcfgset", "xdelex",
 }
 
