@@ -106,6 +106,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         started: None,
         machine: None,
         role: Role::Unknown,
+        joined: 0,
         cleared: 0,
         published: (0, 0, 0),
     };
@@ -188,6 +189,8 @@ struct Driver {
     started: Option<Local>,
     machine: Option<Machine>,
     role: Role,
+    /// The order to follow somebody, or nobody, that was given last.
+    joined: u64,
     /// The order to throw the data set away that was given last.
     cleared: u64,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
@@ -665,7 +668,8 @@ impl Driver {
             Wanted::Nothing => self.follow(None, None),
         }
         let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        if !leads {
+        // What is added to the stream before the role has changed would be beyond the end that was handed over.
+        if !leads && self.shared.replication.is_carried_out(self.joined) {
             self.unpark();
         }
         let is_member = self.machine.as_ref().is_some_and(|machine| {
@@ -684,7 +688,7 @@ impl Driver {
         let replication = &self.shared.replication;
         let Some(address) = address else {
             if self.role != Role::Detached {
-                replication.order(RoleOrder::Join { primary: None, begins: None });
+                self.joined = replication.order(RoleOrder::Join { primary: None, begins: None });
                 self.role = Role::Detached;
             }
             return;
@@ -706,7 +710,7 @@ impl Driver {
             attempt = *attempts + 1;
         }
         self.shared.config.follow(Some(address.clone()));
-        replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
+        self.joined = replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
         self.role = Role::Following(address, Instant::now(), attempt);
     }
 
