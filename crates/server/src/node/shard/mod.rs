@@ -227,6 +227,12 @@ impl Driver {
             self.serve();
             self.links.go_on(self.poll.registry(), &self.shared);
         }
+        // Clients that still wait for a sign of the successor are sent there.
+        if let Some(machine) = &mut self.machine {
+            machine.heir = None;
+        }
+        self.publish();
+        self.unpark();
         self.end();
     }
 
