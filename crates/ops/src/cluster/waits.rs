@@ -88,9 +88,9 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
                 "Start a node there. Then `dunlin cluster drain` one of its replicas: the new one takes its place.",
             );
         }
-        let in_sync = |node: &&&Node| node.sync == "in-sync" && node.is_online();
+        let in_sync = |node: &&Node| node.sync == "in-sync" && node.is_online();
         if let Some(primary) = primary.filter(|primary| !primary.is_online())
-            && replicas.iter().find(in_sync).is_none()
+            && !replicas.iter().any(in_sync)
             && replicas.iter().any(|replica| replica.is_online())
         {
             add(

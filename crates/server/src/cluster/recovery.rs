@@ -189,7 +189,7 @@ mod tests {
         let mut slots = SlotMap::default();
         slots.assign(&SlotRange::new(0, 99).unwrap().into(), Some(shard(50)));
         slots.assign(&SlotRange::new(100, 199).unwrap().into(), Some(shard(60)));
-        let mut put = |key: Key, value: Vec<u8>| {
+        let put = |key: Key, value: Vec<u8>| {
             assert!(matches!(
                 meta.commit(&Transaction::default().put(keys.text(key), value)),
                 Outcome::Done(_)

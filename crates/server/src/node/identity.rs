@@ -176,6 +176,21 @@ mod tests {
     }
 
     #[test]
+    fn identity_names_the_last_process_and_its_directory() {
+        let (one, other) = (ScratchDir::new("identity-one"), ScratchDir::new("identity-other"));
+        let place = place_of(&one.path("")).unwrap();
+        assert_eq!(place_of(&one.path("")), Some(place.clone()));
+        assert_ne!(place_of(&other.path("")), Some(place.clone()), "a copy is another place");
+        let first = Identity::of(&one.path(""), "prod", || Ok([7; 20])).unwrap();
+        let process = Some(Process { boot: BootId::from_bytes([8; 20]), place });
+        let known = Identity { process, ..first };
+        known.keep(&one.path("")).unwrap();
+        assert_eq!(Identity::of(&one.path(""), "prod", || panic!("it is there")), Ok(known));
+        let odd = Identity::parse("node 0707070707070707070707070707070707070707\nname prod\nprocess x\n");
+        assert_eq!(odd.unwrap().process, None, "a hint");
+    }
+
+    #[test]
     fn identity_that_cannot_be_read_is_no_new_one() {
         for text in ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}"] {
             let scratch = ScratchDir::new("identity-damaged");

@@ -37,7 +37,7 @@ use crate::{
     },
     config::Config,
     session::order::{Carried, Order},
-    shared::Shared,
+    shared::{Shared, Stop},
 };
 
 /// How long the reply waits for the node to lead its shard.
@@ -113,7 +113,12 @@ fn join(shared: &Arc<Shared>, mut config: Config, agent: &AgentSlot) -> Result<(
     tracing::info!("Node {node} of the cluster '{name}', which has this data set now");
     // Nothing that was acknowledged is missing: the process has had it all the time.
     let ending = Ending { is_durable: true, clean: None };
-    *agent = Some(AgentThread::start_after(ending, shared, member)?);
+    let started = AgentThread::start_after(ending, shared, member).inspect_err(|line| {
+        // Etcd says that this node leads: it goes on after a restart, which is all that is left to do.
+        let _ = shared.cluster.failure.set(line.clone());
+        shared.stop(Stop { grace: Duration::ZERO });
+    })?;
+    *agent = Some(started);
     let until = Instant::now() + LEAD_TIME_MAX;
     while shared.cluster.lease.serving_term() == 0 && Instant::now() < until {
         thread::sleep(PAUSE);

@@ -59,9 +59,9 @@ use crate::{
 
 /// Between two attempts to join a stream.
 const REJOIN: Duration = Duration::from_secs(1);
-/// Between the first attempts to reach a primary that does not feed yet, and their number: its clients wait for this node.
-const RECONNECT: Duration = Duration::from_millis(30);
-const EAGER_ATTEMPTS: u32 = 10;
+/// Between the first attempts to reach a primary that does not feed yet: the number of the last one, and the pause before each. In
+/// `sync`, its clients wait for this node.
+const RECONNECT: [(u32, Duration); 2] = [(10, Duration::from_millis(5)), (22, Duration::from_millis(40))];
 /// How long the clients of a primary that has handed over wait for a sign of its successor.
 const HEIR_TIME_MAX: Duration = Duration::from_millis(250);
 /// Between two attempts to read the slots.
@@ -106,6 +106,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         started: None,
         machine: None,
         role: Role::Unknown,
+        joined: 0,
         cleared: 0,
         published: (0, 0, 0),
     };
@@ -188,6 +189,8 @@ struct Driver {
     started: Option<Local>,
     machine: Option<Machine>,
     role: Role,
+    /// The order to follow somebody, or nobody, that was given last.
+    joined: u64,
     /// The order to throw the data set away that was given last.
     cleared: u64,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
@@ -201,7 +204,7 @@ impl Driver {
         while !self.shared.cluster.ended.load(SeqCst) {
             if self
                 .poll
-                .poll(&mut events, Some(tick))
+                .poll(&mut events, Some(self.pause(tick)))
                 .is_err_and(|error| error.kind() != ErrorKind::Interrupted)
             {
                 return tracing::error!("the thread of the shard cannot wait for its sockets");
@@ -224,7 +227,24 @@ impl Driver {
             self.serve();
             self.links.go_on(self.poll.registry(), &self.shared);
         }
+        // Clients that still wait for a sign of the successor are sent there.
+        if let Some(machine) = &mut self.machine {
+            machine.heir = None;
+        }
+        self.publish();
+        self.unpark();
         self.end();
+    }
+
+    /// How long the thread may sleep: less while a primary is to be reached.
+    fn pause(&self, tick: Duration) -> Duration {
+        match &self.role {
+            Role::Following(_, _, attempts) if self.shared.replication.link().state == LinkState::Connect => {
+                let eager = RECONNECT.iter().find(|(last, _)| attempts < last);
+                eager.map_or(tick, |(_, pause)| *pause)
+            }
+            _ => tick,
+        }
     }
 
     /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start. They do again from the
@@ -654,7 +674,8 @@ impl Driver {
             Wanted::Nothing => self.follow(None, None),
         }
         let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        if !leads {
+        // What is added to the stream before the role has changed would be beyond the end that was handed over.
+        if !leads && self.shared.replication.is_carried_out(self.joined) {
             self.unpark();
         }
         let is_member = self.machine.as_ref().is_some_and(|machine| {
@@ -673,7 +694,7 @@ impl Driver {
         let replication = &self.shared.replication;
         let Some(address) = address else {
             if self.role != Role::Detached {
-                replication.order(RoleOrder::Join { primary: None, begins: None });
+                self.joined = replication.order(RoleOrder::Join { primary: None, begins: None });
                 self.role = Role::Detached;
             }
             return;
@@ -687,15 +708,15 @@ impl Driver {
                 *attempts = 0;
             }
             // A new primary refuses its followers for a moment, and the link itself would take its time.
-            let is_eager = link.stopped.is_none() && *attempts < EAGER_ATTEMPTS;
+            let eager = RECONNECT.iter().find(|(last, _)| link.stopped.is_none() && *attempts < *last);
             let is_down = link.state == LinkState::Connect || link.stopped.is_some();
-            if !is_down || since.elapsed() < if is_eager { RECONNECT } else { REJOIN } {
+            if !is_down || since.elapsed() < eager.map_or(REJOIN, |(_, pause)| *pause) {
                 return;
             }
             attempt = *attempts + 1;
         }
         self.shared.config.follow(Some(address.clone()));
-        replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
+        self.joined = replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
         self.role = Role::Following(address, Instant::now(), attempt);
     }
 
