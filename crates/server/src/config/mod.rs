@@ -45,8 +45,8 @@ pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, Config,
     EndpointType, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission,
-    PrimaryAddress, PubsubDefault, RenameLine, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
-    SyncReplicasAck, SyncReplicasMissing, SyslogFacility, UserLine, VersionCheck,
+    PrimaryAddress, PubsubDefault, RenameLine, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags,
+    Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, UserLine, VersionCheck,
 };
 
 /// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.

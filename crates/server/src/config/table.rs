@@ -4,8 +4,8 @@
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
 use super::values::{
     AppendFsync, AuditFull, AuthClients, CertificateUser, ClusterDurability, Config, EndpointType, LogLevel,
-    MaxmemoryPolicy, Permission, PubsubDefault, SYNC_REPLICAS_MAX, Sanitize, Supervised, SyncReplicasAck,
-    SyncReplicasMissing, SyslogFacility, VersionCheck, Words,
+    MaxmemoryPolicy, Permission, PubsubDefault, ReplDisklessLoad, SYNC_REPLICAS_MAX, Sanitize, Supervised,
+    SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -1100,6 +1100,16 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "3600",
         change: Change::Anytime,
         doc: "Seconds after the last replica has gone for which its changes are kept; 0 for ever.",
+        settle: as_is,
+    },
+    Directive {
+        name: "repl-diskless-load",
+        aliases: &[],
+        group: Group::Replication,
+        kind: choice!(repl_diskless_load: ReplDisklessLoad),
+        default: "on-empty-db",
+        change: Change::Anytime,
+        doc: "When a replica loads a snapshot while it comes, instead of keeping it in a file in `dir` until it is complete: never (disabled), where it has no data (on-empty-db), or always (flush-before-load). A link that is cut meanwhile leaves it without data until the next snapshot. swapdb is for files of Redis: it means on-empty-db, and other data are served until all of the new ones have come, as is its promise.",
         settle: as_is,
     },
     Directive {

@@ -242,6 +242,8 @@ config! {
     repl_backlog_size: u64,
     /// In seconds; 0 for ever.
     repl_backlog_ttl: u32,
+    /// When a replica loads a snapshot while it comes.
+    repl_diskless_load: ReplDisklessLoad,
     /// In seconds.
     repl_ping_replica_period: u32,
     /// In seconds.
@@ -628,6 +630,21 @@ words! {
 
 /// The most that [`Config::min_sync_replicas`] can be.
 pub(crate) const SYNC_REPLICAS_MAX: i64 = 16;
+
+words! {
+    /// `repl-diskless-load`.
+    ReplDisklessLoad {
+        /// Never.
+        "disabled" => Disabled,
+        /// Where there is no data set that could be lost.
+        #[default]
+        "on-empty-db" => OnEmptyDb,
+        /// Where there is no data set that could be lost; another one is served until the new one is whole.
+        "swapdb" => Swapdb,
+        /// Always.
+        "flush-before-load" => FlushBeforeLoad,
+    }
+}
 
 words! {
     /// `sync-replicas-ack`.
