@@ -267,7 +267,7 @@ def in_frames(*frames):
 def test_stream_beside_a_snapshot_is_applied_behind_it(way):
     body = snapshot()
     # More than is kept in memory.
-    writes = [b"*3\r\n$6\r\nAPPEND\r\n$6\r\nbeside\r\n$4\r\n%04d\r\n" % n for n in range(40_000)]
+    writes = [b"*3\r\n$6\r\nAPPEND\r\n$6\r\nbeside\r\n$5\r\n%05d\r\n" % n for n in range(40_000)]
     stream = b"".join(writes)
     assert len(stream) > 1_500_000
     half, third = len(body) // 2, len(stream) // 3
@@ -279,7 +279,7 @@ def test_stream_beside_a_snapshot_is_applied_behind_it(way):
         replica.follow(fake.port)
         until(lambda: has_link(replica), "a link")
         until(lambda: replica.info()["slave_repl_offset"] == 100 + len(stream), "the stream")
-        assert replica.call("GET", "beside") == b"".join(b"%04d" % n for n in range(40_000))
+        assert replica.call("GET", "beside") == b"".join(b"%05d" % n for n in range(40_000))
         assert replica.call("DBSIZE") == 3001
         assert len(fake.asked) == 1
 

@@ -171,6 +171,7 @@ impl Link {
             Err(reason) => return self.fail(&reason),
         };
         shared.loading.expect(bytes);
+        self.publish();
         match load(self, &mut Reporter::new(&shared.loading)) {
             Ok(loaded) => {
                 self.applier.begin(loaded.stream_database);

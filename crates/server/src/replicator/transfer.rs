@@ -37,9 +37,10 @@ const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Bytes of a frame at most.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Bytes of the stream that are worth a frame, and those that follow a frame of the snapshot at most, so that it goes on however
-/// much is written.
-const STREAM_BYTES: (u64, u64) = (32 << 10, FRAME_BYTES_MAX as u64);
+/// Bytes of the stream that are worth a frame.
+const STREAM_BYTES_MIN: u64 = 32 << 10;
+/// Frames of the stream that follow one of the snapshot at most, so that it goes on however much is written.
+const STREAM_FRAMES_MAX: usize = 16;
 
 /// A snapshot on its way.
 pub(super) struct Transfer {
@@ -179,24 +180,30 @@ impl FanOut<'_> {
         frame.extend_from_slice(bytes);
         let sent = self.send(&frame);
         self.frame = frame;
-        sent.and_then(|()| self.send_stream())
+        sent?;
+        for _ in 0..STREAM_FRAMES_MAX {
+            if !self.send_stream()? {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    /// Sends what was recorded meanwhile, if that is much. The ring is held for the members from `streamed` on.
-    fn send_stream(&mut self) -> io::Result<()> {
+    /// Sends what was recorded meanwhile, if that is much; whether it was. The ring is held for the members from `streamed` on.
+    fn send_stream(&mut self) -> io::Result<bool> {
         let mut frame = std::mem::take(&mut self.frame);
         let replication = &self.server.replication;
         let to = {
             let mut reader = replication.feed.reader();
-            let Some(reader) = reader.as_mut() else { return Ok(()) };
-            let to = reader.published().min(self.streamed + STREAM_BYTES.1);
+            let Some(reader) = reader.as_mut() else { return Ok(false) };
+            let to = reader.published().min(self.streamed + FRAME_BYTES_MAX as u64);
             // Another stream has begun, and the links are cut.
             let is_over = !replication.has_backlog.load(Acquire)
                 || replication.backlog_from.load(Acquire) > self.streamed
                 || self.members.iter().any(|replica| replica.is_gone());
-            if is_over || to < self.streamed + STREAM_BYTES.0 {
+            if is_over || to < self.streamed + STREAM_BYTES_MIN {
                 self.frame = frame;
-                return Ok(());
+                return Ok(false);
             }
             frame.clear();
             frame.extend_from_slice(&SnapshotFrame::Stream.head((to - self.streamed) as u32));
@@ -208,7 +215,7 @@ impl FanOut<'_> {
         sent?;
         self.streamed = to;
         self.members.iter().for_each(|replica| replica.sent.store(to, Release));
-        Ok(())
+        Ok(true)
     }
 }
 
