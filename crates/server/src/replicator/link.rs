@@ -229,11 +229,13 @@ impl Link {
         }
     }
 
-    /// Keeps bytes of the stream until the snapshot is loaded.
-    pub(super) fn keep_stream(&mut self, bytes: &[u8]) {
-        if let Err(error) = self.waiting.push(bytes, &self.shared.config.current()) {
-            self.fail(&format!("the stream behind the snapshot cannot be kept: {error}"));
+    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
+        let kept = self.waiting.push(bytes, &self.shared.config.current());
+        if let Err(error) = &kept {
+            tracing::warn!("the stream behind the snapshot cannot be kept in a file: {error}");
         }
+        kept.is_ok()
     }
 
     /// Applies the stream that has waited for the snapshot. Bytes that an order or the server's end keep from being applied are lost
@@ -304,7 +306,11 @@ impl Link {
                 Action::Warn(line) => tracing::warn!("{line}"),
                 Action::BeginSnapshot { id, offset, framing } => self.begin_snapshot(id, offset, framing),
                 Action::Snapshot { held, range } => self.take_snapshot(&[&held, &bytes[range]]),
-                Action::Stream(range) => self.keep_stream(&bytes[range]),
+                Action::Stream(range) => {
+                    if !self.keep_stream(&bytes[range]) {
+                        self.fail("there is no room for the stream beside the snapshot");
+                    }
+                }
                 Action::EndSnapshot => self.end_snapshot(),
                 Action::HandedOver(true) => {
                     tracing::info!("The replica takes over");

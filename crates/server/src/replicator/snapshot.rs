@@ -305,7 +305,8 @@ impl<'a> Arrival<'a> {
                 let received = &buffer[..bytes];
                 let (actions, taken) = link.step(Event::Received(received));
                 link.act(actions, received);
-                link.keep_stream(&received[taken..]);
+                // Where there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not complete.
+                self.is_open = link.keep_stream(&received[taken..]);
                 return Ok(());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

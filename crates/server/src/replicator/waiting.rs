@@ -6,11 +6,7 @@
 //!          └ taken   └ read from here
 //! ```
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    os::unix::fs::FileExt,
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
 use super::snapshot::spool_file;
 use crate::config::Config;
@@ -32,7 +28,7 @@ pub(super) struct WaitingStream {
 }
 
 impl WaitingStream {
-    /// Puts bytes at the end.
+    /// Puts bytes at the end. Where they cannot be written to the file, memory has them.
     pub(super) fn push(&mut self, bytes: &[u8], config: &Config) -> io::Result<()> {
         self.memory.extend_from_slice(bytes);
         if self.memory.len() < MEMORY_BYTES_MAX {
@@ -41,8 +37,8 @@ impl WaitingStream {
         if self.file.is_none() {
             self.file = Some(spool_file(config)?);
         }
-        if let Some(file) = &mut self.file {
-            file.write_all(&self.memory)?;
+        if let Some(file) = &self.file {
+            file.write_all_at(&self.memory, self.written)?;
             self.written += self.memory.len() as u64;
             self.memory.clear();
         }
