@@ -1,6 +1,7 @@
 """Figures of replication beside redis-server and Valkey.
 
-    tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [primary] [psync] [sentinel] [--keys N] [--away SECONDS] [--rounds N]
+    tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [primary] [psync] [sentinel] [--keys N] [--requests N] [--away SECONDS]
+                                               [--rounds N]
 
 Without a name, all of them. Runs of the houses alternate, and the median counts. Processor time is a server's own (/proc/PID/stat),
 so that other load on the machine matters little; where time itself is the figure, it is that of a busy machine.
@@ -39,6 +40,7 @@ def option(name, default):
 
 KEYS = option("--keys", 200_000)
 ROUNDS = option("--rounds", 3)
+REQUESTS = option("--requests", 4 * KEYS)
 AWAY_S = option("--away", 6)
 
 
@@ -88,7 +90,7 @@ def medians(measure):
 
 
 def figures_set():
-    requests = 4 * KEYS
+    requests = REQUESTS
 
     def measure(house, has_replica):
         with node(house) as primary, node(house) as replica:
@@ -108,7 +110,7 @@ def figures_set():
 
 
 def figures_apply():
-    requests = 4 * KEYS
+    requests = REQUESTS
     seconds = {}
 
     def measure(house):
