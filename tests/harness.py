@@ -25,6 +25,11 @@ ORACLE = os.environ.get("DUNLIN_ORACLE", "redis-server")
 _valkey = ROOT / "tests" / ".env" / "valkey" / "bin" / "valkey-server"
 VALKEY = os.environ.get("DUNLIN_VALKEY", str(_valkey) if _valkey.exists() else "")
 WITHOUT_VALKEY = "there is no Valkey server of version 9 or newer (scripts/get-valkey.sh, DUNLIN_VALKEY)"
+# Servers of other versions of Redis, by version.
+REDIS_VERSIONS = {
+    path.name.removeprefix("redis-server-"): str(path)
+    for path in sorted((ROOT / "tests" / ".env" / "redis").glob("redis-server-*"))
+}
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 

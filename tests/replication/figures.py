@@ -1,6 +1,7 @@
 """Figures of replication beside redis-server and Valkey.
 
-    tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [psync] [sentinel] [--keys N] [--away SECONDS]
+    tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [primary] [psync] [sentinel] [--keys N] [--requests N] [--away SECONDS]
+                                               [--rounds N]
 
 Without a name, all of them. Runs of the houses alternate, and the median counts. Processor time is a server's own (/proc/PID/stat),
 so that other load on the machine matters little; where time itself is the figure, it is that of a busy machine.
@@ -8,6 +9,8 @@ so that other load on the machine matters little; where time itself is the figur
 set        processor time of a primary for each SET of 100 bytes at pipeline 16, without and with one replica of its house
 apply      processor time and rate of a replica that catches up with SETs of a redis-server
 full       a full resynchronisation under load: throughput of the primary before and during, memory, time, loading
+primary    the same as the primary sees it: the replica is a program that throws away what it gets, as one on another machine
+           takes no processor time of this one
 psync      a replica that is away under full load, 20 times: resynchronisations that were partial
 sentinel   from kill -9 of a primary to the first write that its replica takes
 """
@@ -15,6 +18,7 @@ sentinel   from kill -9 of a primary to the first write that its replica takes
 import pathlib
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -27,7 +31,6 @@ from harness import DUNLIN, ORACLE, VALKEY  # noqa: E402
 from links import Link, Node, has_link, settle, until  # noqa: E402
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-ROUNDS = 3
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, **({"valkey": VALKEY} if VALKEY else {})}
 
 
@@ -36,6 +39,8 @@ def option(name, default):
 
 
 KEYS = option("--keys", 200_000)
+ROUNDS = option("--rounds", 3)
+REQUESTS = option("--requests", 4 * KEYS)
 AWAY_S = option("--away", 6)
 
 
@@ -85,7 +90,7 @@ def medians(measure):
 
 
 def figures_set():
-    requests = 4 * KEYS
+    requests = REQUESTS
 
     def measure(house, has_replica):
         with node(house) as primary, node(house) as replica:
@@ -105,7 +110,7 @@ def figures_set():
 
 
 def figures_apply():
-    requests = 4 * KEYS
+    requests = REQUESTS
     seconds = {}
 
     def measure(house):
@@ -141,48 +146,100 @@ def throughput(primary, interval_s, until_true):
     return rates
 
 
-def figures_full():
+def resynchronise(primary, begin, is_done):
+    """A full resynchronisation under load, which `begin` begins: its time, and the primary's throughput and memory meanwhile."""
+    fill(primary, 5 * KEYS)
+    load = writer(primary, 10**9)
+    time.sleep(1)
+    ended = time.monotonic() + 3
+    before = statistics.median(throughput(primary, 0.1, lambda: time.monotonic() > ended))
+    memory, peak = resident_bytes(primary), [0]
+    done = threading.Event()
+
+    def watch():
+        while not done.is_set():
+            peak[0] = max(peak[0], resident_bytes(primary))
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begun = time.monotonic()
+    begin()
+    during = throughput(primary, 0.1, is_done)
+    took = time.monotonic() - begun
+    done.set()
+    watcher.join()
+    load.kill()
+    load.wait()
+    return {
+        "time, s": took,
+        "throughput during, before = 1": statistics.mean(during) / before,
+        "worst 100 ms, before = 1": min(during) / before,
+        "memory of the primary, before = 1": peak[0] / memory,
+    }
+
+
+def tables_of(title, measure):
+    """A table of what `measure` finds for each house, in the middle of its runs."""
     found = {}
 
+    def note(house):
+        row = measure(house)
+        for name, value in row.items():
+            found.setdefault(name, {}).setdefault(house, []).append(value)
+        return row["time, s"]
+
+    medians(note)
+    rows = {name: {house: statistics.median(runs) for house, runs in row.items()} for name, row in found.items()}
+    table(title, rows)
+
+
+def figures_full():
     def measure(house):
         with node(house) as primary, node(house) as replica:
-            fill(primary, 5 * KEYS)
-            load = writer(primary, 10**9)
-            time.sleep(1)
-            ended = time.monotonic() + 3
-            before = statistics.median(throughput(primary, 0.1, lambda: time.monotonic() > ended))
-            memory, peak = resident_bytes(primary), [0]
-            done = threading.Event()
+            spent = cpu_s(replica)
+            row = resynchronise(primary, lambda: replica.follow(primary.port), lambda: has_link(replica))
+            return {**row, "processor time of the replica, s": cpu_s(replica) - spent}
 
-            def watch():
-                while not done.is_set():
-                    peak[0] = max(peak[0], resident_bytes(primary))
-                    time.sleep(0.02)
+    tables_of(f"Full resynchronisation of {5 * KEYS} keys of 100 bytes under load", measure)
 
-            watcher = threading.Thread(target=watch)
-            watcher.start()
-            begun, spent = time.monotonic(), cpu_s(replica)
-            replica.follow(primary.port)
-            during = throughput(primary, 0.1, lambda: has_link(replica))
-            took = time.monotonic() - begun
-            done.set()
-            watcher.join()
-            load.kill()
-            load.wait()
-            row = {
-                "time, s": took,
-                "throughput during, before = 1": statistics.mean(during) / before,
-                "worst 100 ms, before = 1": min(during) / before,
-                "memory of the primary, before = 1": peak[0] / memory,
-                "processor time of the replica, s": cpu_s(replica) - spent,
-            }
-            for name, value in row.items():
-                found.setdefault(name, {}).setdefault(house, []).append(value)
-            return took
 
-    medians(measure)
-    rows = {name: {house: statistics.median(runs) for house, runs in row.items()} for name, row in found.items()}
-    table(f"Full resynchronisation of {5 * KEYS} keys of 100 bytes under load", rows)
+class Sink(threading.Thread):
+    """A replica that throws away what it gets, as far as the end of the snapshot."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.socket = socket.create_connection(("127.0.0.1", port))
+
+    def run(self):
+        stream = self.socket.makefile("rb", 1 << 20)
+        self.socket.sendall(b"REPLCONF capa eof capa psync2 capa dunlin capa frames\r\n")
+        assert stream.readline() == b"+OK\r\n"
+        self.socket.sendall(b"PSYNC ? -1\r\n")
+        while not (line := stream.readline()).startswith(b"$"):
+            assert line.startswith((b"+FULLRESYNC", b"\n")), line
+        if line.startswith(b"$FRAMES"):
+            while not (head := stream.read(5)).startswith(b"E"):
+                stream.read(int.from_bytes(head[1:], "big"))
+        elif line.startswith(b"$EOF:"):
+            mark, last = line[5:45], b""
+            while not last.endswith(mark):
+                last = last[-40:] + stream.read1(1 << 20)
+        else:
+            left = int(line[1:])
+            while left > 0:
+                left -= len(stream.read1(min(left, 1 << 20)))
+
+
+def figures_primary():
+    def measure(house):
+        with node(house) as primary:
+            sink = Sink(primary.port)
+            row = resynchronise(primary, sink.start, lambda: not sink.is_alive())
+            sink.socket.close()
+            return row
+
+    tables_of(f"The primary of a full resynchronisation of {5 * KEYS} keys of 100 bytes under load", measure)
 
 
 def figures_psync():

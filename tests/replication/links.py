@@ -6,7 +6,7 @@ import time
 
 import redis
 
-from harness import Server, is_redis
+from harness import REDIS_VERSIONS, Server, is_redis
 
 DEADLINE_S = 60
 
@@ -22,7 +22,8 @@ class Node(Server):
     """A server with a client of its own."""
 
     def __init__(self, program, *directives, **options):
-        own = ["--enable-debug-command", "yes"]
+        # Before 7.0 DEBUG was always there, and so was no directive for it.
+        own = [] if program == REDIS_VERSIONS.get("6.2") else ["--enable-debug-command", "yes"]
         if is_redis(program):
             own += ["--repl-diskless-sync-delay", "0"]
         super().__init__(*own, *directives, program=program, **options)

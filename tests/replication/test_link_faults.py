@@ -19,6 +19,16 @@ from links import Link, Node, has_link, raw, settle, until
 PLACES = [1, 7, 8, 12, 20, 30, 60, 75, 90, 120, 150, 1_000, 50_000, 400_000, 900_000]
 
 
+# How a replica takes a snapshot: into a file first, beside its former data, or directly, without data.
+WAYS = ["spooled", "direct"]
+
+
+def former(replica, way):
+    """The data that a replica has before: with them it does not load directly."""
+    if way == "spooled":
+        replica.call("SET", "former", 1)
+
+
 def fill(node, count=300, size=3000):
     rng = random.Random(5)
     with node.client.pipeline(transaction=False) as pipe:
@@ -67,11 +77,12 @@ def load(node, stop):
         pass
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", PLACES)
-def test_link_that_is_cut_at_any_place_comes_to_the_same(place):
+def test_link_that_is_cut_at_any_place_comes_to_the_same(place, way):
     with Node(DUNLIN) as primary, Node(DUNLIN) as replica:
         fill(primary)
-        replica.call("SET", "former", 1)
+        former(replica, way)
         sprung = threading.Event()
         stop = threading.Event()
         writer = threading.Thread(target=load, args=[primary, stop])
@@ -87,14 +98,15 @@ def test_link_that_is_cut_at_any_place_comes_to_the_same(place):
             settle(primary, replica)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", PLACES)
-def test_replica_that_is_killed_at_any_place_starts_whole(place):
+def test_replica_that_is_killed_at_any_place_starts_whole(place, way):
     log = ["--appendonly", "yes"]
     with Node(DUNLIN) as primary:
         fill(primary)
         replica = Node(DUNLIN, *log)
         try:
-            replica.call("SET", "former", 1)
+            former(replica, way)
             with Trap(primary.port, place, replica.process.kill) as link:
                 with pytest.raises(redis.RedisError):
                     replica.follow(link.port)
@@ -111,10 +123,12 @@ def test_replica_that_is_killed_at_any_place_starts_whole(place):
             replica.kill()
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", PLACES[::3])
-def test_primary_that_is_killed_at_any_place_is_found_again(place):
+def test_primary_that_is_killed_at_any_place_is_found_again(place, way):
     log = ["--appendonly", "yes"]
     with Node(DUNLIN) as replica:
+        former(replica, way)
         primary = Node(DUNLIN, *log)
         try:
             fill(primary)
@@ -130,6 +144,212 @@ def test_primary_that_is_killed_at_any_place_is_found_again(place):
         finally:
             primary.client.close()
             primary.kill()
+
+
+class Fake:
+    """A primary that answers as told: it sends a snapshot, or a part of one, and what comes then."""
+
+    def __init__(self, *parts):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.parts, self.asked, self.held = parts, [], []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            self.held.append(client)
+            threading.Thread(target=self._answer, args=[client], daemon=True).start()
+
+    def _answer(self, client):
+        lines = client.makefile("rb")
+        try:
+            while line := lines.readline():
+                words = []
+                if line.startswith(b"*"):
+                    for _ in range(int(line[1:])):
+                        words.append(lines.read(int(lines.readline()[1:]) + 2)[:-2])
+                if not words or words[:2] == [b"REPLCONF", b"ACK"]:
+                    continue
+                if words[0] == b"PSYNC":
+                    self.asked.append(words)
+                    client.sendall(b"+FULLRESYNC " + b"a" * 40 + b" 100\r\n")
+                    for part in self.parts:
+                        part(client) if callable(part) else client.sendall(part)
+                else:
+                    client.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+        except OSError:
+            pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+        for client in self.held:
+            client.close()
+
+
+def snapshot(keys=3000):
+    """The bytes of a snapshot."""
+    with Node(DUNLIN) as node:
+        node.call("DEBUG", "POPULATE", keys, "key", 200)
+        node.call("SAVE")
+        return (node.folder / "dump.rdb").read_bytes()
+
+
+MARK = b"m" * 40
+
+
+def end(client):
+    client.shutdown(socket.SHUT_RDWR)
+
+
+def promote(replica):
+    """Promotes a replica, unless it loads."""
+    try:
+        return replica.call("REPLICAOF", "NO", "ONE")
+    except redis.exceptions.BusyLoadingError:
+        return None
+
+
+def test_direct_load_that_is_cut_leaves_nothing_and_begins_again():
+    body = snapshot()
+    for head in (b"$EOF:" + MARK + b"\r\n", b"$%d\r\n" % (len(body) + 1)):
+        for place in (0, 9, 100, len(body) // 2, len(body) - 4, len(body)):
+            with Node(DUNLIN, "--appendonly", "yes") as replica, Fake(head, body[:place], end) as fake:
+                replica.follow(fake.port)
+                until(lambda: len(fake.asked) >= 2, "another attempt")
+                assert all(words[1] == b"?" for words in fake.asked)
+                assert replica.info()["master_link_status"] == "down"
+                until(lambda: promote(replica), "the time between two loads")
+                until(lambda: replica.info()["role"] == "master", "the promotion")
+                assert replica.call("DBSIZE") == 0
+                # It is part of no history: others that come for the primary's have to begin anew.
+                assert replica.info()["master_replid"] != "a" * 40
+                assert replica.info()["master_replid2"] != "a" * 40
+
+
+def test_direct_load_takes_no_snapshot_before_its_mark():
+    body = snapshot()
+    with Node(DUNLIN) as replica, Fake(b"$EOF:" + MARK + b"\r\n", body, MARK[:39]) as fake:
+        replica.follow(fake.port)
+        until(lambda: replica.info("persistence")["loading"] == 1, "the load")
+        with pytest.raises(redis.exceptions.BusyLoadingError):
+            replica.client.get("key:1")
+        fake.parts = [b"$EOF:" + MARK + b"\r\n", body, MARK]
+        end(fake.held[0])
+        until(lambda: has_link(replica), "a link")
+        assert replica.call("DBSIZE") == 3000
+        assert len(fake.asked) == 2
+
+
+def test_direct_load_of_a_length_goes_on_with_the_bytes_behind_it():
+    body, behind = snapshot(), b"*3\r\n$3\r\nSET\r\n$6\r\nbehind\r\n$1\r\n1\r\n" * 20
+    with Node(DUNLIN) as replica, Fake(b"$%d\r\n" % len(body) + body + behind) as fake:
+        replica.follow(fake.port)
+        until(lambda: has_link(replica), "a link")
+        until(lambda: replica.call("GET", "behind") == b"1", "the stream")
+        assert replica.call("DBSIZE") == 3001
+        assert replica.info()["slave_repl_offset"] == 100 + len(behind)
+
+
+def in_frames(*frames):
+    return b"$FRAMES\r\n" + b"".join(
+        kind + len(bytes).to_bytes(4, "big") + bytes for kind, bytes in frames
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stream_beside_a_snapshot_is_applied_behind_it(way):
+    body = snapshot()
+    # More than is kept in memory.
+    writes = [b"*3\r\n$6\r\nAPPEND\r\n$6\r\nbeside\r\n$5\r\n%05d\r\n" % n for n in range(40_000)]
+    stream = b"".join(writes)
+    assert len(stream) > 1_500_000
+    half, third = len(body) // 2, len(stream) // 3
+    sent = in_frames(
+        (b"S", body[:half]), (b"L", stream[:third]), (b"S", b""), (b"S", body[half:]), (b"L", stream[third : 2 * third]), (b"E", b"")
+    )
+    with Node(DUNLIN) as replica, Fake(sent + stream[2 * third :]) as fake:
+        former(replica, way)
+        replica.follow(fake.port)
+        until(lambda: has_link(replica), "a link")
+        until(lambda: replica.info()["slave_repl_offset"] == 100 + len(stream), "the stream")
+        assert replica.call("GET", "beside") == b"".join(b"%05d" % n for n in range(40_000))
+        assert replica.call("DBSIZE") == 3001
+        assert len(fake.asked) == 1
+
+
+def test_frames_that_make_no_sense_end_the_link():
+    body = snapshot()
+    for wrong in ((b"X", b"1"), (b"E", b"1")):
+        with Node(DUNLIN) as replica, Fake(in_frames((b"S", body[:1000]), wrong)) as fake:
+            replica.follow(fake.port)
+            until(lambda: len(fake.asked) >= 2, "another attempt")
+            assert "frames make no sense" in replica.log()
+
+
+def test_stream_goes_to_the_replica_while_it_loads():
+    """What is written during a full resynchronisation does not wait in the primary's memory."""
+    with Node(DUNLIN, "--rdb-key-save-delay", 30) as primary, Node(DUNLIN) as replica:
+        primary.call("DEBUG", "POPULATE", 100_000, "key", 100)
+        replica.follow(primary.port)
+        until(lambda: replica.info("persistence")["loading"] == 1, "the load")
+        before = primary.info()["master_repl_offset"]
+        while primary.info()["slave0"]["state"] != "online" and primary.info()["master_repl_offset"] < before + 60_000_000:
+            with primary.client.pipeline(transaction=False) as pipe:
+                for n in range(100):
+                    pipe.set(f"large:{n}", b"x" * 10_000)
+                pipe.execute()
+        during = primary.info("memory")["mem_replication_backlog"]
+        written = primary.info()["master_repl_offset"] - before
+        assert written > 20_000_000 and during < written / 2, (written, during)
+        settle(primary, replica)
+
+
+def test_direct_load_of_a_damaged_snapshot_stops_the_link():
+    body = bytearray(snapshot())
+    body[-1] ^= 1
+    with Node(DUNLIN) as replica, Fake(b"$EOF:" + MARK + b"\r\n", bytes(body), MARK) as fake:
+        replica.follow(fake.port)
+        until(lambda: "master_link_error" in replica.info(), "the end of the link")
+        assert "checksum" in replica.info()["master_link_error"]
+        assert replica.call("DBSIZE") == 0
+        assert len(fake.asked) == 1
+
+
+def test_direct_load_ends_with_the_server_and_with_a_primary_that_is_silent():
+    body = snapshot()
+    half = [b"$EOF:" + MARK + b"\r\n", body[: len(body) // 2]]
+    with Node(DUNLIN, "--repl-timeout", 2) as replica, Fake(*half) as fake:
+        replica.follow(fake.port)
+        until(lambda: replica.info("persistence")["loading"] == 1, "the load")
+        assert replica.info()["master_sync_in_progress"] == 1
+        until(lambda: len(fake.asked) >= 2, "another attempt")
+        until(lambda: replica.info("persistence")["loading"] == 1, "the next load")
+        # The context ends the server in the middle of it.
+
+
+@pytest.mark.parametrize(("way", "is_direct"), [("disabled", False), ("on-empty-db", False), ("swapdb", False), ("flush-before-load", True)])
+def test_data_that_are_there_are_served_until_the_snapshot_is_whole(way, is_direct):
+    body = snapshot()
+    go_on = threading.Event()
+    parts = [b"$%d\r\n" % len(body), body[:-1000], lambda _: go_on.wait(60), body[-1000:]]
+    with Node(DUNLIN, "--repl-diskless-load", way) as replica, Fake(*parts) as fake:
+        replica.call("SET", "former", 1)
+        replica.follow(fake.port)
+        until(lambda: fake.asked, "the snapshot")
+        if is_direct:
+            until(lambda: replica.info("persistence")["loading"] == 1, "the load")
+        else:
+            assert replica.call("GET", "former") == b"1"
+        go_on.set()
+        until(lambda: has_link(replica), "a link")
+        assert (replica.call("DBSIZE"), replica.call("EXISTS", "former")) == (3000, 0)
 
 
 class OneWay(Link):

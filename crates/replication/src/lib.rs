@@ -31,7 +31,7 @@ pub use failover::{Failover, FailoverOptions, FailoverStep};
 pub use history::{History, Id, Place, Resync};
 pub use peer::{OptionError, Peer, PeerTick, Phase, SnapshotForm};
 pub use replica::{Action, Event, LinkState, Replica, ReplicaOptions};
-pub use snapshot::{Framing, SnapshotPart, SnapshotReader};
+pub use snapshot::{Framing, SnapshotFrame, SnapshotPart, SnapshotReader};
 pub use stream::{Frame, StreamError, StreamReader};
 pub use wire::{command, request};
 

@@ -23,7 +23,7 @@ pub enum Phase {
     Waiting,
     /// It is being sent one.
     Sending,
-    /// It has all of one in the EOF form. Nothing may be sent to it before its acknowledgement.
+    /// It has all of one. Nothing may be sent to it before its acknowledgement, unless it reads frames.
     AwaitingAck,
     /// It follows the stream.
     Online,
@@ -88,6 +88,7 @@ pub struct Peer {
     psync2: bool,
     is_dunlin: bool,
     is_redis_8: bool,
+    reads_frames: bool,
     /// It wants a snapshot and nothing else.
     pub snapshot_only: bool,
     /// It wants only the libraries of functions of one.
@@ -126,6 +127,7 @@ impl Peer {
             psync2: false,
             is_dunlin: false,
             is_redis_8: false,
+            reads_frames: false,
             snapshot_only: false,
             functions_only: false,
             acked: 0,
@@ -144,6 +146,16 @@ impl Peer {
     /// Whether it reads snapshots whose length is not known in front.
     pub fn reads_eof(&self) -> bool {
         self.eof
+    }
+
+    /// Whether it reads snapshots in frames, with the stream beside them.
+    pub fn reads_frames(&self) -> bool {
+        self.reads_frames && !self.is_old && !self.snapshot_only
+    }
+
+    /// Whether the stream may be sent to it: behind its snapshot where that came in frames, and once it follows.
+    pub fn takes_stream(&self) -> bool {
+        self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
     }
 
     /// Takes the words behind REPLCONF. `Ok(true)`: it is answered; acknowledgements are not.
@@ -179,6 +191,7 @@ impl Peer {
                     b"eof" => self.eof = true,
                     b"psync2" => self.psync2 = true,
                     b"dunlin" => self.is_dunlin = true,
+                    b"frames" => self.reads_frames = true,
                     b"rdb-channel-repl" => self.is_redis_8 = true,
                     _ => {}
                 },
@@ -254,7 +267,7 @@ impl Peer {
         if self.is_old { Vec::new() } else { format!("+FULLRESYNC {id} {offset}\r\n").into_bytes() }
     }
 
-    /// It has been sent all of its snapshot, in the EOF form.
+    /// It has been sent all of its snapshot.
     pub fn end_sending(&mut self, now_ms: u64) {
         debug_assert_eq!(self.phase, Phase::Sending);
         (self.phase, self.heard_ms) = (Phase::AwaitingAck, now_ms);

@@ -90,6 +90,8 @@ pub enum Action {
         /// Where the others stand among the bytes received.
         range: Range<usize>,
     },
+    /// Bytes of the stream, which are to be applied once the snapshot is loaded: a part of those that have just come.
+    Stream(Range<usize>),
     /// The snapshot is complete. [`Event::Loaded`] is to follow.
     EndSnapshot,
     /// The stream goes on where it was, under this id.
@@ -320,11 +322,16 @@ impl Replica {
                 State::Loading { .. } => return taken,
                 _ if rest.is_empty() => return taken,
                 State::Receiving { id, offset, reader } => {
-                    let part = reader.take(rest);
-                    let range = taken..taken + part.bytes;
+                    let Some(part) = reader.take(rest) else {
+                        self.close(now_ms, "the primary's frames make no sense", actions);
+                        return bytes.len();
+                    };
+                    let range = taken + part.range.start..taken + part.range.end;
                     taken += part.taken;
-                    if !part.held.is_empty() || !range.is_empty() {
-                        actions.push(Action::Snapshot { held: part.held, range });
+                    match part.is_stream {
+                        true => actions.push(Action::Stream(range)),
+                        false if part.held.is_empty() && range.is_empty() => {}
+                        false => actions.push(Action::Snapshot { held: part.held, range }),
                     }
                     if part.is_complete {
                         self.state = State::Loading { id: *id, offset: *offset };
@@ -434,7 +441,10 @@ impl Replica {
         if !options.announce_ip.is_empty() {
             say("REPLCONF ip-address", &[b"REPLCONF", b"ip-address", options.announce_ip.as_bytes()]);
         }
-        say("REPLCONF capa", &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"dunlin"]);
+        say(
+            "REPLCONF capa",
+            &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"dunlin", b"capa", b"frames"],
+        );
         say("REPLCONF version", &[b"REPLCONF", b"version", VALKEY_VERSION]);
         self.state = State::Introducing(awaited);
         actions.push(Action::Send(out));

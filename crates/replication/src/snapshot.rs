@@ -3,9 +3,14 @@
 //! ```text
 //! size form   $<length>\r\n<bytes>
 //! EOF form    $EOF:<mark>\r\n<bytes><mark>       mark: 40 random bytes
+//! frames      $FRAMES\r\n  S<length><bytes> of the snapshot │ L<length><bytes> of the stream │ …  E<0>
 //! ```
 //!
-//! The stream follows the size form at once. Behind the EOF form a primary sends nothing until it has an acknowledgement.
+//! The stream follows the size form and the frames at once. Behind the EOF form a primary sends nothing until it has an
+//! acknowledgement. Frames, whose lengths are 4 bytes, high ones first, bring the stream beside the snapshot: the replica keeps it,
+//! and the primary's memory does not grow. One Dunlin sends them to another that has said `REPLCONF capa frames`.
+
+use std::ops::Range;
 
 /// Length of the mark that ends the EOF form.
 pub const MARK_BYTES: usize = 40;
@@ -17,6 +22,45 @@ pub enum Framing {
     Size(u64),
     /// By a mark that follows it.
     Mark([u8; MARK_BYTES]),
+    /// By a frame; the stream comes between its parts.
+    Frames,
+}
+
+/// The contents of a frame of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotFrame {
+    /// Bytes of the snapshot.
+    Snapshot,
+    /// Bytes of the stream.
+    Stream,
+    /// The snapshot is complete.
+    End,
+}
+
+/// Bytes in front of a frame's contents.
+pub const FRAME_HEAD_BYTES: usize = 5;
+
+impl SnapshotFrame {
+    /// Returns the bytes in front of contents of a length.
+    pub fn head(self, length: u32) -> [u8; FRAME_HEAD_BYTES] {
+        let kind = match self {
+            Self::Snapshot => b'S',
+            Self::Stream => b'L',
+            Self::End => b'E',
+        };
+        let [a, b, c, d] = length.to_be_bytes();
+        [kind, a, b, c, d]
+    }
+
+    fn parse([kind, length @ ..]: [u8; FRAME_HEAD_BYTES]) -> Option<(Self, u32)> {
+        let length = u32::from_be_bytes(length);
+        match kind {
+            b'S' => Some((Self::Snapshot, length)),
+            b'L' => Some((Self::Stream, length)),
+            b'E' if length == 0 => Some((Self::End, 0)),
+            _ => None,
+        }
+    }
 }
 
 impl Framing {
@@ -24,6 +68,7 @@ impl Framing {
     pub fn parse(line: &[u8]) -> Option<Self> {
         let rest = line.strip_prefix(b"$")?;
         match rest.strip_prefix(b"EOF:") {
+            None if rest == b"FRAMES" => Some(Self::Frames),
             Some(mark) => mark.try_into().ok().map(Self::Mark),
             None => crate::wire::number(rest).map(Self::Size),
         }
@@ -34,6 +79,7 @@ impl Framing {
         match self {
             Self::Size(length) => format!("${length}\r\n").into_bytes(),
             Self::Mark(mark) => [b"$EOF:", &mark[..], b"\r\n"].concat(),
+            Self::Frames => b"$FRAMES\r\n".to_vec(),
         }
     }
 }
@@ -43,9 +89,11 @@ impl Framing {
 pub struct SnapshotPart {
     /// Bytes of the snapshot that were held back before, since they could have been the mark; they come first.
     pub held: Vec<u8>,
-    /// How many of the bytes that came belong to the snapshot, from the first one on.
-    pub bytes: usize,
-    /// How many of them were taken: the rest is the stream.
+    /// Where those of the bytes that came stand that belong to it.
+    pub range: Range<usize>,
+    /// They are the stream's, not the snapshot's.
+    pub is_stream: bool,
+    /// How many of the bytes that came were taken. Where the snapshot is not complete, the rest is for the next part.
     pub taken: usize,
     /// The snapshot is complete.
     pub is_complete: bool,
@@ -56,14 +104,16 @@ pub struct SnapshotPart {
 pub struct SnapshotReader {
     framing: Framing,
     read: u64,
-    /// The last bytes that came, while they may belong to the mark.
+    /// The last bytes that came, while they may belong to the mark, or to the head of a frame.
     tail: Vec<u8>,
+    /// The frame at hand, and the bytes of it that are to come.
+    frame: (SnapshotFrame, u32),
 }
 
 impl SnapshotReader {
     /// A reader in front of the first byte.
     pub fn new(framing: Framing) -> Self {
-        Self { framing, read: 0, tail: Vec::new() }
+        Self { framing, read: 0, tail: Vec::new(), frame: (SnapshotFrame::Snapshot, 0) }
     }
 
     /// Bytes of the snapshot so far.
@@ -75,18 +125,25 @@ impl SnapshotReader {
     pub fn total(&self) -> Option<u64> {
         match self.framing {
             Framing::Size(total) => Some(total),
-            Framing::Mark(_) => None,
+            Framing::Mark(_) | Framing::Frames => None,
         }
     }
 
-    /// Takes bytes. A primary that sends the EOF form sends nothing behind it, so a mark is looked for at the end only.
-    pub fn take(&mut self, input: &[u8]) -> SnapshotPart {
-        match self.framing {
+    /// Takes bytes; `None` where they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark is looked
+    /// for at the end only.
+    pub fn take(&mut self, input: &[u8]) -> Option<SnapshotPart> {
+        let part = match self.framing {
             Framing::Size(total) => {
                 let bytes = usize::try_from(total - self.read).unwrap_or(usize::MAX).min(input.len());
                 self.read += bytes as u64;
                 let is_complete = self.read == total;
-                SnapshotPart { held: Vec::new(), bytes, taken: bytes, is_complete }
+                SnapshotPart {
+                    held: Vec::new(),
+                    range: 0..bytes,
+                    is_stream: false,
+                    taken: bytes,
+                    is_complete,
+                }
             }
             Framing::Mark(mark) => {
                 let mut held = std::mem::take(&mut self.tail);
@@ -99,9 +156,46 @@ impl SnapshotReader {
                 self.tail.extend_from_slice(&input[bytes..]);
                 let is_complete = self.tail == mark;
                 self.read += (held.len() + bytes) as u64;
-                SnapshotPart { held, bytes, taken: input.len(), is_complete }
+                SnapshotPart { held, range: 0..bytes, is_stream: false, taken: input.len(), is_complete }
+            }
+            Framing::Frames => return self.take_frame(input),
+        };
+        Some(part)
+    }
+
+    /// Takes bytes of one frame.
+    fn take_frame(&mut self, input: &[u8]) -> Option<SnapshotPart> {
+        let mut at = 0;
+        while self.frame.1 == 0 {
+            let lacking = FRAME_HEAD_BYTES - self.tail.len();
+            let taken = lacking.min(input.len() - at);
+            self.tail.extend_from_slice(&input[at..at + taken]);
+            at += taken;
+            let head = <[u8; FRAME_HEAD_BYTES]>::try_from(&self.tail[..]).ok();
+            if let Some(head) = head {
+                self.frame = SnapshotFrame::parse(head)?;
+                self.tail.clear();
+            }
+            let is_complete = self.frame.0 == SnapshotFrame::End;
+            if is_complete || head.is_none() {
+                return Some(SnapshotPart {
+                    held: Vec::new(),
+                    range: at..at,
+                    is_stream: false,
+                    taken: at,
+                    is_complete,
+                });
             }
         }
+        let (kind, left) = self.frame;
+        let bytes = (input.len() - at).min(left as usize);
+        self.frame.1 -= bytes as u32;
+        let is_stream = kind == SnapshotFrame::Stream;
+        if !is_stream {
+            self.read += bytes as u64;
+        }
+        let range = at..at + bytes;
+        Some(SnapshotPart { held: Vec::new(), taken: range.end, range, is_stream, is_complete: false })
     }
 }
 
@@ -109,20 +203,23 @@ impl SnapshotReader {
 mod tests {
     use super::*;
 
-    fn read(framing: Framing, input: &[u8], step: usize) -> (Vec<u8>, usize, bool) {
-        let (mut reader, mut out, mut at) = (SnapshotReader::new(framing), Vec::new(), 0);
+    /// The snapshot, the stream beside it, the bytes that were taken, and whether it is complete.
+    fn read(framing: Framing, input: &[u8], step: usize) -> (Vec<u8>, Vec<u8>, usize, bool) {
+        let (mut reader, mut out, mut stream, mut at) =
+            (SnapshotReader::new(framing), Vec::new(), Vec::new(), 0);
         while at < input.len() {
             let piece = &input[at..input.len().min(at + step)];
-            let part = reader.take(piece);
+            let part = reader.take(piece).expect("good bytes");
+            let bytes = &piece[part.range.clone()];
             out.extend_from_slice(&part.held);
-            out.extend_from_slice(&piece[..part.bytes]);
+            if part.is_stream { &mut stream } else { &mut out }.extend_from_slice(bytes);
             at += part.taken;
             assert_eq!(reader.read(), out.len() as u64);
             if part.is_complete {
-                return (out, at, true);
+                return (out, stream, at, true);
             }
         }
-        (out, at, false)
+        (out, stream, at, false)
     }
 
     #[test]
@@ -134,16 +231,51 @@ mod tests {
         for step in 1..250 {
             assert_eq!(
                 read(Framing::Size(body.len() as u64), &sized, step),
-                (body.clone(), body.len(), true)
+                (body.clone(), vec![], body.len(), true)
             );
-            assert_eq!(read(Framing::Mark(mark), &marked, step), (body.clone(), marked.len(), true));
-            assert!(!read(Framing::Mark(mark), &marked[..marked.len() - 1], step).2);
+            assert_eq!(
+                read(Framing::Mark(mark), &marked, step),
+                (body.clone(), vec![], body.len() + 40, true)
+            );
+            assert!(!read(Framing::Mark(mark), &marked[..marked.len() - 1], step).3);
+        }
+    }
+
+    #[test]
+    fn frames_part_the_snapshot_from_the_stream() {
+        let body: Vec<u8> = (0..200_u8).collect();
+        let frame = |kind: SnapshotFrame, bytes: &[u8]| [&kind.head(bytes.len() as u32)[..], bytes].concat();
+        let input = [
+            frame(SnapshotFrame::Snapshot, &body[..70]),
+            frame(SnapshotFrame::Stream, b"SET"),
+            frame(SnapshotFrame::Stream, b""),
+            frame(SnapshotFrame::Snapshot, b""),
+            frame(SnapshotFrame::Snapshot, &body[70..]),
+            frame(SnapshotFrame::Stream, b" a b"),
+            frame(SnapshotFrame::End, b""),
+            b"behind".to_vec(),
+        ]
+        .concat();
+        for step in 1..250 {
+            let expected = (body.clone(), b"SET a b".to_vec(), input.len() - 6, true);
+            assert_eq!(read(Framing::Frames, &input, step), expected, "{step}");
+            assert!(!read(Framing::Frames, &input[..input.len() - 7], step).3);
+        }
+        for wrong in [&b"X\0\0\0\x01"[..], b"E\0\0\0\x01", b"S\0\0\0\x01aQ\0\0\0\0"] {
+            let mut reader = SnapshotReader::new(Framing::Frames);
+            let mut at = 0;
+            while let Some(part) = reader.take(&wrong[at..]) {
+                assert!(!part.is_complete);
+                at += part.taken;
+                assert!(at < wrong.len(), "{wrong:?}");
+            }
         }
     }
 
     #[test]
     fn framing_is_parsed_as_it_is_written() {
-        for framing in [Framing::Size(0), Framing::Size(u64::MAX), Framing::Mark([b'x'; 40])] {
+        for framing in [Framing::Size(0), Framing::Size(u64::MAX), Framing::Mark([b'x'; 40]), Framing::Frames]
+        {
             let head = framing.head();
             assert_eq!(Framing::parse(head.strip_suffix(b"\r\n").unwrap()), Some(framing));
         }

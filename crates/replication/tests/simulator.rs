@@ -6,7 +6,7 @@
 
 use dunlin_replication::{
     Action, Event, Framing, GETACK, History, Id, LinkState, PING, Peer, PeerTick, Phase, Replica,
-    ReplicaOptions, Resync, SnapshotForm, StreamReader, request,
+    ReplicaOptions, Resync, SnapshotForm, SnapshotFrame, StreamReader, request,
 };
 
 const TIMEOUT_MS: u64 = 5_000;
@@ -43,6 +43,10 @@ struct Primary {
     /// Bytes of the stream that its replica has been sent.
     sent: usize,
     input: Vec<u8>,
+    /// The rest of a snapshot that it sends in frames.
+    in_frames: Option<Vec<u8>>,
+    /// Its last snapshot was in frames.
+    was_in_frames: bool,
 }
 
 impl Primary {
@@ -125,6 +129,13 @@ impl Primary {
             out.extend(self.peer.begin_sending(self.history.id.as_str(), offset as u64));
             self.sent = offset;
             let body: Vec<u8> = self.numbers(offset).iter().flat_map(|number| number.to_le_bytes()).collect();
+            self.was_in_frames = random.chance(50);
+            if self.was_in_frames {
+                assert!(self.peer.reads_frames());
+                out.extend(Framing::Frames.head());
+                self.in_frames = Some(body);
+                return (out, false);
+            }
             let mark: [u8; 40] = std::array::from_fn(|_| b'a' + random.next(26) as u8);
             let eof = random.chance(50);
             let framing = if eof { Framing::Mark(mark) } else { Framing::Size(body.len() as u64) };
@@ -136,7 +147,26 @@ impl Primary {
             }
             self.peer.end_sending(now_ms);
         }
-        if self.peer.phase() == Phase::Online && self.sent < self.stream.len() {
+        if let Some(body) = &mut self.in_frames {
+            let bytes: Vec<u8> = body.drain(..body.len().min(random.next(60) as usize)).collect();
+            let is_all = body.is_empty() && random.chance(50);
+            let end = self.sent + random.next((self.stream.len() - self.sent) as u64 + 1) as usize;
+            for (kind, bytes) in
+                [(SnapshotFrame::Snapshot, &bytes[..]), (SnapshotFrame::Stream, &self.stream[self.sent..end])]
+            {
+                out.extend(kind.head(bytes.len() as u32));
+                out.extend(bytes);
+            }
+            self.sent = end;
+            if is_all {
+                out.extend(SnapshotFrame::End.head(0));
+                self.in_frames = None;
+                self.peer.end_sending(now_ms);
+            }
+            return (out, false);
+        }
+        let takes = self.peer.phase() == Phase::Online || self.was_in_frames && self.peer.takes_stream();
+        if takes && self.sent < self.stream.len() {
             let end = self.sent + 1 + random.next((self.stream.len() - self.sent) as u64) as usize;
             out.extend_from_slice(&self.stream[self.sent..end]);
             self.sent = end;
@@ -219,6 +249,8 @@ fn run(seed: u64) {
         peer: Peer::new(now_ms),
         sent: 0,
         input: Vec::new(),
+        in_frames: None,
+        was_in_frames: false,
     };
     let options = ReplicaOptions { timeout_ms: TIMEOUT_MS, port: 7000, ..ReplicaOptions::default() };
     let mut replica = Replica::new(options, None, now_ms);
@@ -284,7 +316,7 @@ fn run(seed: u64) {
             let bytes: Vec<u8> = arriving.drain(..most).collect();
             let mut actions = Vec::new();
             let mut taken = 0;
-            if waits_for_stream.is_empty() {
+            if replica.link() != LinkState::Connected || waits_for_stream.is_empty() {
                 taken = replica.step(now_ms, Event::Received(&bytes), &mut actions);
             }
             for action in &actions {
@@ -294,6 +326,7 @@ fn run(seed: u64) {
                         snapshot.extend_from_slice(held);
                         snapshot.extend_from_slice(&bytes[range.clone()]);
                     }
+                    Action::Stream(range) => waits_for_stream.extend_from_slice(&bytes[range.clone()]),
                     _ => {}
                 }
             }
@@ -310,6 +343,7 @@ fn run(seed: u64) {
                     (up, down) = (Pipe::default(), Pipe::default());
                     primary.peer = Peer::new(now_ms);
                     primary.input.clear();
+                    primary.in_frames = None;
                     let mut actions = Vec::new();
                     replica.step(now_ms, Event::Connected, &mut actions);
                     for action in actions {
@@ -325,7 +359,7 @@ fn run(seed: u64) {
                 }
                 Action::EndSnapshot => loading = Some(now_ms + random.next(3_000)),
                 Action::Continue(id) => assert_eq!(id, primary.history.id),
-                Action::Snapshot { .. } => {}
+                Action::Snapshot { .. } | Action::Stream(_) => {}
                 Action::Warn(line) => panic!("seed {seed}: {line}"),
                 Action::HandedOver(_) => panic!("seed {seed}: nobody hands over"),
             }

@@ -63,8 +63,9 @@ pub(crate) struct LoadingProgress {
 }
 
 impl LoadingProgress {
+    /// 0 where the size is not known, as of a snapshot that is loaded while it comes.
     pub(crate) fn percent(&self) -> f64 {
-        self.bytes_loaded as f64 * 100.0 / self.bytes_total.max(1) as f64
+        if self.bytes_total == 0 { 0.0 } else { self.bytes_loaded as f64 * 100.0 / self.bytes_total as f64 }
     }
 
     /// Seconds that the rest takes at the speed so far.
@@ -146,8 +147,14 @@ impl<'a> Reporter<'a> {
         let now = Instant::now();
         if now >= self.next_line {
             self.next_line = now + LOG_INTERVAL;
-            if let Some(progress) = loading.progress() {
-                tracing::info!("loading: {:.0}% of {} bytes", progress.percent(), progress.bytes_total);
+            match loading.progress() {
+                Some(progress) if progress.bytes_total == 0 => {
+                    tracing::info!("loading: {} bytes so far", progress.bytes_loaded);
+                }
+                Some(progress) => {
+                    tracing::info!("loading: {:.0}% of {} bytes", progress.percent(), progress.bytes_total);
+                }
+                None => {}
             }
         }
         !loading.is_abandoned()

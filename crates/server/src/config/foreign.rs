@@ -60,7 +60,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
     Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
     Foreign { names: &["repl-diskless-sync"], obeyed: &["yes"], otherwise: Ignored("snapshots go straight to the sockets of replicas") },
-    Foreign { names: &["repl-diskless-load"], obeyed: &["disabled"], otherwise: Ignored("a snapshot is kept in a file until it is complete") },
     Foreign { names: &["repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
@@ -210,7 +209,7 @@ mod tests {
         proc-title-template \"{title} {listen-addr} {server-mode}\"\nstop-writes-on-bgsave-error yes\n\
         rdbcompression yes\nrdbchecksum yes\ndbfilename dump.rdb\nrdb-del-sync-files no\n\
         replica-serve-stale-data yes\nreplica-read-only yes\nrepl-diskless-sync yes\n\
-        repl-diskless-sync-delay 5\nrepl-diskless-sync-max-replicas 0\nrepl-diskless-load disabled\n\
+        repl-diskless-sync-delay 5\nrepl-diskless-sync-max-replicas 0\n\
         repl-disable-tcp-nodelay no\nreplica-priority 100\nreplica-lazy-flush no\n\
         lazyfree-lazy-eviction no\ndynamic-hz yes\noom-score-adj no\noom-score-adj-values 0 200 800\ndisable-thp yes\n\
         appendfilename \"appendonly.aof\"\nappenddirname \"appendonlydir\"\nappendfsync everysec\n\
@@ -231,7 +230,6 @@ mod tests {
             "list-compress-depth",
             "rdb-del-sync-files",
             "repl-diskless-sync",
-            "repl-diskless-load",
         ];
         let expected: Vec<&str> = STOCK
             .lines()

@@ -48,7 +48,7 @@ pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, EndpointType,
     LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress,
-    PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck,
+    PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck,
     SyncReplicasMissing, SyslogFacility, VersionCheck,
 };
 

@@ -11,8 +11,8 @@ use super::{
     values::{
         AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, DatabaseLimits,
         EndpointType, LogLevel, MaxmemoryPolicy, MemoryShare, OutputBufferLimits, PeerUser, Permission,
-        PrimaryAddress, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
-        SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
+        PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags,
+        Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
     },
 };
 
@@ -250,6 +250,8 @@ config! {
     repl_backlog_size: u64,
     /// In seconds; 0 for ever.
     repl_backlog_ttl: u32,
+    /// When a replica loads a snapshot while it comes.
+    repl_diskless_load: ReplDisklessLoad,
     /// In seconds.
     repl_ping_replica_period: u32,
     /// In seconds.

@@ -218,6 +218,21 @@ words! {
 pub(crate) const SYNC_REPLICAS_MAX: i64 = 16;
 
 words! {
+    /// `repl-diskless-load`.
+    ReplDisklessLoad {
+        /// Never.
+        "disabled" => Disabled,
+        /// Where there is no data set that could be lost.
+        #[default]
+        "on-empty-db" => OnEmptyDb,
+        /// Where there is no data set that could be lost; another one is served until the new one is whole.
+        "swapdb" => Swapdb,
+        /// Always.
+        "flush-before-load" => FlushBeforeLoad,
+    }
+}
+
+words! {
     /// `sync-replicas-ack`.
     SyncReplicasAck {
         /// It has applied it.

@@ -34,7 +34,7 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// there is much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.015;
 /// The same of a snapshot that replicas wait for.
-const CORES_MIN_FOR_REPLICAS: f64 = 0.25;
+const CORES_MIN_FOR_REPLICAS: f64 = 0.125;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
@@ -214,7 +214,7 @@ mod tests {
         assert!(is_about(0.8, 2.0, 0.5), "some");
         assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
         let for_replicas = share_of(0.0, 2.0, Destination::Replicas.cores_min());
-        assert!((for_replicas - 0.5).abs() < 1e-9, "half a core of two for replicas");
+        assert!((for_replicas - 0.25).abs() < 1e-9, "a quarter of a core of two for replicas");
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Feeder {
                 // Records wake nobody now; a client that waits for an acknowledgement does.
                 GATHERING
             } else {
-                let is_following = replicas.iter().any(|replica| replica.peer().phase() == Phase::Online);
+                let is_following = replicas.iter().any(|replica| replica.peer().takes_stream());
                 shared.is_resting.store(is_following, SeqCst);
                 fence(SeqCst);
                 if is_following && self.lags(&replicas) { Duration::ZERO } else { timeout }
@@ -145,7 +145,7 @@ impl Feeder {
         replicas.iter().any(|replica| {
             let is_full = self.known.get(&replica.client.id()).is_some_and(|known| known.is_full);
             let is_fed = !is_full && !replica.is_catching_up.load(SeqCst);
-            is_fed && replica.peer().phase() == Phase::Online && replica.sent.load(Acquire) < tail
+            is_fed && replica.peer().takes_stream() && replica.sent.load(Acquire) < tail
         })
     }
 
@@ -352,13 +352,16 @@ impl Feeder {
         };
         let mut held = published.saturating_sub(kept);
         for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
-            let phase = replica.peer().phase();
+            let (phase, takes_stream) = {
+                let peer = replica.peer();
+                (peer.phase(), peer.takes_stream())
+            };
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
                 Phase::Online if is_catching_up(replica) => continue,
                 // It goes on behind its snapshot.
-                Phase::Sending | Phase::AwaitingAck => replica.sent.load(Acquire),
-                Phase::Online => {
+                Phase::Sending | Phase::AwaitingAck if !takes_stream => replica.sent.load(Acquire),
+                Phase::Sending | Phase::AwaitingAck | Phase::Online => {
                     let known = self.known.entry(replica.client.id()).or_default();
                     let before = replica.sent.load(Acquire);
                     let result = send_to(reader, replica, before, published, known);

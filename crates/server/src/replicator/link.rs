@@ -1,16 +1,14 @@
 //! The thread `replica`: the link to the primary, while there is one.
 //!
 //! ```text
-//! socket ─▶ Replica (handshake, framing) ─ snapshot ─▶ spool, a file without a name ─▶ loader
+//! socket ─▶ Replica (handshake, framing) ─ snapshot ─▶ load (`snapshot.rs`)
 //!                 └────────────────────── stream ───▶ Applier
 //! ```
 //!
-//! It carries out changes of roles, since nobody else applies anything then. A snapshot is spooled: until it is
-//! complete, the data set of before is served.
+//! It carries out changes of roles, since nobody else applies anything then.
 
 use std::{
-    fs::File,
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs},
     os::fd::AsRawFd,
     sync::{
@@ -21,17 +19,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::LogConsumer;
-use dunlin_net::{Address, Now, Stream, WorkerQueues};
-use dunlin_replication::{Action, Event, History, Id, LinkState, Replica, ReplicaOptions};
+use dunlin_net::{Address, Stream, WorkerQueues};
+use dunlin_replication::{Action, Event, LinkState, Replica, ReplicaOptions};
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
 
-use super::{apply::Applier, failover};
+use super::{apply::Applier, failover, snapshot::Incoming, waiting::WaitingStream};
 use crate::{
     config::{Config, PrimaryAddress},
-    loading::{LoadError, Reporter},
-    rdb::{Expired, load_snapshot},
-    replication::{Replication, STALE},
+    replication::STALE,
     shared::Shared,
     system::host::monotonic_ms,
     workers::WorkerMessage,
@@ -40,13 +35,11 @@ use crate::{
 const WAKER: Token = Token(0);
 const SOCKET: Token = Token(1);
 /// How often the clock is looked at, whatever comes.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Bytes that are read at once.
-const READ_BYTES: usize = 256 << 10;
+pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
-/// Between two signs of life while a snapshot is loaded.
-const NEWLINE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Starts the thread.
 pub(super) fn start(
@@ -66,11 +59,13 @@ pub(super) fn start(
             Link {
                 shared,
                 poll,
+                events: Events::with_capacity(8),
                 applier,
                 primary: None,
                 resolving: None,
                 connection: None,
-                spool: None,
+                incoming: None,
+                waiting: WaitingStream::default(),
                 to_unblock: Vec::new(),
             }
             .run();
@@ -78,21 +73,13 @@ pub(super) fn start(
 }
 
 /// The socket to the primary.
-struct Connection {
-    stream: Stream,
+pub(super) struct Connection {
+    pub(super) stream: Stream,
     is_made: bool,
-    readable: bool,
+    pub(super) readable: bool,
     writable: bool,
     /// Bytes that it could not be sent yet.
     output: Vec<u8>,
-}
-
-/// A snapshot that comes.
-struct Spool {
-    file: File,
-    bytes: u64,
-    id: Id,
-    offset: u64,
 }
 
 /// The primary that is followed.
@@ -106,19 +93,22 @@ pub(super) struct Primary {
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     poll: Poll,
+    events: Events,
     pub(super) applier: Applier,
     pub(super) primary: Option<Primary>,
     /// The address of the primary's name, which a thread looks up.
     resolving: Option<Receiver<io::Result<SocketAddr>>>,
-    connection: Option<Connection>,
-    spool: Option<Spool>,
+    pub(super) connection: Option<Connection>,
+    /// The snapshot that comes, and the stream that has come and waits for it.
+    pub(super) incoming: Option<Incoming>,
+    pub(super) waiting: WaitingStream,
     /// Clients whose waits are to end.
     pub(super) to_unblock: Vec<Address>,
 }
 
 impl Link {
     fn run(mut self) {
-        let (mut events, mut buffer) = (Events::with_capacity(8), vec![0; READ_BYTES]);
+        let mut buffer = vec![0; READ_BYTES];
         while self.shared.loading.is_active() && !self.shared.replication.has_ended() {
             thread::sleep(Duration::from_millis(10));
         }
@@ -139,19 +129,9 @@ impl Link {
                 Some(_) => TICK,
                 None => Duration::from_secs(1),
             };
-            if let Err(error) = self.poll.poll(&mut events, Some(timeout))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
+            if let Err(error) = self.wait(timeout) {
                 tracing::error!("the link to the primary cannot be waited for: {error}");
                 return;
-            }
-            for event in &events {
-                if event.token() == SOCKET
-                    && let Some(connection) = &mut self.connection
-                {
-                    connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-                    connection.writable |= event.is_writable() || event.is_error();
-                }
             }
             if self.primary.as_ref().is_some_and(|primary| !primary.is_stopped) {
                 self.advance(&mut buffer);
@@ -161,6 +141,21 @@ impl Link {
             }
             self.publish();
         }
+    }
+
+    /// Waits for the socket and for orders.
+    pub(super) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, Some(timeout)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for event in self.events.iter().filter(|event| event.token() == SOCKET) {
+            if let Some(connection) = &mut self.connection {
+                connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                connection.writable |= event.is_writable() || event.is_error();
+            }
+        }
+        Ok(())
     }
 
     /// Shows INFO and ROLE how the link is.
@@ -182,7 +177,7 @@ impl Link {
         replication.set_state(STALE, replica.link() != LinkState::Connected);
     }
 
-    fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
+    pub(super) fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
         let mut actions = Vec::new();
         let Some(primary) = &mut self.primary else { return (actions, 0) };
         let taken = primary.replica.step(monotonic_ms(), event, &mut actions);
@@ -228,11 +223,61 @@ impl Link {
     fn receive(&mut self, bytes: &[u8]) {
         let (actions, taken) = self.step(Event::Received(bytes));
         self.act(actions, bytes);
+        match self.loads_now() {
+            true => {
+                self.keep_stream(&bytes[taken..]);
+                self.load();
+                self.apply_waiting();
+            }
+            false => self.apply(&bytes[taken..]),
+        }
+    }
+
+    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
+        let kept = self.waiting.push(bytes, &self.shared.config.current());
+        if let Err(error) = &kept {
+            tracing::warn!("the stream behind the snapshot cannot be kept in a file: {error}");
+        }
+        kept.is_ok()
+    }
+
+    /// Applies the stream that has waited for the snapshot. Bytes that an order or the server's end keep from being applied are lost
+    /// with the link.
+    fn apply_waiting(&mut self) {
+        let (mut buffer, mut shown) = (Vec::new(), Instant::now());
+        while !self.shared.replication.has_order() && !self.shared.replication.has_ended() {
+            match self.waiting.next(&mut buffer) {
+                Ok(0) => return,
+                Ok(_) => self.apply(&buffer),
+                Err(error) => return self.fail(&format!("the stream that was kept cannot be read: {error}")),
+            }
+            if shown.elapsed() >= TICK {
+                shown = Instant::now();
+                // It is not read from meanwhile, which is not the primary's silence.
+                self.step(Event::Received(&[]));
+                self.pass_time();
+            }
+        }
+    }
+
+    /// Does what is due while something takes long. A link that is gone is seen when it is read from again.
+    pub(super) fn pass_time(&mut self) {
+        let (actions, _) = self.step(Event::Tick);
+        self.act(actions, &[]);
+        self.publish();
+        if let Some(connection) = &mut self.connection {
+            let _ = connection.send();
+        }
+    }
+
+    /// Applies bytes of the stream.
+    fn apply(&mut self, bytes: &[u8]) {
         let Some(primary) = &self.primary else { return };
         if self.connection.is_none() || primary.replica.link() != LinkState::Connected {
             return;
         }
-        match self.applier.take(&bytes[taken..]) {
+        match self.applier.take(bytes) {
             Ok(()) => {
                 let offset = self.shared.replication.offset(self.shared.durability.tail());
                 self.step(Event::Applied(offset));
@@ -249,7 +294,7 @@ impl Link {
         }
     }
 
-    fn act(&mut self, actions: Vec<Action>, bytes: &[u8]) {
+    pub(super) fn act(&mut self, actions: Vec<Action>, bytes: &[u8]) {
         for action in actions {
             match action {
                 Action::Connect => self.connect(),
@@ -263,29 +308,14 @@ impl Link {
                     self.disconnect(&reason);
                 }
                 Action::Warn(line) => tracing::warn!("{line}"),
-                Action::BeginSnapshot { id, offset, .. } => {
-                    tracing::info!("Full resynchronisation: a snapshot comes, of {id} at {offset}");
-                    match spool_file(&self.shared.config.current()) {
-                        Ok(file) => self.spool = Some(Spool { file, bytes: 0, id, offset }),
-                        Err(error) => self.fail(&format!("there is no file for the snapshot: {error}")),
+                Action::BeginSnapshot { id, offset, framing } => self.begin_snapshot(id, offset, framing),
+                Action::Snapshot { held, range } => self.take_snapshot(&[&held, &bytes[range]]),
+                Action::Stream(range) => {
+                    if !self.keep_stream(&bytes[range]) {
+                        self.fail("there is no room for the stream beside the snapshot");
                     }
                 }
-                Action::Snapshot { held, range } => {
-                    let Some(spool) = &mut self.spool else { continue };
-                    let written = spool
-                        .file
-                        .write_all(&held)
-                        .and_then(|()| spool.file.write_all(&bytes[range.clone()]));
-                    spool.bytes += (held.len() + range.len()) as u64;
-                    if let Err(error) = written {
-                        self.fail(&format!("the snapshot cannot be kept: {error}"));
-                    }
-                }
-                Action::EndSnapshot => {
-                    if let Some(spool) = self.spool.take() {
-                        self.load(spool);
-                    }
-                }
+                Action::EndSnapshot => self.end_snapshot(),
                 Action::HandedOver(true) => {
                     tracing::info!("The replica takes over");
                     failover::end(&self.shared);
@@ -307,90 +337,6 @@ impl Link {
                     }
                 }
             }
-        }
-    }
-
-    /// Puts a snapshot in the place of the data set.
-    fn load(&mut self, mut spool: Spool) {
-        let shared = Arc::clone(&self.shared);
-        let (replication, begun) = (&shared.replication, Instant::now());
-        replication.feed.cut_all();
-        let has_log = match self.empty() {
-            Ok(has_log) => has_log,
-            Err(reason) => return self.fail(&reason),
-        };
-        shared.loading.expect(spool.bytes);
-        let loaded =
-            spool.file.rewind().map_err(|error| LoadError::Failed(error.to_string())).and_then(|()| {
-                let connection = self.connection.as_mut();
-                let source = Lively { file: &spool.file, connection, replication, said: Instant::now() };
-                load_snapshot(
-                    &shared,
-                    source,
-                    Expired::Kept,
-                    Now::read().unix_ms,
-                    &mut Reporter::new(&shared.loading),
-                )
-            });
-        match loaded {
-            Ok(loaded) => {
-                self.applier.begin(loaded.stream_database);
-                replication.select(loaded.stream_database);
-                replication.restart_stream(&shared.engine, History::new(spool.id), spool.offset);
-                replication.end_copy();
-                shared.note_loaded(loaded.keys, loaded.expired);
-                shared.loading.end();
-                tracing::info!(
-                    "The primary's data set is loaded: {} keys in {:.3} seconds",
-                    loaded.keys,
-                    begun.elapsed().as_secs_f64()
-                );
-            }
-            Err(error) => {
-                // Half of a data set is none.
-                shared.alone(|context| context.flush(None, false));
-                shared.libraries.flush();
-                shared.loading.end();
-                match error {
-                    LoadError::Failed(_) if replication.has_order() => self.disconnect("the role changes"),
-                    LoadError::Failed(reason) => {
-                        self.give_up(&format!("the snapshot cannot be loaded: {reason}"))
-                    }
-                    LoadError::Abandoned => self.disconnect("loading was given up"),
-                }
-            }
-        }
-        self.turn_log_on(has_log);
-        let (actions, _) = self.step(Event::Loaded);
-        self.act(actions, &[]);
-    }
-
-    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
-    /// here on, since one of what was there before is of no use.
-    fn empty(&self) -> Result<bool, String> {
-        let shared = &self.shared;
-        let has_log = !shared.durability.is_off();
-        if has_log {
-            shared.durability.turn(false)?;
-        }
-        shared.replication.begin_copy();
-        shared.loading.begin(Now::read().unix_ms);
-        {
-            let _closed = shared.engine.keyspace.close();
-            shared.engine.log.turn(LogConsumer::Replicas, false);
-        }
-        shared.alone(|context| context.flush(None, false));
-        shared.libraries.flush();
-        Ok(has_log)
-    }
-
-    /// Begins another log, where there was one.
-    fn turn_log_on(&self, had_log: bool) {
-        if had_log
-            && self.shared.config.current().appendonly
-            && let Err(reason) = self.shared.durability.turn(true)
-        {
-            tracing::error!("the append-only file stays off: {reason}");
         }
     }
 
@@ -473,7 +419,7 @@ impl Link {
         }
     }
 
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_made) else {
             return;
         };
@@ -483,7 +429,7 @@ impl Link {
     }
 
     /// The connection is gone, or could not be made.
-    fn lose(&mut self, reason: &str) {
+    pub(super) fn lose(&mut self, reason: &str) {
         tracing::warn!("The link to the primary is lost: {reason}");
         self.disconnect(reason);
     }
@@ -494,19 +440,20 @@ impl Link {
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
         self.resolving = None;
-        self.spool = None;
+        self.incoming = None;
+        self.waiting.clear();
         self.applier.cut();
         self.step(Event::Closed(reason));
     }
 
     /// Something here went wrong; it is tried again.
-    fn fail(&mut self, reason: &str) {
+    pub(super) fn fail(&mut self, reason: &str) {
         tracing::error!("Replication fails: {reason}");
         self.disconnect(reason);
     }
 
     /// The primary has something that cannot be had here: trying again would come to the same.
-    fn give_up(&mut self, reason: &str) {
+    pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
         // Nobody is to go on from here: the data set may lack something that the stream has.
@@ -552,41 +499,6 @@ impl Connection {
         // Records of what was taken may wait.
         self.stream.flush().map(drop)
     }
-}
-
-/// A spool that is read, while the primary is shown that somebody is alive.
-struct Lively<'a> {
-    file: &'a File,
-    connection: Option<&'a mut Connection>,
-    replication: &'a Replication,
-    said: Instant,
-}
-
-impl Read for Lively<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.replication.has_order() {
-            return Err(io::Error::other("the role changes"));
-        }
-        if self.said.elapsed() >= NEWLINE_INTERVAL
-            && let Some(connection) = &mut self.connection
-        {
-            self.said = Instant::now();
-            if connection.output.is_empty() {
-                connection.output.push(b'\n');
-            }
-            // That it is gone is seen when the stream is to go on.
-            let _ = connection.send();
-        }
-        self.file.read(buffer)
-    }
-}
-
-/// A file in `dir` that has no name, and goes away with its handle.
-fn spool_file(config: &Config) -> io::Result<File> {
-    let path = config.dir.join(format!("temp-{}.{}.rdb", monotonic_ms(), std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 /// The port that the primary tells others of.

@@ -4,7 +4,7 @@
 //! ```text
 //! primary   workers ─▶ ring ─▶ thread `feeder` ─▶ sockets of replicas        REPLCONF ACK comes through workers
 //!                              thread `snapshot` ─▶ the same, for a full resynchronisation
-//! replica   thread `replica`: socket ─▶ spool, loader ─▶ keyspace; then stream ─▶ keyspace and ring
+//! replica   thread `replica`: socket ─▶ loader, by way of a spool or not ─▶ keyspace; then stream ─▶ keyspace and ring
 //! ```
 
 mod apply;
@@ -14,7 +14,9 @@ mod feeder;
 mod link;
 mod migration;
 mod roles;
+mod snapshot;
 mod transfer;
+mod waiting;
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},

@@ -3,17 +3,23 @@
 //!
 //! ```text
 //! gate closed: cut, offset ─▶ +FULLRESYNC id offset ─▶ $EOF:mark ─ RDB ─ mark ─▶ (ACK) ─▶ stream from the offset
+//!                                                    $FRAMES ─ RDB, stream, RDB, stream … ─▶ the rest of the stream
 //! ```
+//!
+//! Replicas that read frames get the stream beside the snapshot and keep it, so that it does not wait in the ring here.
 
 use std::{
     io::{self, Write},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Release},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use dunlin_engine::rdb::Version;
-use dunlin_replication::{Framing, Place, SnapshotForm};
+use dunlin_replication::{Framing, Place, SnapshotForm, SnapshotFrame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
@@ -29,6 +35,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 
+/// Bytes of a frame at most.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the stream that are worth a frame.
+const STREAM_BYTES_MIN: u64 = 32 << 10;
+/// Frames of the stream that follow one of the snapshot at most, so that it goes on however much is written.
+const STREAM_FRAMES_MAX: usize = 16;
+
 /// A snapshot on its way.
 pub(super) struct Transfer {
     thread: JoinHandle<()>,
@@ -43,10 +56,10 @@ impl Transfer {
     ) -> Option<Self> {
         let kind = |replica: &ReplicaClient| {
             let peer = replica.peer();
-            (peer.form(), peer.functions_only)
+            (peer.form(), peer.functions_only, peer.reads_frames())
         };
-        let (form, functions_only) = kind(waiting.first()?);
-        waiting.retain(|replica| kind(replica) == (form, functions_only));
+        let (form, functions_only, in_frames) = kind(waiting.first()?);
+        waiting.retain(|replica| kind(replica) == (form, functions_only, in_frames));
         let version = match form {
             SnapshotForm::Redis10 => Version::Redis(10),
             SnapshotForm::Redis12 => Version::Redis(12),
@@ -63,11 +76,16 @@ impl Transfer {
                 members.drain(..).for_each(|replica| replica.cut(&reason));
             }
             mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
-            let mut sink = FanOut { server, members, timeout, bytes: 0 };
-            let head = sink.write_all(&Framing::Mark(mark).head());
+            let framing = if in_frames { Framing::Frames } else { Framing::Mark(mark) };
+            // The members have the offset of the cut.
+            let streamed = members.first().map_or(0, |replica| replica.sent.load(Acquire));
+            let mut sink =
+                FanOut { server, members, timeout, bytes: 0, in_frames, streamed, frame: Vec::new() };
+            let head = sink.send(&framing.head());
             // Also where nobody is left: it ends the snapshot, or no other could be begun.
             let written = server.write_cut_to(cut, &mut sink, functions_only, checksum);
-            let result = head.and(written).and_then(|()| sink.write_all(&mark));
+            let end = SnapshotFrame::End.head(0);
+            let result = head.and(written).and_then(|()| sink.send(if in_frames { &end } else { &mark }));
             if let Err(error) = result {
                 sink.members.iter().for_each(|replica| replica.cut(&format!("its snapshot failed: {error}")));
                 return;
@@ -130,11 +148,17 @@ struct FanOut<'a> {
     server: &'a Shared,
     members: Vec<Arc<ReplicaClient>>,
     timeout: Duration,
+    /// Bytes of the snapshot that were sent.
     bytes: u64,
+    in_frames: bool,
+    /// The ring's offset behind what was sent of the stream in frames.
+    streamed: u64,
+    /// The frame at hand.
+    frame: Vec<u8>,
 }
 
-impl Write for FanOut<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl FanOut<'_> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (server, timeout) = (self.server, self.timeout);
         self.members.retain(|replica| {
             let result = send_all(server, replica, bytes, timeout);
@@ -145,6 +169,61 @@ impl Write for FanOut<'_> {
         });
         if self.members.is_empty() {
             return Err(io::Error::other("no replica is left"));
+        }
+        Ok(())
+    }
+
+    fn send_frame(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame.extend_from_slice(&SnapshotFrame::Snapshot.head(bytes.len() as u32));
+        frame.extend_from_slice(bytes);
+        let sent = self.send(&frame);
+        self.frame = frame;
+        sent?;
+        for _ in 0..STREAM_FRAMES_MAX {
+            if !self.send_stream()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was recorded meanwhile, if that is much; whether it was. The ring is held for the members from `streamed` on.
+    fn send_stream(&mut self) -> io::Result<bool> {
+        let mut frame = std::mem::take(&mut self.frame);
+        let replication = &self.server.replication;
+        let to = {
+            let mut reader = replication.feed.reader();
+            let Some(reader) = reader.as_mut() else { return Ok(false) };
+            let to = reader.published().min(self.streamed + FRAME_BYTES_MAX as u64);
+            // Another stream has begun, and the links are cut.
+            let is_over = !replication.has_backlog.load(Acquire)
+                || replication.backlog_from.load(Acquire) > self.streamed
+                || self.members.iter().any(|replica| replica.is_gone());
+            if is_over || to < self.streamed + STREAM_BYTES_MIN {
+                self.frame = frame;
+                return Ok(false);
+            }
+            frame.clear();
+            frame.extend_from_slice(&SnapshotFrame::Stream.head((to - self.streamed) as u32));
+            reader.read(self.streamed, to, |part| frame.extend_from_slice(part));
+            to
+        };
+        let sent = self.send(&frame);
+        self.frame = frame;
+        sent?;
+        self.streamed = to;
+        self.members.iter().for_each(|replica| replica.sent.store(to, Release));
+        Ok(true)
+    }
+}
+
+impl Write for FanOut<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.in_frames {
+            true => bytes.chunks(FRAME_BYTES_MAX).try_for_each(|piece| self.send_frame(piece))?,
+            false => self.send(bytes)?,
         }
         self.bytes += bytes.len() as u64;
         Ok(bytes.len())

@@ -150,6 +150,7 @@ mod tests {
                 "local7",
                 "sync",
                 "hostname",
+                "swapdb",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

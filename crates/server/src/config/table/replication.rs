@@ -3,7 +3,7 @@
 use super::{INT_MAX, SIGNED_MAX, as_is};
 use crate::config::{
     directive::{Change, Directive, Group, Kind, choice, field, number},
-    values::{SYNC_REPLICAS_MAX, SyncReplicasAck, SyncReplicasMissing},
+    values::{ReplDisklessLoad, SYNC_REPLICAS_MAX, SyncReplicasAck, SyncReplicasMissing},
 };
 
 pub(super) static ROWS: &[Directive] = &[
@@ -85,6 +85,16 @@ pub(super) static ROWS: &[Directive] = &[
         default: "3600",
         change: Change::Anytime,
         doc: "Seconds after the last replica has gone for which its changes are kept; 0 for ever.",
+        settle: as_is,
+    },
+    Directive {
+        name: "repl-diskless-load",
+        aliases: &[],
+        group: Group::Replication,
+        kind: choice!(repl_diskless_load: ReplDisklessLoad),
+        default: "on-empty-db",
+        change: Change::Anytime,
+        doc: "When a replica loads a snapshot while it comes, instead of keeping it in a file in `dir` until it is complete: never (disabled), where it has no data (on-empty-db), or always (flush-before-load). A link that is cut meanwhile leaves it without data until the next snapshot. swapdb is for files of Redis: it means on-empty-db, and other data are served until all of the new ones have come, as is its promise.",
         settle: as_is,
     },
     Directive {

@@ -1,0 +1,131 @@
+"""Links and moves of keys between Dunlin and each version of Redis from 6.2 on (scripts/get-redis.sh)."""
+
+import pytest
+import redis
+
+from harness import DUNLIN, ORACLE, REDIS_VERSIONS
+from links import Link, Node, differences, has_link, settle, until
+from test_links import fill, random_calls, run
+from test_migrate import KEYS, migrate
+
+VERSIONS = ["6.2", "7.0", "7.2", "7.4", "8.2"]
+
+
+def server(version):
+    program = ORACLE if version == "7.0" else REDIS_VERSIONS.get(version)
+    if not program:
+        pytest.skip(f"there is no Redis {version} (scripts/get-redis.sh)")
+    return Node(program)
+
+
+def is_from(version, first):
+    return [int(part) for part in version.split(".")] >= [int(part) for part in first.split(".")]
+
+
+def write(node, version):
+    """Something of all that a version knows."""
+    fill(node, 500)
+    with redis.Redis(port=node.port, db=5, protocol=2) as other:
+        other.set("elsewhere", 1, px=10_000_000)
+        other.set("long", b"x" * 3_000_000)
+        other.xgroup_create("entries", "group", mkstream=True)
+    if is_from(version, "7.0"):
+        node.call("FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 1 end)")
+
+
+def follow_and_cut(primary, replica, seed):
+    """A full resynchronisation, random commands, a cut, and more of them: one more partial resynchronisation and no other."""
+    # Digests of hashes with fields that expire differ between the houses.
+    calls = [call for call in random_calls(primary, replica, seed, 2000) if not is_about_fields(call)]
+    with Link(primary.port) as link:
+        replica.follow(link.port)
+        settle(primary, replica)
+        run(primary, calls[:1000], seed)
+        full, made = primary.info("stats")["sync_full"], link.made
+        link.cut()
+        run(primary, calls[1000:], seed + 1)
+        until(lambda: link.made > made and has_link(replica), "another link")
+        settle(primary, replica)
+        assert primary.info("stats")["sync_full"] == full
+
+
+def is_about_fields(call):
+    name = call[0].lower()
+    return name.startswith(("hexpire", "hpexpire", "hsetex", "hgetex"))
+
+
+@pytest.mark.parametrize("load", ["on-empty-db", "disabled"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_dunlin_is_a_replica_of_each_version(version, load):
+    with server(version) as primary, Node(DUNLIN, "--repl-diskless-load", load) as replica:
+        write(primary, version)
+        follow_and_cut(primary, replica, 3)
+
+
+@pytest.mark.parametrize("version", ["7.4", "8.2"])
+def test_fields_that_expire_come_from_those_that_know_them(version):
+    with server(version) as primary, Node(DUNLIN) as replica:
+        primary.call("HSET", "h", "a", 1, "b", 2)
+        primary.call("HPEXPIRE", "h", 10_000_000, "FIELDS", 1, "a")
+        replica.follow(primary.port)
+        until(lambda: has_link(replica), "a link")
+        primary.call("HPEXPIRE", "h", 20_000_000, "FIELDS", 1, "b")
+        until(lambda: replica.call("HTTL", "h", "FIELDS", 1, "b")[0] > 0, "the second expiry")
+        first, second = replica.call("HPTTL", "h", "FIELDS", 2, "a", "b")
+        assert 9_900_000 < first <= 10_000_000 and 19_900_000 < second <= 20_000_000
+        assert sorted(replica.call("HGETALL", "h")) == [b"1", b"2", b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_dunlin_is_a_primary_of_each_version(version):
+    with Node(DUNLIN) as primary, server(version) as replica:
+        write(primary, "7.0")
+        follow_and_cut(primary, replica, 4)
+
+
+def test_redis_6_says_that_snapshots_of_its_successors_are_too_new():
+    with Node(DUNLIN) as primary, server("6.2") as replica:
+        fill(primary, 10)
+        replica.follow(primary.port)
+        until(lambda: "Can't handle RDB format version" in replica.log(), "the refusal")
+        assert primary.call("SET", "goes on", 1) == b"OK"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_keys_move_from_each_version(version):
+    with server(version) as one, server(version) as same, Node(DUNLIN) as other:
+        names = make_keys(one, same)
+        assert migrate(one, other.port, "KEYS", *names) == "OK"
+        assert one.client.dbsize() == 0
+        assert differences(same, other) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_keys_move_to_each_version(version):
+    with Node(DUNLIN) as one, Node(DUNLIN) as same, server(version) as other:
+        names = make_keys(one, same)
+        assert migrate(one, other.port, "KEYS", *names) == "OK"
+        assert one.client.dbsize() == 0
+        assert differences(same, other) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_dumps_are_restored(version):
+    with server(version) as theirs, Node(DUNLIN) as ours, Node(DUNLIN) as same:
+        for name in make_keys(theirs, same):
+            ours.call("RESTORE", name, 0, theirs.call("DUMP", name))
+        ours.call("PEXPIRE", "short-lived", 1_000_000)
+        assert differences(same, ours) == []
+        if is_from(version, "7.0"):
+            theirs.call("FLUSHALL")
+            for name in same.call("KEYS", "*"):
+                theirs.call("RESTORE", name, 0, same.call("DUMP", name))
+            theirs.call("PEXPIRE", "short-lived", 1_000_000)
+            assert differences(same, theirs) == []
+
+
+def make_keys(*nodes):
+    for node in nodes:
+        for words in KEYS:
+            node.call(*words)
+    return sorted(key.decode() for key in nodes[0].call("KEYS", "*"))
