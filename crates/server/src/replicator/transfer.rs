@@ -4,9 +4,14 @@
 //! ```text
 //! gate closed: cut, offset ─▶ +FULLRESYNC id offset ─▶ $EOF:mark ─ RDB ─ mark ─▶ (ACK) ─▶ stream from the offset
 //! ```
+//!
+//! Those that know no mark (SYNC of `redis-cli --cluster backup`, and of old replicas) are told the length first: their snapshot is
+//! written into a file that has no name, and sent when it is complete.
 
 use std::{
-    io::{self, Write},
+    fs::OpenOptions,
+    io::{self, Read, Seek, Write},
+    path::Path,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -18,12 +23,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
     config::Config,
-    rdb::{CutForm, Destination, thread_for_cut},
+    rdb::{Cut, CutForm, Destination, thread_for_cut},
     session::replica::ReplicaClient,
     shared::Shared,
     system::host::monotonic_ms,
 };
 
+/// Bytes of a file that are sent at once.
+const SPOOL_BYTES: usize = 64 * 1024;
 /// How long a look takes whether a socket takes more.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
@@ -43,31 +50,24 @@ impl Transfer {
     ) -> Option<Self> {
         let kind = |replica: &ReplicaClient| {
             let peer = replica.peer();
-            (peer.form(), peer.functions_only)
+            (peer.form(), peer.functions_only, peer.reads_eof())
         };
-        let (form, functions_only) = kind(waiting.first()?);
-        waiting.retain(|replica| kind(replica) == (form, functions_only));
+        let (form, functions_only, reads_eof) = kind(waiting.first()?);
+        waiting.retain(|replica| kind(replica) == (form, functions_only, reads_eof));
         let version = match form {
             SnapshotForm::Redis10 => Version::Redis(10),
             SnapshotForm::Redis12 => Version::Redis(12),
             SnapshotForm::Valkey80 | SnapshotForm::Own => Version::Valkey(80),
         };
         let timeout = Duration::from_secs(config.repl_timeout.into());
-        let (members, checksum) = (waiting.clone(), config.rdbchecksum);
+        let (members, checksum, folder) = (waiting.clone(), config.rdbchecksum, config.dir.clone());
         let thread = thread_for_cut(server, Destination::Replicas, move |server, cut| {
-            let mut mark = [0; 40];
-            let mut members = members;
-            if let Err(error) = getrandom::fill(&mut mark) {
-                let reason = format!("there is no mark for the end of a snapshot: {error}");
-                // A snapshot that nobody reads is given up at once.
-                members.drain(..).for_each(|replica| replica.cut(&reason));
-            }
-            mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
             let mut sink = FanOut { server, members, timeout, bytes: 0 };
-            let head = sink.write_all(&Framing::Mark(mark).head());
-            // Also where nobody is left: it ends the snapshot, or no other could be begun.
-            let written = server.write_cut_to(cut, &mut sink, functions_only, checksum);
-            let result = head.and(written).and_then(|()| sink.write_all(&mark));
+            let snapshot = Snapshot { cut, functions_only, checksum };
+            let result = match reads_eof {
+                true => snapshot.send_with_mark(&mut sink),
+                false => snapshot.send_with_length(&mut sink, &folder),
+            };
             if let Err(error) = result {
                 sink.members.iter().for_each(|replica| replica.cut(&format!("its snapshot failed: {error}")));
                 return;
@@ -122,6 +122,56 @@ impl Transfer {
         if self.thread.join().is_err() {
             tracing::error!("the thread that sends snapshots failed");
         }
+    }
+}
+
+/// A snapshot that is to be sent.
+struct Snapshot {
+    cut: Cut,
+    functions_only: bool,
+    checksum: bool,
+}
+
+impl Snapshot {
+    /// Sends it while it is being made.
+    fn send_with_mark(self, sink: &mut FanOut<'_>) -> io::Result<()> {
+        let mut mark = [0; 40];
+        if let Err(error) = getrandom::fill(&mut mark) {
+            return self.give_up(sink, &format!("there is no mark for the end of a snapshot: {error}"));
+        }
+        mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
+        let head = sink.write_all(&Framing::Mark(mark).head());
+        // Also where nobody is left: it ends the snapshot, or no other could be begun.
+        let written = sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum);
+        head.and(written).and_then(|()| sink.write_all(&mark))
+    }
+
+    /// Sends it when it is complete.
+    fn send_with_length(self, sink: &mut FanOut<'_>, folder: &Path) -> io::Result<()> {
+        let path = folder.join(format!("temp-sync-{}.rdb", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        // The file goes with its last handle, whatever becomes of the process.
+        let mut file = match file.and_then(|file| std::fs::remove_file(&path).map(|()| file)) {
+            Ok(file) => file,
+            Err(error) => return self.give_up(sink, &format!("{}: {error}", path.display())),
+        };
+        sink.server.write_cut_to(self.cut, &mut file, self.functions_only, self.checksum)?;
+        let length = file.stream_position()?;
+        file.rewind()?;
+        sink.write_all(&Framing::Size(length).head())?;
+        let mut bytes = vec![0; SPOOL_BYTES];
+        loop {
+            match file.read(&mut bytes)? {
+                0 => return Ok(()),
+                count => sink.write_all(&bytes[..count])?,
+            }
+        }
+    }
+
+    /// Ends a snapshot that cannot be sent, or no other could be begun: one that nobody reads is given up at once.
+    fn give_up(self, sink: &mut FanOut<'_>, reason: &str) -> io::Result<()> {
+        sink.members.drain(..).for_each(|replica| replica.cut(reason));
+        sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum)
     }
 }
 

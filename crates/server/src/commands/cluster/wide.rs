@@ -1,21 +1,48 @@
-//! Commands that change what is the cluster's: they are presented again until the thread `cluster-wide` has carried them out.
+//! Commands that change what is the cluster's: they are presented again until another thread has carried them out.
 
 use std::sync::Arc;
 
-use dunlin_engine::command::CommandError;
+use dunlin_engine::command::{CommandError, CommandResult};
 use dunlin_net::Next;
+use dunlin_resp::ReplyBuffer;
 
 use crate::{
     cluster::wide::WideChange,
     executor::{Flow, ServerContext},
-    session::{ClientFlags, order::Carried},
+    session::{
+        ClientFlags,
+        order::{Carried, Order},
+    },
 };
 
 /// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
-/// A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
+) -> Result<Option<Carried>, CommandError> {
+    ordered(context, |context| {
+        let change = change(context)?;
+        Ok(context.shared.cluster.wide.order(change, context.session.client.id()))
+    })
+}
+
+/// Answers OK once an order is carried out that `give` gives when the command is presented first.
+pub(super) fn answer<'a, 'b>(
+    context: &mut ServerContext<'a, 'b>,
+    reply: &mut ReplyBuffer,
+    give: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
+) -> CommandResult {
+    if ordered(context, give)?.is_some() {
+        reply.ok();
+    }
+    Ok(())
+}
+
+/// Has another thread carry out an order, which `give` gives when the command is presented first. `None`: it is presented again.
+/// A client whose user is gone by it is disconnected once it has been answered.
+fn ordered<'a, 'b>(
+    context: &mut ServerContext<'a, 'b>,
+    give: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
 ) -> Result<Option<Carried>, CommandError> {
     let (order, user) = match context.session.held_since.and(context.session.order.clone()) {
         Some(ordered) => ordered,
@@ -25,9 +52,7 @@ pub(in super::super) fn carry_out<'a, 'b>(
             ));
         }
         None => {
-            let change = change(context)?;
-            let order = context.shared.cluster.wide.order(change, context.session.client.id());
-            let ordered = (order, Arc::clone(&context.session.user));
+            let ordered = (give(context)?, Arc::clone(&context.session.user));
             context.session.order = Some(ordered.clone());
             ordered
         }

@@ -31,7 +31,7 @@ use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
     meta::{Meta, MetaError, Outcome, Revision},
     records::{Durability, Keys, RecordError, SlotsRecord},
-    shard::{Action, Attach, Event, Local, Options, Proposal, Shard, Transition},
+    shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
 };
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
@@ -64,6 +64,8 @@ const RECONNECT: Duration = Duration::from_millis(30);
 const EAGER_ATTEMPTS: u32 = 10;
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
+/// How long clients wait at most, at a primary that has handed over, until its successor knows that it leads.
+const SUCCESSOR_WAIT: Duration = Duration::from_millis(200);
 /// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
 const LEASE_MS: u64 = 900;
 const GRACE_MS: u64 = 1_300;
@@ -91,7 +93,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
     let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
     // There is one thread.
     let _ = shared.cluster.shard.waker.set(waker);
-    let errands = Errands::start(shared, &settings.meta, &settings.keys, &settings.restarts)?;
+    let errands = Errands::start(shared, &settings)?;
     let driver = Driver {
         shared: Arc::clone(shared),
         is_durable: settings.is_durable,
@@ -157,6 +159,10 @@ struct Machine {
     asked_slots: Instant,
     /// Commands are held back for a handover, which this order has made sure of.
     parked: Option<u64>,
+    /// The newest epoch that a primary of the shard has spoken in.
+    heard_epoch: u64,
+    /// When this node learned that it has handed over.
+    handed_over: Option<Instant>,
 }
 
 struct Driver {
@@ -243,6 +249,11 @@ impl Driver {
                 let cluster = self.cluster();
                 let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == letter.shard);
                 if is_ours && cluster == Some(letter.cluster) && letter.from != self.settings.me {
+                    if let (Some(machine), Message::Heartbeat { epoch, .. }) =
+                        (&mut self.machine, &letter.message)
+                    {
+                        machine.heard_epoch = machine.heard_epoch.max(*epoch);
+                    }
                     self.step(Event::Message(letter.from, letter.message));
                 }
             }
@@ -270,8 +281,8 @@ impl Driver {
             Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
             Input::HandOver => self.step(Event::HandOver(None)),
             Input::Ending => self.step(Event::Ending),
-            Input::Promote => self.order_promotion(),
-            Input::Forget(node) => self.order_forgetting(node),
+            Input::Promote(order) => self.order_promotion(order),
+            Input::Forget(node, order) => self.order_forgetting(node, order),
         }
     }
 
@@ -321,6 +332,8 @@ impl Driver {
             knows_slots: false,
             asked_slots: Instant::now(),
             parked: None,
+            heard_epoch: 0,
+            handed_over: None,
         });
         self.feed_records(&view);
     }
@@ -550,8 +563,27 @@ impl Driver {
         }
     }
 
+    /// Whether the node has handed over to a member that may not know it yet: clients that were sent there now would be sent back.
+    /// They wait here until it has spoken as the primary.
+    fn awaits_successor(&mut self) -> bool {
+        let Some(machine) = &mut self.machine else { return false };
+        let Some((_, record)) = machine.shard.known() else { return false };
+        let is_over = machine.parked.is_none()
+            || machine.shard.leads()
+            || record.primary == self.settings.me
+            || machine.heard_epoch >= record.epoch;
+        if is_over {
+            machine.handed_over = None;
+            return false;
+        }
+        machine.handed_over.get_or_insert_with(Instant::now).elapsed() < SUCCESSOR_WAIT
+    }
+
     /// Publishes the cluster as it is known now.
     fn publish(&mut self) {
+        if self.awaits_successor() {
+            return;
+        }
         let Some(view) = &self.view else { return };
         let newest = Newest {
             shard: self.machine.as_ref().and_then(|machine| {
@@ -606,7 +638,7 @@ impl Driver {
             Wanted::Nothing => self.follow(None, None),
         }
         let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        if !leads {
+        if !leads && !self.awaits_successor() {
             self.unpark();
         }
         let is_member = self.machine.as_ref().is_some_and(|machine| {
