@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/get-valkey.sh FOLDER: a Valkey server in FOLDER/bin, for the tests that need an oracle newer than redis-server 7.0.
+# scripts/get-valkey.sh FOLDER: a Valkey server, and its valkey-cli, in FOLDER/bin, for the tests that need an oracle newer than
+# redis-server 7.0.
 #
 # A valkey-server on PATH is taken as it is. Otherwise Debian's packages of it, and of the libraries that it needs, are
 # unpacked into FOLDER out of Debian's development release: nothing is installed, no list of packages of this system changes.
@@ -19,13 +20,14 @@ works() { timeout 10 "$1" --version 2>/dev/null | grep -qi valkey; }
 
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
-[ -x "$folder/bin/valkey-server" ] && works "$folder/bin/valkey-server" && exit 0
+[ -x "$folder/bin/valkey-cli" ] && works "$folder/bin/valkey-server" && exit 0
 rm -rf "${folder:?}"/{bin,root,debs,apt}
 mkdir -p "$folder"/{bin,root,debs,apt/lists/partial,apt/cache/archives/partial}
 
 installed=$(command -v valkey-server || true)
 if [ -n "$installed" ] && works "$installed"; then
     ln -s "$installed" "$folder/bin/valkey-server"
+    ! command -v valkey-cli >/dev/null || ln -s "$(command -v valkey-cli)" "$folder/bin/valkey-cli"
     exit 0
 fi
 for tool in apt-get dpkg; do
@@ -54,10 +56,12 @@ server=$folder/root/usr/bin/valkey-server
 libraries=$(dirname "$(find "$folder/root" -name libc.so.6 | head -n 1)")
 loader=$(find "$libraries" -name 'ld-linux*.so.*' | head -n 1)
 [ -x "$server" ] && [ -n "$loader" ] || refuse "Debian's packages have no program where it is expected"
-cat >"$folder/bin/valkey-server" <<END
+for name in valkey-server valkey-cli; do
+    cat >"$folder/bin/$name" <<END
 #!/bin/sh
-exec "$loader" --library-path "$libraries" --argv0 valkey-server "$server" "\$@"
+exec "$loader" --library-path "$libraries" --argv0 $name "$folder/root/usr/bin/$name" "\$@"
 END
-chmod +x "$folder/bin/valkey-server"
+    chmod +x "$folder/bin/$name"
+done
 works "$folder/bin/valkey-server" || refuse "the program out of Debian's packages does not run here"
 rm -rf "$folder"/{debs,apt}

@@ -10,11 +10,14 @@
 #   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
 #   ip               network namespaces of the clusters under faults (Debian package iproute2)
 #   tests/.env       a Python environment with tests/requirements.txt
-#   node_modules     the Node client, as locked in tests/clients/package-lock.json
+#   node_modules     the Node clients, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
 #   Jedis            the Java client, as tests/clients/jedis/pom.xml names it, built into tests/.env/jedis (Debian packages
 #                    default-jdk-headless and maven); where they cannot be had, its tests are skipped
+#   drivers          client libraries of the cluster's tests, as locked in tests/cluster/drivers: go-redis and libvalkey (whose C sources
+#                    the package of that name on PyPI has) into tests/.env/bin, Jedis and Lettuce into tests/.env/java-drivers,
+#                    redis-rs into tests/.env/rust; phpredis and Predis are Debian packages, without which their tests are skipped
 #   Rust example     examples/rust, as locked, built into tests/.env
 #   postgresql       for the SQL server among the lab's stores (Debian package)
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
@@ -85,6 +88,23 @@ make_environment() {
     tests/.env/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 }
 
+libvalkey=4.2.1
+
+# The package's own part is Python's; the library in it, with its cluster, is compiled beside the driver.
+make_libvalkey_driver() {
+    local folder
+    folder=$(mktemp -d)
+    tests/.env/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$folder" "libvalkey==$libvalkey"
+    tar -xzf "$folder/libvalkey-$libvalkey.tar.gz" -C "$folder"
+    local library=$folder/libvalkey-$libvalkey/vendor/libvalkey sources=() name
+    for name in adlist alloc async cluster command conn crc16 dict dns net read sds sockcompat timer valkey vkutil; do
+        sources+=("$library/src/$name.c")
+    done
+    cc -O2 -D_GNU_SOURCE "-I$library/include" "-I$library/include/valkey" "-I$library/src" \
+        -o tests/.env/bin/libvalkey-driver tests/cluster/drivers/libvalkey/driver.c "${sources[@]}"
+    rm -rf "$folder"
+}
+
 need() {
     command -v "$1" >/dev/null || { echo "setup: $1 is missing: $2" >&2; exit 1; }
 }
@@ -139,6 +159,9 @@ fi
 if ! command -v javac >/dev/null || ! command -v mvn >/dev/null; then
     (apt_install default-jdk-headless maven) 2>/dev/null || say "MISSING: Java or Maven, which cannot be installed here"
 fi
+if ! php -m 2>/dev/null | grep -qx redis || [ ! -e /usr/share/php/Predis ]; then
+    (apt_install php-cli php-redis php-predis) 2>/dev/null || say "MISSING: PHP with phpredis and Predis, which cannot be installed here"
+fi
 if ! command -v openssl >/dev/null; then
     apt_install openssl
 fi
@@ -162,11 +185,16 @@ once console console/package-lock.json -- \
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
-once go-cluster tests/cluster/goredis/{go.mod,go.sum,main.go} -- \
-    go -C tests/cluster/goredis build -o "$PWD/tests/.env/bin/goredis-cluster" .
+once go-driver tests/cluster/drivers/go/{go.mod,go.sum,main.go} -- \
+    go -C tests/cluster/drivers/go build -o "$PWD/tests/.env/bin/goredis-driver" .
+once rust-driver tests/cluster/drivers/rust/{Cargo.toml,Cargo.lock,src/main.rs} -- \
+    cargo build --quiet --locked --manifest-path tests/cluster/drivers/rust/Cargo.toml --target-dir tests/.env/rust
+once libvalkey-driver tests/cluster/drivers/libvalkey/driver.c scripts/setup-tests.sh -- make_libvalkey_driver
 if command -v javac >/dev/null && command -v mvn >/dev/null; then
     once jedis tests/clients/jedis/{pom.xml,src/main/java/JedisClient.java} -- \
         mvn --quiet --batch-mode -Dstyle.color=never --file tests/clients/jedis compile dependency:copy-dependencies
+    once java-drivers tests/cluster/drivers/java/{pom.xml,src/main/java/*.java} -- \
+        mvn --quiet --batch-mode -Dstyle.color=never --file tests/cluster/drivers/java compile dependency:copy-dependencies
 fi
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \

@@ -1,19 +1,17 @@
-"""Cluster clients do real work, unmodified: redis-py, ioredis, go-redis."""
-
-import pathlib
-import subprocess
+"""Cluster clients work, unmodified: on a cluster that stands still, and while it grows, shrinks and fails under their load."""
 
 import pytest
 import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes
-from harness import DUNLIN, ROOT, is_redis
+from drivers import PROGRAMS, Driver, Drivers, missing, skip_without
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from harness import DUNLIN, Server, is_redis
+from test_cluster_failover import id_of, restart
 
-HERE = pathlib.Path(__file__).parent
-PROGRAMS = {
-    "ioredis": lambda port: ["node", str(HERE / "ioredis_cluster.js"), str(port)],
-    "go-redis": lambda port: [str(ROOT / "tests" / ".env" / "bin" / "goredis-cluster"), f"127.0.0.1:{port}"],
-}
+REPLICAS, SHARDS = 1, 2
+SYNC = ("--cluster-durability", "sync")
+# What happens to the cluster, in this order.
+PHASES = CALM, GROWTH, HANDOVER, DRAIN, KILL, RETURN = "calm", "growth", "planned failover", "drain", "kill", "return"
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
     pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
@@ -21,60 +19,122 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with Etcd() as etcd, dunlin_nodes(etcd, 3, replicas=0) as cluster:
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def cluster(etcd):
+    with dunlin_nodes(etcd, SHARDS * (1 + REPLICAS), *SYNC, replicas=REPLICAS) as cluster:
         yield cluster
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cluster_client_works(cluster, name):
-    for node in cluster.nodes:
-        done = subprocess.run(
-            PROGRAMS[name](node.port), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stdout
+    skip_without(name)
+    with Driver(name, "cluster", [cluster.nodes[-1].port]) as driver:
+        driver.ask("check", f"check-{name}")
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_redis_py_works(cluster, protocol):
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[1].port, protocol=protocol, decode_responses=True)
-    keys = [f"py:{protocol}:{number}" for number in range(1000)]
-    for number, key in enumerate(keys):
-        client.set(key, number)
-    assert client.mget_nonatomic(*keys) == [str(number) for number in range(1000)]
-    with client.pipeline() as pipeline:
-        for key in keys:
-            pipeline.incr(key)
-        assert pipeline.execute() == list(range(1, 1001))
-    assert client.dbsize() >= len(keys)
-    assert set(client.scan_iter(match=f"py:{protocol}:*", count=100)) == set(keys)
-    with pytest.raises(redis.RedisClusterException):
-        client.mget(keys[0], keys[1])
-    script = client.register_script("return redis.call('incrby', KEYS[1], ARGV[1])")
-    assert script(keys=["{py}a"], args=[41]) >= 41
-    listener = client.pubsub()
-    listener.ssubscribe("py:channel")
-    assert listener.get_sharded_message(timeout=10)["type"] == "ssubscribe"
-    assert client.spublish("py:channel", "hello") == 1
-    message = None
-    while message is None:
-        message = listener.get_sharded_message(timeout=10)
-    assert (message["type"], message["data"]) == ("smessage", "hello")
-    listener.close()
-    assert client.delete(*keys) == len(keys)
-    client.close()
+class Story:
+    """What happens to the cluster."""
+
+    def __init__(self, etcd, cluster):
+        self.etcd, self.cluster = etcd, cluster
+        happenings = (lambda: None, self.grow, self.hand_over, self.drain, self.kill, self.come_back)
+        self.happenings = dict(zip(PHASES, happenings))
+
+    def primaries(self):
+        """The nodes that have slots, and how many each has."""
+        counts = {}
+        for first, last, primary, *_ in shard_order(self.cluster):
+            counts[primary] = counts.get(primary, 0) + last - first + 1
+        return counts
+
+    def logs(self):
+        return "\n".join([str(self.primaries()), *(node.log()[-1500:] for node in self.cluster.nodes)])
+
+    def grow(self):
+        own = ["--cluster-join", self.etcd.join(), "--cluster-replicas", str(REPLICAS), "--threads", "2", *SYNC]
+        self.newcomers = [Server(*own) for _ in range(1 + REPLICAS)]
+        self.cluster.nodes += self.newcomers
+        share = 16384 // (SHARDS + 1)
+
+        def is_balanced():
+            counts = self.primaries()
+            return len(counts) == SHARDS + 1 and all(abs(count - share) < share // 4 for count in counts.values())
+
+        until(is_balanced, self.logs, 120)
+
+    def drain(self):
+        ports = {node.port for node in self.newcomers}
+        for node in self.newcomers:
+            name = id_of(node)
+            put(self.etcd, f"nodes/{name}", {**records(self.etcd)[f"nodes/{name}"], "state": "draining"})
+        until(lambda: not ports & {port for run in shard_order(self.cluster) for port in run[2:]}, self.logs, 120)
+        for node in self.newcomers:
+            self.cluster.nodes.remove(node)
+            node.stop()
+
+    def shard(self, number=0):
+        """Primary and replica of a shard."""
+        ports = shard_order(self.cluster)[number][2:]
+        return [next(node for node in self.cluster.nodes if node.port == port) for port in ports]
+
+    def is_primary(self, node):
+        return redis.Redis(port=node.port).role()[0] in (b"master", "master")
+
+    def in_sync(self):
+        shards = [record for key, record in records(self.etcd).items() if key.startswith("shards/") and record["in_sync"]]
+        return all(len(shard["in_sync"]) == 1 + REPLICAS for shard in shards)
+
+    def hand_over(self):
+        until(self.in_sync, self.logs)
+        _, replica = self.shard(0)
+        redis.Redis(port=replica.port).execute_command("CLUSTER FAILOVER")
+        until(lambda: self.is_primary(replica), self.logs)
+
+    def kill(self):
+        until(self.in_sync, self.logs)
+        self.killed, replica = self.shard(1)
+        self.killed.process.kill()
+        self.killed.process.wait()
+        until(lambda: self.is_primary(replica), self.logs)
+
+    def come_back(self):
+        restart(self.killed, self.etcd, *SYNC)
+        until(self.in_sync, self.logs)
 
 
-def test_redis_py_reads_at_replicas():
-    with Etcd() as etcd, dunlin_nodes(etcd, 4, replicas=1) as cluster:
-        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, read_from_replicas=True, decode_responses=True)
-        for number in range(300):
-            client.set(f"key:{number}", number)
-        client.execute_command("WAIT", 1, 5000, target_nodes=redis.RedisCluster.PRIMARIES)
-        for number in range(300):
-            # A replica may be a moment behind.
-            value = None
-            while value is None:
-                value = client.get(f"key:{number}")
-            assert value == str(number)
+@pytest.fixture(scope="module")
+def clients(etcd, cluster):
+    """All clients at once, through all phases."""
+    story = Story(etcd, cluster)
+    names = [name for name in PROGRAMS if not missing(name)]
+    with Drivers(names, "cluster", [node.port for node in cluster.nodes]) as clients:
+        clients.load()
+        for phase, happens in story.happenings.items():
+            happens()
+            clients.settle(phase, errors_end=phase == KILL)
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port)
+        clients.stop(client)
         client.close()
+        yield clients
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_cluster_client_sees_no_error(clients, name, phase):
+    skip_without(name)
+    report = clients.reports[phase][name]
+    print(report)
+    assert report.done >= clients.STEPS and not report.lost
+    # A node that dies takes answers along: libraries report errors, or send increments again.
+    assert phase == KILL or not report.errors and not report.doubled, report
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_cluster_client_finds_what_was_acknowledged(clients, name):
+    skip_without(name)
+    clients.check_counters(name)

@@ -36,9 +36,9 @@ def answer(node, *words, timeout=1):
         return error
 
 
-def in_sync(etcd, count=2):
+def in_sync(etcd, count=2, name="test"):
     """The record of the cluster's only shard, once so many members are in sync."""
-    (shard,) = [record for key, record in records(etcd).items() if key.startswith("shards/")]
+    (shard,) = [record for key, record in records(etcd, name).items() if key.startswith("shards/")]
     return shard if len(shard["in_sync"]) == count else None
 
 
@@ -47,9 +47,9 @@ def serving(nodes, key="key"):
     return next((node for node in nodes if answer(node, "SET", key, time.monotonic(), timeout=0.3) in (b"OK", True)), None)
 
 
-def restart(node, etcd, *directives):
+def restart(node, etcd, *directives, name="test"):
     arguments = ["--save", "", "--bind", "127.0.0.1", "--port", node.port, "--dir", node.folder]
-    arguments += ["--cluster-join", etcd.join(), "--cluster-replicas", "1", "--unixsocket", node.socket, "--threads", "2"]
+    arguments += ["--cluster-join", etcd.join(name), "--cluster-replicas", "1", "--unixsocket", node.socket, "--threads", "2"]
     with open(node.log_path, "ab") as log:
         node.process = subprocess.Popen(command(DUNLIN, *arguments, *directives), stdout=log, stderr=log)
     node._await_ping()

@@ -315,7 +315,6 @@ CLUSTER|MEET|127.0.0.1|7000
 CLUSTER|REPLICATE|xx
 CLUSTER|RESET
 CLUSTER|SET-CONFIG-EPOCH|1
-CLUSTER|SETSLOT|1|STABLE
 """
     ):
         [(_, reply)] = replies(dunlin, [words], 2)

@@ -267,10 +267,11 @@ impl Peer {
         if self.is_old { Vec::new() } else { format!("+FULLRESYNC {id} {offset}\r\n").into_bytes() }
     }
 
-    /// It has been sent all of its snapshot.
+    /// It has been sent all of its snapshot. One that takes the EOF form says when it has it; others have its length.
     pub fn end_sending(&mut self, now_ms: u64) {
         debug_assert_eq!(self.phase, Phase::Sending);
-        (self.phase, self.heard_ms) = (Phase::AwaitingAck, now_ms);
+        let phase = if self.eof { Phase::AwaitingAck } else { Phase::Online };
+        (self.phase, self.heard_ms) = (phase, now_ms);
     }
 
     /// It has sent an empty line, as replicas do while they load.

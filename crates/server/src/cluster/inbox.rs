@@ -21,6 +21,7 @@ use super::{
     letter::Letter,
     view::{Stored, View},
 };
+use crate::session::order::Order;
 
 /// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
 const INPUTS_MAX: usize = 4096;
@@ -47,9 +48,9 @@ pub(crate) enum Input {
     /// The process is about to end.
     Ending,
     /// An operator wants this node to be the primary, or another member where it is that.
-    Promote,
+    Promote(Arc<Order>),
     /// An operator wants a node forgotten, which has gone.
-    Forget(NodeId),
+    Forget(NodeId, Arc<Order>),
     /// An operator wants this node to lead with what it has, although these members are gone.
     Force(BTreeSet<NodeId>),
 }
@@ -112,28 +113,28 @@ impl Inbox {
         has_successor
     }
 
-    /// Asks the shard's primary to hand its role over to this node; whether this node may have it.
-    pub(crate) fn promote(&self) -> bool {
-        let is_successor = self.is_successor.load(SeqCst);
-        if is_successor {
-            self.push(Input::Promote);
-        }
-        is_successor
+    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, where the order ends.
+    /// `None`: this node may not have it.
+    pub(crate) fn promote(&self) -> Option<Arc<Order>> {
+        self.is_successor.load(SeqCst).then(|| self.order(Input::Promote))
     }
 
-    /// Asks for another primary of the shard, by a wish in its record: this node if it is none, another member otherwise.
-    /// Returns whether there is one.
-    pub(crate) fn fail_over(&self) -> bool {
+    /// Asks for another primary of the shard in the same way: this node if it is none, another member otherwise. `None`: there
+    /// is none.
+    pub(crate) fn fail_over(&self) -> Option<Arc<Order>> {
         let has_successor = self.is_successor.load(SeqCst) || self.successors.load(SeqCst) > 0;
-        if has_successor {
-            self.push(Input::Promote);
-        }
-        has_successor
+        has_successor.then(|| self.order(Input::Promote))
     }
 
     /// Removes the record of a node that has gone, if nothing rests on it.
-    pub(crate) fn forget(&self, node: NodeId) {
-        self.push(Input::Forget(node));
+    pub(crate) fn forget(&self, node: NodeId) -> Arc<Order> {
+        self.order(|order| Input::Forget(node, order))
+    }
+
+    fn order(&self, input: impl FnOnce(Arc<Order>) -> Input) -> Arc<Order> {
+        let order = Arc::new(Order::default());
+        self.push(input(Arc::clone(&order)));
+        order
     }
 
     /// Has this node lead its shard with what it has, although these members are gone.

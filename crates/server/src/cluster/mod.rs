@@ -50,7 +50,7 @@ use self::{
     topology::Topology,
     wide::Wide,
 };
-use crate::{admission::Slots, config::Config, session::order::Order};
+use crate::{admission::Slots, config::Config, session::order::Order, system::host::monotonic_ms};
 
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
 pub(crate) const ALIVE_MS: u64 = 5000;
@@ -65,6 +65,9 @@ impl fmt::Debug for Join {
         out.write_str("Join")
     }
 }
+
+/// How long clients without cluster support may take to learn that a node is demoted, in milliseconds.
+const LEARNING_MS: u64 = 10_000;
 
 /// The state of the cluster that all threads share.
 #[derive(Debug, Default)]
@@ -99,6 +102,10 @@ pub(crate) struct Cluster {
     join: OnceLock<Join>,
     /// The agent is to take its leave.
     pub(crate) ended: AtomicBool,
+    /// The node leaves the cluster for good.
+    pub(crate) leaves: AtomicBool,
+    /// When this node was demoted last, with clients that know no cluster, in monotonic milliseconds; 0 for never.
+    pub(crate) demoted_ms: AtomicU64,
     /// Why the server could not go on as this node: a line for the operator.
     pub(crate) failure: OnceLock<String>,
 }
@@ -212,6 +219,12 @@ impl Cluster {
         let _closed = keyspace.close();
         self.moves.change_parked(|parked| _ = parked.remove(&id));
         self.touch();
+    }
+
+    /// Whether the node was demoted a moment ago, and clients without cluster support may not know it yet.
+    pub(crate) fn was_just_demoted(&self) -> bool {
+        let demoted_ms = self.demoted_ms.load(Relaxed);
+        demoted_ms != 0 && monotonic_ms() < demoted_ms + LEARNING_MS
     }
 
     /// Whether clients without cluster support are served: the operator wants it, and there is one shard.

@@ -17,7 +17,7 @@ use dunlin_engine::{
 };
 
 use super::{topology::Topology, view::View};
-use crate::session::import::Import;
+use crate::session::{import::Import, order::Order};
 
 use self::jobs::Jobs;
 pub(crate) use self::jobs::{Job, JobState};
@@ -25,11 +25,20 @@ pub(crate) use self::jobs::{Job, JobState};
 /// Slots whose commands wait for the outcome of a move.
 pub(crate) type Parked = SlotBits;
 
-/// An order of an operator.
+/// An operator's order for the thread `moves`, which answers it once the record has it.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) struct MoveOrder {
+    pub(crate) wish: MoveWish,
+    pub(crate) order: Arc<Order>,
+}
+
+/// The wish of an operator.
+#[derive(Debug)]
+pub(crate) enum MoveWish {
     /// Moves with these ids.
     Begin(Vec<Requested>),
+    /// A move with this id, which is answered when it has ended.
+    Complete(Requested),
     /// All moves from and to this node end.
     Cancel,
 }
@@ -76,7 +85,7 @@ pub(crate) struct State {
     views: u64,
     /// Whether the last view had this node as a primary.
     was_primary: bool,
-    orders: VecDeque<Order>,
+    orders: VecDeque<MoveOrder>,
 }
 
 impl Moves {
@@ -189,20 +198,28 @@ impl Moves {
         self.parked.store((!parked.is_empty()).then(|| Arc::new(parked)));
     }
 
-    /// Asks for moves from this node.
-    pub(crate) fn request(&self, moves: Vec<Requested>, me: NodeId) {
+    /// Asks for moves from this node. The order ends when the record has them.
+    pub(crate) fn request(&self, moves: Vec<Requested>, me: NodeId) -> Arc<Order> {
         moves.iter().for_each(|one| self.jobs.request(one, me));
-        self.order(Order::Begin(moves));
+        self.order(MoveWish::Begin(moves))
     }
 
-    /// Ends all moves from and to this node.
-    pub(crate) fn cancel(&self) {
-        self.order(Order::Cancel);
+    /// Asks for a move from this node. The order ends with it.
+    pub(crate) fn complete(&self, one: Requested, me: NodeId) -> Arc<Order> {
+        self.jobs.request(&one, me);
+        self.order(MoveWish::Complete(one))
     }
 
-    fn order(&self, order: Order) {
-        self.state().orders.push_back(order);
+    /// Ends all moves from and to this node. The order ends when the record has none.
+    pub(crate) fn cancel(&self) -> Arc<Order> {
+        self.order(MoveWish::Cancel)
+    }
+
+    fn order(&self, wish: MoveWish) -> Arc<Order> {
+        let order = Arc::new(Order::default());
+        self.state().orders.push_back(MoveOrder { wish, order: Arc::clone(&order) });
         self.news.notify_all();
+        order
     }
 
     /// The records as they were read last.
@@ -212,7 +229,7 @@ impl Moves {
     }
 
     /// Waits for news, for so long at most. Returns the next order.
-    pub(crate) fn wait(&self, time: Duration) -> Option<Order> {
+    pub(crate) fn wait(&self, time: Duration) -> Option<MoveOrder> {
         let mut state = self.state();
         if state.orders.is_empty() && !time.is_zero() {
             state = self.news.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;

@@ -340,11 +340,6 @@ fn follow(context: &mut ServerContext<'_, '_>, wanted: Wanted) -> CommandResult 
         return Err(CommandError::text("NOMASTERLINK Can't SYNC while not connected with my master"));
     }
     let replica = replica(context)?;
-    if !replica.peer().reads_eof() && !matches!(&wanted, Wanted::Stream { offset: 0.., .. }) {
-        return Err(CommandError::text(
-            "ERR a snapshot has no length in front: announce REPLCONF capa eof before",
-        ));
-    }
     // Nothing but the stream is sent to it from now on, by a thread of its own.
     context.session.replies = Replies::Off;
     replication.join(&replica, wanted);

@@ -63,7 +63,7 @@ use self::{
 };
 use crate::{
     access::AclRequest,
-    admission::{Check, Verdict},
+    admission::{Check, READONLY, Verdict},
     cluster::TopologyReader,
     config::{self, Config, ConfigReader},
     executor::{expiry::ExpiryCycle, transaction::Unwatched},
@@ -479,7 +479,14 @@ impl Executor {
             Verdict::Redirect(error) => {
                 return self.redirect(session, entry, &error, turn.inside.as_ref(), reply);
             }
-            Verdict::Refuse(error) => error,
+            Verdict::Refuse(error) => {
+                if error == READONLY && shared.cluster.was_just_demoted() {
+                    self.refuse(session, Some(entry), &error, turn.inside.as_ref(), reply);
+                    session.flags.set(ClientFlags::CLOSING, true);
+                    return Flow::Stop(Next::CloseAfterReply);
+                }
+                error
+            }
             Verdict::Deny(denial) => {
                 let is_queueing = session.queue.is_some();
                 let context = if is_queueing { Context::Multi } else { Context::TopLevel };

@@ -248,6 +248,11 @@ impl Agent {
             // One that is left behind runs out.
             let _ = self.member.meta.revoke(lease);
         }
+        if self.shared.cluster.leaves.load(SeqCst) {
+            // One that is left behind is forgotten by hand.
+            let key = self.member.keys.text(Key::Node(self.member.identity.node));
+            let _ = self.member.meta.commit(&Transaction::default().delete(key));
+        }
     }
 
     fn is_ending(&self) -> bool {

@@ -1,10 +1,15 @@
 //! Another topology comes into force.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use dunlin_cluster::SLOTS;
 use dunlin_engine::keyspace::slot;
 use dunlin_net::Commitment;
 
-use crate::{cluster::topology::Topology, push::pubsub::Kind, shared::Shared, workers::WorkerMessage};
+use crate::{
+    cluster::topology::Topology, push::pubsub::Kind, shared::Shared, system::host::monotonic_ms,
+    workers::WorkerMessage,
+};
 
 /// Publishes another topology. Where the node has lost slots, or its role, that is done behind the closed gate, and clients
 /// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
@@ -22,7 +27,9 @@ pub(super) fn publish(shared: &Shared, topology: Topology) {
         shared.exchange.publish(Kind::Channel, b"+switch-master", message.as_bytes(), at_once, queues);
     }
     if is_demoted && cluster.serves_plain_clients(&shared.config.current()) {
-        // Sentinel does it, so that clients ask it where to go.
+        // Sentinel does it, so that clients ask it where to go. Some come back before they have heard the answer; a write that
+        // is refused then disconnects them again.
+        cluster.demoted_ms.store(monotonic_ms(), Relaxed);
         shared.connected(queues).disconnect_all();
     }
 }

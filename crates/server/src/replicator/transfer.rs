@@ -6,10 +6,14 @@
 //!                                                    $FRAMES ─ RDB, stream, RDB, stream … ─▶ the rest of the stream
 //! ```
 //!
-//! Replicas that read frames get the stream beside the snapshot and keep it, so that it does not wait in the ring here.
+//! Replicas that read frames get the stream beside the snapshot and keep it, so that it does not wait in the ring here. Those that
+//! know no mark (SYNC of `redis-cli --cluster backup`, and of old replicas) are given the length first: their snapshot is written
+//! into a file that has no name, and sent when it is complete.
 
 use std::{
-    io::{self, Write},
+    fs::OpenOptions,
+    io::{self, Read, Seek, Write},
+    path::Path,
     sync::{
         Arc,
         atomic::Ordering::{Acquire, Release},
@@ -19,17 +23,19 @@ use std::{
 };
 
 use dunlin_engine::rdb::Version;
-use dunlin_replication::{Framing, Place, SnapshotForm, SnapshotFrame};
+use dunlin_replication::{Framing, Peer, Place, SnapshotForm, SnapshotFrame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
     config::Config,
-    rdb::{CutForm, Destination, thread_for_cut},
+    rdb::{Cut, CutForm, Destination, thread_for_cut},
     session::replica::ReplicaClient,
     shared::Shared,
     system::host::monotonic_ms,
 };
 
+/// Bytes of a file that are sent at once.
+const SPOOL_BYTES: usize = 64 * 1024;
 /// How long a look takes whether a socket takes more.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
@@ -41,6 +47,24 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 const STREAM_BYTES_MIN: u64 = 32 << 10;
 /// Frames of the stream that follow one of the snapshot at most, so that it goes on however much is written.
 const STREAM_FRAMES_MAX: usize = 16;
+
+/// How a replica finds the end of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Frames,
+    Mark,
+    Length,
+}
+
+impl Way {
+    fn of(peer: &Peer) -> Self {
+        match (peer.reads_frames(), peer.reads_eof()) {
+            (true, _) => Self::Frames,
+            (false, true) => Self::Mark,
+            (false, false) => Self::Length,
+        }
+    }
+}
 
 /// A snapshot on its way.
 pub(super) struct Transfer {
@@ -56,36 +80,29 @@ impl Transfer {
     ) -> Option<Self> {
         let kind = |replica: &ReplicaClient| {
             let peer = replica.peer();
-            (peer.form(), peer.functions_only, peer.reads_frames())
+            (peer.form(), peer.functions_only, Way::of(&peer))
         };
-        let (form, functions_only, in_frames) = kind(waiting.first()?);
-        waiting.retain(|replica| kind(replica) == (form, functions_only, in_frames));
+        let (form, functions_only, way) = kind(waiting.first()?);
+        waiting.retain(|replica| kind(replica) == (form, functions_only, way));
         let version = match form {
             SnapshotForm::Redis10 => Version::Redis(10),
             SnapshotForm::Redis12 => Version::Redis(12),
             SnapshotForm::Valkey80 | SnapshotForm::Own => Version::Valkey(80),
         };
         let timeout = Duration::from_secs(config.repl_timeout.into());
-        let (members, checksum) = (waiting.clone(), config.rdbchecksum);
+        let (members, checksum, folder) = (waiting.clone(), config.rdbchecksum, config.dir.clone());
         let thread = thread_for_cut(server, Destination::Replicas, move |server, cut| {
-            let mut mark = [0; 40];
-            let mut members = members;
-            if let Err(error) = getrandom::fill(&mut mark) {
-                let reason = format!("there is no mark for the end of a snapshot: {error}");
-                // A snapshot that nobody reads is given up at once.
-                members.drain(..).for_each(|replica| replica.cut(&reason));
-            }
-            mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
-            let framing = if in_frames { Framing::Frames } else { Framing::Mark(mark) };
             // The members have the offset of the cut.
             let streamed = members.first().map_or(0, |replica| replica.sent.load(Acquire));
+            let in_frames = way == Way::Frames;
             let mut sink =
                 FanOut { server, members, timeout, bytes: 0, in_frames, streamed, frame: Vec::new() };
-            let head = sink.send(&framing.head());
-            // Also where nobody is left: it ends the snapshot, or no other could be begun.
-            let written = server.write_cut_to(cut, &mut sink, functions_only, checksum);
-            let end = SnapshotFrame::End.head(0);
-            let result = head.and(written).and_then(|()| sink.send(if in_frames { &end } else { &mark }));
+            let snapshot = Snapshot { cut, functions_only, checksum };
+            let result = match way {
+                Way::Frames => snapshot.send_framed(&mut sink, &Framing::Frames, &SnapshotFrame::End.head(0)),
+                Way::Mark => snapshot.send_with_mark(&mut sink),
+                Way::Length => snapshot.send_with_length(&mut sink, &folder),
+            };
             if let Err(error) = result {
                 sink.members.iter().for_each(|replica| replica.cut(&format!("its snapshot failed: {error}")));
                 return;
@@ -140,6 +157,60 @@ impl Transfer {
         if self.thread.join().is_err() {
             tracing::error!("the thread that sends snapshots failed");
         }
+    }
+}
+
+/// A snapshot that is to be sent.
+struct Snapshot {
+    cut: Cut,
+    functions_only: bool,
+    checksum: bool,
+}
+
+impl Snapshot {
+    /// Sends it while it is being made, between a head and an end.
+    fn send_framed(self, sink: &mut FanOut<'_>, framing: &Framing, end: &[u8]) -> io::Result<()> {
+        let head = sink.send(&framing.head());
+        // Also where nobody is left: it ends the snapshot, or no other could be begun.
+        let written = sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum);
+        head.and(written).and_then(|()| sink.send(end))
+    }
+
+    fn send_with_mark(self, sink: &mut FanOut<'_>) -> io::Result<()> {
+        let mut mark = [0; 40];
+        if let Err(error) = getrandom::fill(&mut mark) {
+            return self.give_up(sink, &format!("there is no mark for the end of a snapshot: {error}"));
+        }
+        mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
+        self.send_framed(sink, &Framing::Mark(mark), &mark)
+    }
+
+    /// Sends it when it is complete.
+    fn send_with_length(self, sink: &mut FanOut<'_>, folder: &Path) -> io::Result<()> {
+        let path = folder.join(format!("temp-sync-{}.rdb", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        // The file goes with its last handle, whatever becomes of the process.
+        let mut file = match file.and_then(|file| std::fs::remove_file(&path).map(|()| file)) {
+            Ok(file) => file,
+            Err(error) => return self.give_up(sink, &format!("{}: {error}", path.display())),
+        };
+        sink.server.write_cut_to(self.cut, &mut file, self.functions_only, self.checksum)?;
+        let length = file.stream_position()?;
+        file.rewind()?;
+        sink.send(&Framing::Size(length).head())?;
+        let mut bytes = vec![0; SPOOL_BYTES];
+        loop {
+            match file.read(&mut bytes)? {
+                0 => return Ok(()),
+                count => sink.write_all(&bytes[..count])?,
+            }
+        }
+    }
+
+    /// Ends a snapshot that cannot be sent, or no other could be begun: one that nobody reads is given up at once.
+    fn give_up(self, sink: &mut FanOut<'_>, reason: &str) -> io::Result<()> {
+        sink.members.drain(..).for_each(|replica| replica.cut(reason));
+        sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum)
     }
 }
 

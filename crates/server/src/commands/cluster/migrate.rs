@@ -1,10 +1,12 @@
-//! Moves of slots: MIGRATESLOTS, GETSLOTMIGRATIONS and CANCELSLOTMIGRATIONS for operators, IMPORT for nodes.
+//! Moves of slots: MIGRATESLOTS, GETSLOTMIGRATIONS, CANCELSLOTMIGRATIONS and SETSLOT for operators, IMPORT for nodes.
+
+use std::time::Duration;
 
 use dunlin_cluster::{MoveId, NodeId, SLOTS, SlotRange, SlotSet};
 use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::topology;
+use super::{topology, wide};
 use crate::{
     cluster::{
         moves::{Job, Requested},
@@ -28,21 +30,128 @@ pub(super) fn migrate_slots(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let topology = topology(context)?;
-    let me: NodeId = topology.me().id.parse().map_err(|_| CommandError::text("ERR this node has no id"))?;
-    let moves = requested(&topology, args)?;
-    let cluster = &context.shared.cluster;
+    wide::answer(context, reply, |context| {
+        let me = my_id(&topology)?;
+        let moves = requested(&topology, args)?;
+        moves.iter().try_for_each(|one| check_idle(context, &one.slots))?;
+        Ok(context.shared.cluster.moves.request(moves, me))
+    })
+}
+
+fn my_id(topology: &Topology) -> Result<NodeId, CommandError> {
+    topology.me().id.parse().map_err(|_| CommandError::text("ERR this node has no id"))
+}
+
+fn new_id() -> Result<MoveId, CommandError> {
+    let mut id = [0; 20];
+    getrandom::fill(&mut id)
+        .map_err(|error| CommandError::owned(format!("ERR a move has no id: {error}")))?;
+    Ok(MoveId::from_bytes(id))
+}
+
+/// Refuses slots of which one is on its way from here.
+fn check_idle(context: &ServerContext<'_, '_>, slots: &SlotSet) -> CommandResult {
+    let jobs = context.shared.cluster.moves.jobs();
     let is_on_its_way = |slot: &u16| {
-        cluster
-            .moves
-            .jobs()
-            .iter()
-            .any(|job| job.is_export && !job.state.is_over() && job.slots.contains(*slot))
+        jobs.iter().any(|job| job.is_export && !job.state.is_over() && job.slots.contains(*slot))
     };
-    if let Some(slot) = moves.iter().flat_map(|one| one.slots.iter()).find(is_on_its_way) {
-        return Err(CommandError::owned(format!("ERR I am already migrating slot {slot}.")));
+    match slots.iter().find(is_on_its_way) {
+        Some(slot) => Err(CommandError::owned(format!("ERR I am already migrating slot {slot}."))),
+        None => Ok(()),
     }
-    cluster.moves.request(moves, me);
-    reply.ok();
+}
+
+/// `CLUSTER SETSLOT`, as `redis-cli --cluster reshard` and `rebalance` use it: `IMPORTING` at the target, `MIGRATING` at the source,
+/// the keys, `NODE` at all primaries. `MIGRATING` moves the slot with its keys, and answers when they are there.
+pub(super) fn set_slot(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    if !topology.is_primary() {
+        return Err(CommandError::text("ERR Please use SETSLOT only with masters."));
+    }
+    let slot = slot(args.word())?;
+    let node = |name: &[u8], unknown: &'static str| {
+        let place = topology.find(name).ok_or_else(|| CommandError::quoting(unknown, name))?;
+        match topology.shard_of(place) {
+            Some(shard) if shard.primary == place => Ok(place),
+            _ => Err(CommandError::text("ERR Target node is not a master")),
+        }
+    };
+    const UNKNOWN: &str = "ERR I don't know about node ";
+    if args.token_with("MIGRATING", 1) {
+        let target = args.word();
+        args.finish()?;
+        return wide::answer(context, reply, |context| {
+            if !topology.is_mine(slot) {
+                return Err(CommandError::owned(format!("ERR I'm not the owner of hash slot {slot}")));
+            }
+            let place = node(target, UNKNOWN)?;
+            if place == topology.my_place() {
+                return Err(CommandError::text("ERR Target node can not be this node."));
+            }
+            let (me, target) = (my_id(&topology)?, topology.nodes()[place].id.parse());
+            let target = target.map_err(|_| CommandError::text("ERR Target node has no id"))?;
+            let slots: SlotSet = SlotRange::new(slot, slot).into_iter().collect();
+            check_idle(context, &slots)?;
+            Ok(context.shared.cluster.moves.complete(Requested { id: new_id()?, slots, target }, me))
+        });
+    }
+    if args.token_with("IMPORTING", 1) {
+        let source = args.word();
+        args.finish()?;
+        if topology.is_mine(slot) {
+            return Err(CommandError::owned(format!("ERR I'm already the owner of hash slot {slot}")));
+        }
+        node(source, UNKNOWN)?;
+        reply.ok();
+    } else if args.token_with("NODE", 1) {
+        let owner = args.word();
+        args.finish()?;
+        let place = node(owner, "ERR Unknown node ")?;
+        return confirm_owner(context, slot, place, reply);
+    } else if args.token("STABLE") && args.is_empty() {
+        let slots: SlotSet = SlotRange::new(slot, slot).into_iter().collect();
+        check_idle(context, &slots).map_err(|_| {
+            let line = "ERR the slot is on its way to another node: CLUSTER CANCELSLOTMIGRATIONS has it stay";
+            CommandError::text(line)
+        })?;
+        reply.ok();
+    } else {
+        return Err(CommandError::text(
+            "ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP",
+        ));
+    }
+    Ok(())
+}
+
+/// Answers once this node knows that the slot is that node's, which it may hear a moment after the nodes that have agreed on it.
+fn confirm_owner(
+    context: &mut ServerContext<'_, '_>,
+    slot: u16,
+    place: usize,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    const WAIT_MAX: Duration = Duration::from_secs(5);
+    let topology = topology(context)?;
+    let owner = topology.owner(slot).map(|shard| topology.shards()[shard].primary);
+    if owner == Some(place) {
+        reply.ok();
+        return Ok(());
+    }
+    let now = context.executor.now().instant;
+    let has_waited = context.session.held_since.is_some_and(|since| now.duration_since(since) >= WAIT_MAX);
+    if context.in_transaction || has_waited {
+        let id = |place: usize| topology.nodes()[place].id.as_str();
+        return Err(CommandError::owned(format!(
+            "ERR slot {slot} is of node {}: CLUSTER SETSLOT {slot} MIGRATING {} there moves it with its keys",
+            owner.map_or("nobody", id),
+            id(place)
+        )));
+    }
+    context.flow = context.executor.hold(context.session);
     Ok(())
 }
 
@@ -53,7 +162,8 @@ fn requested(topology: &Topology, args: &mut Args<'_>) -> Result<Vec<Requested>,
     }
     let (mut moves, mut all) = (Vec::new(), SlotSet::default());
     while !args.is_empty() {
-        if !args.token("SLOTSRANGE") {
+        // valkey-cli 9.1 sends the end of its C string along, which Valkey does not see.
+        if !args.token("SLOTSRANGE") && !args.token("SLOTSRANGE\0") {
             return Err(CommandError::Syntax);
         }
         let mut ranges: Vec<SlotRange> = Vec::new();
@@ -101,10 +211,7 @@ fn requested(topology: &Topology, args: &mut Args<'_>) -> Result<Vec<Requested>,
                 false => "ERR Requested slots span multiple shards",
             }));
         }
-        let mut id = [0; 20];
-        getrandom::fill(&mut id)
-            .map_err(|error| CommandError::owned(format!("ERR a move has no id: {error}")))?;
-        moves.push(Requested { id: MoveId::from_bytes(id), slots, target });
+        moves.push(Requested { id: new_id()?, slots, target });
     }
     Ok(moves)
 }
@@ -131,13 +238,13 @@ pub(super) fn cancel(
 ) -> CommandResult {
     topology(context)?;
     args.finish()?;
-    let moves = &context.shared.cluster.moves;
-    if moves.jobs().iter().all(|job| job.state.is_over()) {
-        return Err(CommandError::text("ERR No migrations ongoing"));
-    }
-    moves.cancel();
-    reply.ok();
-    Ok(())
+    wide::answer(context, reply, |context| {
+        let moves = &context.shared.cluster.moves;
+        if moves.jobs().iter().all(|job| job.state.is_over()) {
+            return Err(CommandError::text("ERR No migrations ongoing"));
+        }
+        Ok(moves.cancel())
+    })
 }
 
 /// `CLUSTER GETSLOTMIGRATIONS`.

@@ -266,7 +266,21 @@ const CLUSTER: Command = Command {
             "Lists the connections between nodes: none, they meet in etcd.",
             &Handler(nodes::empty_list),
         )),
-        by_hand("meet", "3.0.0", Arity::AtLeast(4), CHANGE, "Introduces another node."),
+        Command {
+            args: &[
+                Argument::string("ip"),
+                Argument::integer("port"),
+                Argument::integer("cluster-bus-port").optional(),
+            ],
+            ..row(
+                "meet",
+                "3.0.0",
+                Arity::AtLeast(4),
+                CHANGE,
+                "Says whether a node is of the cluster. Nodes join by themselves.",
+                &Handler(nodes::meet),
+            )
+        },
         Command {
             args: &[Argument::block(
                 "migration",
@@ -367,13 +381,21 @@ const CLUSTER: Command = Command {
             &Handler(nodes::replicas),
         )),
         by_hand("replicate", "3.0.0", Arity::Exactly(3), CHANGE, "Makes the node a replica of another one."),
-        by_hand(
-            "reset",
-            "3.0.0",
-            Arity::AtLeast(2),
-            INSPECTION.and(Flags::NO_SCRIPT),
-            "Makes the node forget its cluster.",
-        ),
+        Command {
+            args: &[Argument::one_of(
+                "reset-type",
+                &[Argument::word("hard", "HARD"), Argument::word("soft", "SOFT")],
+            )
+            .optional()],
+            ..row(
+                "reset",
+                "3.0.0",
+                Arity::AtLeast(2),
+                INSPECTION.and(Flags::NO_SCRIPT),
+                "Has a node that is drained leave the cluster, and end.",
+                &Handler(nodes::reset),
+            )
+        },
         row(
             "saveconfig",
             "3.0.0",
@@ -400,7 +422,28 @@ const CLUSTER: Command = Command {
                 &Handler(status::set_replicas),
             )
         },
-        by_hand("setslot", "3.0.0", Arity::AtLeast(4), CHANGE, "Moves a slot from node to node."),
+        Command {
+            args: &[
+                Argument::integer("slot"),
+                Argument::one_of(
+                    "subcommand",
+                    &[
+                        Argument::string("importing").after("IMPORTING"),
+                        Argument::string("migrating").after("MIGRATING"),
+                        Argument::string("node").after("NODE"),
+                        Argument::word("stable", "STABLE"),
+                    ],
+                ),
+            ],
+            ..row(
+                "setslot",
+                "3.0.0",
+                Arity::AtLeast(4),
+                CHANGE,
+                "Moves a slot with its keys (MIGRATING), and confirms whose it is.",
+                &Handler(migrate::set_slot),
+            )
+        },
         varying(row(
             "shards",
             "7.0.0",
@@ -571,9 +614,16 @@ fn subcommand(args: &Args<'_>) -> String {
 
 fn by_itself(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
     topology(context)?;
+    let subcommand = subcommand(args);
+    let instead = match subcommand.as_str() {
+        "REPLICATE" => "CLUSTER SETREPLICAS says how many replicas each shard has",
+        "ADDSLOTS" | "ADDSLOTSRANGE" | "DELSLOTS" | "DELSLOTSRANGE" | "FLUSHSLOTS" => {
+            "CLUSTER MIGRATESLOTS moves slots, CLUSTER DRAIN empties a node"
+        }
+        _ => "the cluster arranges nodes and slots by itself",
+    };
     Err(CommandError::owned(format!(
-        "ERR CLUSTER {} is not for hands: the cluster arranges nodes and slots by itself (docs/cluster.md)",
-        subcommand(args)
+        "ERR CLUSTER {subcommand} is not for hands: {instead} (docs/cluster.md)"
     )))
 }
 

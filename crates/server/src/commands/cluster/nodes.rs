@@ -1,21 +1,26 @@
 //! CLUSTER NODES, REPLICAS, and what is asked about single nodes.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use dunlin_engine::command::{Args, CommandError, CommandResult};
-use dunlin_net::Commitment;
-use dunlin_resp::ReplyBuffer;
+use dunlin_net::{Commitment, Next};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, topology};
+use super::{endpoints_for, topology, wide};
 use crate::{
     cluster::{
         Letter,
         route::EndpointRule,
-        topology::{Health, Topology},
+        topology::{Health, Node, Topology},
+        wide::WideChange,
     },
-    executor::ServerContext,
+    executor::{Flow, ServerContext},
     push::pubsub::Kind,
+    shared::Stop,
 };
+
+/// How long clients get to take the last replies of a node that leaves.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A node as a line of CLUSTER NODES, without its end. There is no bus: its port is 0, and nobody pings.
 fn line(topology: &Topology, place: usize, endpoints: EndpointRule) -> String {
@@ -142,44 +147,120 @@ pub(super) fn failover(
     let topology = topology(context)?;
     let is_forced = args.token("FORCE") || args.token("TAKEOVER");
     args.finish()?;
-    let Some(shard) = topology.my_shard().filter(|_| !topology.is_primary()) else {
-        return Err(CommandError::text("ERR You should send CLUSTER FAILOVER to a replica"));
-    };
-    if topology.nodes()[shard.primary].health == Health::Failed && !is_forced {
-        return Err(CommandError::text("ERR Master is down or failed, please use CLUSTER FAILOVER FORCE"));
-    }
-    if !context.shared.cluster.shard.promote() {
-        return Err(CommandError::text(
+    wide::answer(context, reply, |context| {
+        let Some(shard) = topology.my_shard().filter(|_| !topology.is_primary()) else {
+            return Err(CommandError::text("ERR You should send CLUSTER FAILOVER to a replica"));
+        };
+        if topology.nodes()[shard.primary].health == Health::Failed && !is_forced {
+            return Err(CommandError::text(
+                "ERR Master is down or failed, please use CLUSTER FAILOVER FORCE",
+            ));
+        }
+        context.shared.cluster.shard.promote().ok_or(CommandError::text(
             "ERR this replica is not in sync: it may lack what was acknowledged (docs/cluster.md)",
-        ));
-    }
-    reply.ok();
-    Ok(())
+        ))
+    })
 }
 
+/// CLUSTER FORGET: the record of a node that has gone is removed. One that is there is drained, so that it can be stopped: it takes
+/// no slots and no role any more.
 pub(super) fn forget(
     context: &mut ServerContext<'_, '_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let topology = topology(context)?;
-    let place = named(&topology, args)?;
-    if place == topology.my_place() {
-        return Err(CommandError::text("ERR I tried hard but I can't forget myself..."));
+    let word = args.word();
+    wide::answer(context, reply, |context| {
+        let unknown = || CommandError::quoting("ERR Unknown node ", word);
+        let place = topology.find(word).ok_or_else(unknown)?;
+        if place == topology.my_place() {
+            return Err(CommandError::text("ERR I tried hard but I can't forget myself..."));
+        }
+        if topology.my_shard().is_some_and(|shard| shard.primary == place) {
+            return Err(CommandError::text("ERR Can't forget my master!"));
+        }
+        let node = &topology.nodes()[place];
+        let id = node.id.parse().map_err(|_| unknown())?;
+        let leads = topology.shard_of(place).filter(|shard| shard.primary == place);
+        let cluster = &context.shared.cluster;
+        if node.health == Health::Online {
+            if leads.is_some_and(|shard| !shard.slots.is_empty()) {
+                return Err(CommandError::text(
+                    "ERR The node is the primary of slots: drain it before it is forgotten (CLUSTER DRAIN)",
+                ));
+            }
+            let change = WideChange::Drain { node: id, drains: true };
+            return Ok(cluster.wide.order(change, context.session.client.id()));
+        }
+        if leads.is_some() {
+            return Err(CommandError::text("ERR The node is the primary of slots: they would be lost"));
+        }
+        Ok(cluster.shard.forget(id))
+    })
+}
+
+/// CLUSTER MEET: nodes meet in etcd, so one that is not there yet is to be started.
+pub(super) fn meet(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let topology = topology(context)?;
+    let (host, word) = (args.word(), args.word());
+    let port = parse_integer(word).and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+    let port = port.ok_or_else(|| CommandError::quoting("ERR Invalid base port specified: ", word))?;
+    let is_it = |node: &Node| {
+        let addresses = &node.addresses;
+        let is_named = [&addresses.ip, &addresses.hostname].iter().any(|name| name.as_bytes() == host);
+        is_named && (addresses.port == port || addresses.tls_port == port)
+    };
+    if !topology.nodes().iter().any(is_it) {
+        return Err(CommandError::text(
+            "ERR CLUSTER MEET is not for hands: a node joins by itself when it is started with this cluster's cluster-join (docs/cluster.md)",
+        ));
     }
-    if topology.my_shard().is_some_and(|shard| shard.primary == place) {
-        return Err(CommandError::text("ERR Can't forget my master!"));
+    reply.ok();
+    Ok(())
+}
+
+/// CLUSTER RESET: a node that is drained leaves the cluster, and its process ends. It waits for the shard to let it go.
+pub(super) fn reset(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+    let topology = topology(context)?;
+    // Nothing else would be left of the node either way.
+    let _ = args.token("HARD") || args.token("SOFT");
+    args.finish()?;
+    let cluster = &context.shared.cluster;
+    let overview = cluster.overview();
+    let is_drained = overview
+        .and_then(|overview| overview.nodes.get(&topology.me().id).map(|node| node.state == "draining"))
+        .unwrap_or(false);
+    let has_slots = topology.is_primary() && topology.my_shard().is_some_and(|shard| !shard.slots.is_empty());
+    if context.in_transaction {
+        return Err(CommandError::text("ERR CLUSTER RESET ends the process, and no transaction"));
     }
-    let node = &topology.nodes()[place];
-    if node.health == Health::Online {
-        return Err(CommandError::text("ERR The node is there: stop it before it is forgotten"));
+    if !is_drained || has_slots {
+        return Err(CommandError::text(
+            "ERR CLUSTER RESET is not for hands while the node has a place in the cluster: drain it first (CLUSTER DRAIN)",
+        ));
     }
-    if topology.shard_of(place).is_some_and(|shard| shard.primary == place) {
-        return Err(CommandError::text("ERR The node is the primary of slots: they would be lost"));
+    if topology.my_shard().is_some() {
+        let now = context.executor.now().instant;
+        if context.session.held_since.is_some_and(|since| now.duration_since(since) >= WAIT_MAX) {
+            return Err(CommandError::text("ERR the node's shard has not let it go yet: try again later"));
+        }
+        context.flow = context.executor.hold(context.session);
+        return Ok(());
     }
-    if let Ok(id) = node.id.parse() {
-        context.shared.cluster.shard.forget(id);
-    }
+    tracing::warn!("CLUSTER RESET by {}: the node leaves the cluster, and ends", context.session.client);
+    cluster.leaves.store(true, SeqCst);
+    context.shared.stop(Stop { grace: GRACE });
+    context.flow = Flow::Stop(Next::CloseAfterReply);
     reply.ok();
     Ok(())
 }

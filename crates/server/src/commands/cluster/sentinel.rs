@@ -10,7 +10,7 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, topology};
+use super::{endpoints_for, topology, wide};
 use crate::{
     cluster::{
         ALIVE_MS,
@@ -374,11 +374,9 @@ fn my_id(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
 
 fn fail_over(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let name = args.word();
-    with(context, |watched| watched.named(name).map(drop))?;
-    let cluster = &context.shared.cluster;
-    if !cluster.shard.fail_over() {
-        return Err(CommandError::text("NOGOODSLAVE No suitable replica to promote"));
-    }
-    reply.ok();
-    Ok(())
+    wide::answer(context, reply, |context| {
+        with(context, |watched| watched.named(name).map(drop))?;
+        let order = context.shared.cluster.shard.fail_over();
+        order.ok_or(CommandError::text("NOGOODSLAVE No suitable replica to promote"))
+    })
 }

@@ -1,9 +1,10 @@
-//! Commands that change what is the cluster's: they are presented again until the thread `cluster-wide` has carried them out.
+//! Commands that change what is the cluster's: they are presented again until another thread has carried them out.
 
 use std::sync::Arc;
 
-use dunlin_engine::command::CommandError;
+use dunlin_engine::command::{CommandError, CommandResult};
 use dunlin_net::Next;
+use dunlin_resp::ReplyBuffer;
 
 use crate::{
     cluster::wide::WideChange,
@@ -15,7 +16,6 @@ use crate::{
 };
 
 /// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
-/// A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
@@ -26,7 +26,20 @@ pub(in super::super) fn carry_out<'a, 'b>(
     })
 }
 
-/// Has an order carried out, which `make` gives when the command is presented first. `None`: it is presented again.
+/// Answers OK once an order is carried out that `make` gives when the command is presented first.
+pub(super) fn answer<'a, 'b>(
+    context: &mut ServerContext<'a, 'b>,
+    reply: &mut ReplyBuffer,
+    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
+) -> CommandResult {
+    if wait_for(context, make)?.is_some() {
+        reply.ok();
+    }
+    Ok(())
+}
+
+/// Has another thread carry out an order, which `make` gives when the command is presented first. `None`: it is presented again.
+/// A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn wait_for<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
@@ -39,8 +52,7 @@ pub(in super::super) fn wait_for<'a, 'b>(
             ));
         }
         None => {
-            let order = make(context)?;
-            let ordered = (order, Arc::clone(&context.session.user));
+            let ordered = (make(context)?, Arc::clone(&context.session.user));
             context.session.order = Some(ordered.clone());
             ordered
         }

@@ -12,7 +12,7 @@ use dunlin_cluster::{
     meta::{Meta, Outcome, Transaction},
     records::{Key, Keys, Move, Record, SlotsRecord},
 };
-use dunlin_engine::{Caller, Environment, SlotWalk, Worker, keyspace::SlotBits};
+use dunlin_engine::{Caller, Environment, SlotWalk, Worker, command::CommandError, keyspace::SlotBits};
 
 use super::{
     source::{self, Handle},
@@ -20,10 +20,11 @@ use super::{
 };
 use crate::{
     cluster::{
-        moves::{JobState, Order, Requested},
+        moves::{JobState, MoveOrder, MoveWish, Requested},
         view::View,
     },
     config::policy,
+    session::order::{Carried, Order},
     shared::Shared,
     system::host::lower_priority,
     workers::drain::drain,
@@ -31,6 +32,8 @@ use crate::{
 
 /// Between two looks, without news.
 const WAIT: Duration = Duration::from_millis(200);
+/// The same while a client waits for the end of a move.
+const WAIT_FOR_END: Duration = Duration::from_millis(5);
 /// How long keys are removed, or slots weighed, before something else has its turn.
 pub(super) const TURN: Duration = Duration::from_millis(5);
 /// Between two looks whether a replica's keys of slots that are not its shard's are gone.
@@ -57,6 +60,7 @@ pub(in super::super) fn start(
         weighing: None,
         weighed: None,
         looks_again: Instant::now(),
+        awaited: Vec::new(),
     };
     let thread = thread::Builder::new().name("moves".to_owned()).spawn(move || manager.run());
     thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
@@ -78,6 +82,8 @@ pub(super) struct Manager {
     pub(super) weighed: Option<Weighed>,
     /// When a replica's walk may begin anew.
     looks_again: Instant,
+    /// Moves whose ends clients wait for.
+    awaited: Vec<(MoveId, Arc<Order>)>,
 }
 
 /// Keys that are being removed, or counted where they are the primary's to remove.
@@ -94,16 +100,17 @@ impl Manager {
         while !self.shared.cluster.ended.load(SeqCst) {
             let time = match (&self.removal, &self.weighing) {
                 (Some(_), _) => Duration::ZERO,
+                (None, _) if !self.awaited.is_empty() => WAIT_FOR_END,
                 (None, Some(_)) => WEIGHING_PAUSE,
                 (None, None) => WAIT,
             };
             let order = self.shared.cluster.moves.wait(time);
-            let (Some(view), _) = self.shared.cluster.moves.view() else { continue };
-            match order {
-                Some(Order::Begin(moves)) => self.request(&view, &moves),
-                Some(Order::Cancel) => self.cancel(&view),
-                None => {}
+            let (view, _) = self.shared.cluster.moves.view();
+            if let Some(order) = order {
+                self.obey(view.as_deref(), order);
             }
+            let Some(view) = view else { continue };
+            self.answer_awaited();
             self.handles.retain(|handle| !handle.is_over());
             let Some((mine, primary)) = view.shard_of(self.me).map(|(id, (_, shard))| (id, shard.primary))
             else {
@@ -149,8 +156,49 @@ impl Manager {
         Err("the record of slots is changed by others all the time".to_owned())
     }
 
+    /// Carries out an operator's order.
+    fn obey(&mut self, view: Option<&View>, MoveOrder { wish, order }: MoveOrder) {
+        let Some(view) = view else {
+            return order
+                .finish(Err(CommandError::text("ERR this node has not seen the cluster's records yet")));
+        };
+        let result = match &wish {
+            MoveWish::Begin(moves) => self.request(view, moves),
+            MoveWish::Complete(one) => self.request(view, std::slice::from_ref(one)),
+            MoveWish::Cancel => self.cancel(view),
+        };
+        match (result, wish) {
+            (Ok(()), MoveWish::Complete(one)) => self.awaited.push((one.id, order)),
+            (Ok(()), _) => order.finish(Ok(Carried::Ok)),
+            (Err(why), _) => order.finish(Err(CommandError::owned(format!("ERR {why}")))),
+        }
+    }
+
+    /// Answers clients whose moves have ended, once this node sends others to where the slots are.
+    fn answer_awaited(&mut self) {
+        let cluster = &self.shared.cluster;
+        let jobs = if self.awaited.is_empty() { Vec::new() } else { cluster.moves.jobs() };
+        let topology = cluster.topology();
+        let has_gone = |slots: &SlotSet| {
+            topology.as_ref().is_none_or(|topology| !slots.iter().any(|slot| topology.is_mine(slot)))
+        };
+        self.awaited.retain(|(id, order)| {
+            let job = jobs.iter().find(|job| job.id == *id && job.is_export);
+            let result = match job.map(|job| (job.state, job)) {
+                Some((JobState::Success, job)) if has_gone(&job.slots) => Ok(Carried::Ok),
+                Some((JobState::Failed | JobState::Cancelled, job)) => {
+                    Err(CommandError::owned(format!("ERR the slots stay: {}", job.message)))
+                }
+                None => Err(CommandError::text("ERR nothing is known of the move any more")),
+                Some(_) => return true,
+            };
+            order.finish(result);
+            false
+        });
+    }
+
     /// Puts moves into the record that an operator asks for.
-    fn request(&mut self, view: &View, moves: &[Requested]) {
+    fn request(&mut self, view: &View, moves: &[Requested]) -> Result<(), String> {
         let added = moves.iter().map(|one| self.new_move(view, one)).collect::<Result<Vec<Move>, _>>();
         let result = added.and_then(|added| {
             self.change(|moving| {
@@ -161,14 +209,15 @@ impl Manager {
                 Ok(true)
             })
         });
-        if let Err(why) = result {
+        result.map_err(|why| {
             tracing::warn!("Cluster: slots cannot be moved: {why}");
             for one in moves {
                 self.shared.cluster.moves.jobs.note(one.id, true, |job| {
                     (job.state, job.message) = (JobState::Failed, why.clone());
                 });
             }
-        }
+            format!("slots cannot be moved: {why}")
+        })
     }
 
     fn new_move(&self, view: &View, one: &Requested) -> Result<Move, String> {
@@ -185,11 +234,11 @@ impl Manager {
     }
 
     /// Takes all moves from and to this node's shard off the record.
-    fn cancel(&mut self, view: &View) {
-        let Some((mine, _)) = view.shard_of(self.me) else { return };
-        if let Err(why) = self.strike_off(|one| one.from == mine || one.to == mine) {
-            tracing::warn!("Cluster: moves cannot be cancelled: {why}");
-        }
+    fn cancel(&mut self, view: &View) -> Result<(), String> {
+        let (mine, _) = view.shard_of(self.me).ok_or("this node has no shard")?;
+        self.strike_off(|one| one.from == mine || one.to == mine)
+            .inspect_err(|why| tracing::warn!("Cluster: moves cannot be cancelled: {why}"))
+            .map_err(|why| format!("moves cannot be cancelled: {why}"))
     }
 
     fn strike_off(&self, which: impl Fn(&Move) -> bool) -> Result<(), String> {

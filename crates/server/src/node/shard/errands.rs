@@ -11,15 +11,16 @@ use std::{
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    meta::{Meta, Outcome, Transaction},
+    meta::{Meta, Transaction},
     records::{Key, Keys, NodeRecord, Record, RecordError, SlotsRecord},
     shard::{Known, Proposal},
 };
 
-use super::Restarts;
+use super::{Restarts, Settings};
 use crate::{
     cluster::{inbox::Input, view::Stored},
     node::links::Place,
+    session::order::Order,
     shared::Shared,
 };
 
@@ -36,8 +37,10 @@ pub(super) enum Errand {
     ClearReport(NodeId, Box<Stored<NodeRecord>>),
     /// Looks the address of a name up. [`Input::Resolved`] follows, if there is one.
     Resolve(NodeId, Place),
-    /// Makes a change that an operator has asked for; its name, for the log.
-    Change(String, Transaction),
+    /// Writes an operator's wish for another primary into the shard's record.
+    Promote(ShardId, Arc<Order>),
+    /// Removes the record of a node that has gone, which is of this shard.
+    Forget(NodeId, Option<ShardId>, Arc<Order>),
 }
 
 /// The driver's end.
@@ -51,18 +54,14 @@ impl Errands {
     }
 
     /// Starts the thread. It ends with the value.
-    pub(super) fn start(
-        shared: &Arc<Shared>,
-        meta: &Arc<dyn Meta>,
-        keys: &Keys,
-        restarts: &Arc<Restarts>,
-    ) -> Result<Self, String> {
+    pub(super) fn start(shared: &Arc<Shared>, settings: &Settings) -> Result<Self, String> {
         let (sender, receiver) = channel();
         let runner = Runner {
+            me: settings.me,
             shared: Arc::clone(shared),
-            meta: Arc::clone(meta),
-            keys: keys.clone(),
-            restarts: Arc::clone(restarts),
+            meta: Arc::clone(&settings.meta),
+            keys: settings.keys.clone(),
+            restarts: Arc::clone(&settings.restarts),
         };
         thread::Builder::new()
             .name("cluster-etcd".to_owned())
@@ -72,10 +71,11 @@ impl Errands {
     }
 }
 
-struct Runner {
+pub(super) struct Runner {
+    pub(super) me: NodeId,
     shared: Arc<Shared>,
-    meta: Arc<dyn Meta>,
-    keys: Keys,
+    pub(super) meta: Arc<dyn Meta>,
+    pub(super) keys: Keys,
     restarts: Arc<Restarts>,
 }
 
@@ -126,17 +126,12 @@ impl Runner {
                 let address = found.and_then(|mut addresses| addresses.next());
                 address.map(|address| Input::Resolved(node, place, address))
             }
-            Errand::Change(name, transaction) => {
-                match self.meta.commit(&transaction) {
-                    Outcome::Done(_) => tracing::info!("{name}: done"),
-                    Outcome::Refused(_) => {
-                        tracing::warn!("{name}: the records have changed meanwhile; try again")
-                    }
-                    Outcome::Unknown(why) => {
-                        tracing::warn!("{name}: etcd has not said what became of it: {why}")
-                    }
-                    Outcome::Failed(error) => tracing::warn!("{name}: {error}"),
-                }
+            Errand::Promote(shard, order) => {
+                order.finish(self.promote(shard));
+                None
+            }
+            Errand::Forget(node, shard, order) => {
+                order.finish(self.forget(node, shard));
                 None
             }
         };

@@ -93,7 +93,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
     let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
     // There is one thread.
     let _ = shared.cluster.shard.waker.set(waker);
-    let errands = Errands::start(shared, &settings.meta, &settings.keys, &settings.restarts)?;
+    let errands = Errands::start(shared, &settings)?;
     let driver = Driver {
         shared: Arc::clone(shared),
         is_durable: settings.is_durable,
@@ -313,8 +313,8 @@ impl Driver {
             Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
             Input::HandOver => self.step(Event::HandOver(None)),
             Input::Ending => self.step(Event::Ending),
-            Input::Promote => self.order_promotion(),
-            Input::Forget(node) => self.order_forgetting(node),
+            Input::Promote(order) => self.order_promotion(order),
+            Input::Forget(node, order) => self.order_forgetting(node, order),
             Input::Force(absent) => self.step(Event::Force(absent)),
         }
     }

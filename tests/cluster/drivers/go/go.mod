@@ -1,4 +1,4 @@
-module goredis-cluster
+module goredis-driver
 
 go 1.26.0
 
