@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     /// How many elements a command may visit before it is offloaded (`DEBUG VISITS-MAX`).
     pub(crate) visits_max: AtomicUsize,
     /// Whether the server was asked to end.
-    ending: AtomicBool,
+    ending: Arc<AtomicBool>,
     orders: Sender<Stop>,
 }
 
@@ -144,7 +144,7 @@ impl Shared {
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),
-            ending: AtomicBool::new(false),
+            ending: Arc::default(),
             orders,
         }
     }
@@ -212,6 +212,11 @@ impl Shared {
     /// Whether it was asked to end.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(SeqCst)
+    }
+
+    /// The same, for threads that wait for sockets.
+    pub(crate) fn ending_flag(&self) -> &Arc<AtomicBool> {
+        &self.ending
     }
 
     /// Asks the server to end.

@@ -174,7 +174,7 @@ impl LogThread {
         }
         let (log, standing, place) = start::load_without_log(&shared, &config)?;
         if let Some(place) = place {
-            shared.replication.restore(&shared, place)?;
+            shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
         let mut status = shared.durability.status();
         (status.log, status.standing) = (log, standing);
@@ -220,7 +220,7 @@ impl LogThread {
         }
         shared.durability.publish(loaded.lsn, loaded.lsn);
         if let Some(place) = loaded.place.take() {
-            shared.replication.restore(&shared, place)?;
+            shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
         if loaded.database != 0 && !shared.replication.has_place() {
             // Our records begin in database 0.

@@ -14,7 +14,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, SeqCst},
 };
 
-use crate::replication::now_ms;
+use crate::system::host::monotonic_ms;
 
 /// The lease.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// A term begins. Nothing is served in it yet.
-    pub(super) fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         let term = self.terms.fetch_add(1, SeqCst) + 1;
         self.until_ms.store(0, SeqCst);
         self.term.store(term, SeqCst);
@@ -41,14 +41,14 @@ impl Lease {
     }
 
     /// The term is over.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_serving.store(false, SeqCst);
         self.until_ms.store(0, SeqCst);
         self.term.store(0, SeqCst);
     }
 
     /// Lets no more commands in.
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.is_serving.store(false, SeqCst);
     }
 
@@ -58,12 +58,12 @@ impl Lease {
     }
 
     /// Whether the workers are to be woken now.
-    pub(super) fn take_awaited(&self) -> bool {
+    pub(crate) fn take_awaited(&self) -> bool {
         self.valid_term() != 0 && self.is_awaited.swap(false, SeqCst)
     }
 
     /// The term lasts until then. Whether commands are let in or held back has changed.
-    pub(super) fn extend(&self, until_ms: u64, is_serving: bool) -> bool {
+    pub(crate) fn extend(&self, until_ms: u64, is_serving: bool) -> bool {
         self.until_ms.store(until_ms, SeqCst);
         self.is_serving.swap(is_serving, SeqCst) != is_serving
     }
@@ -95,7 +95,7 @@ impl Lease {
     pub(crate) fn is_valid(&self, term: u64) -> bool {
         // The end first: the end of a later term is stored behind its number.
         let until_ms = self.until_ms.load(SeqCst);
-        now_ms() < until_ms && self.term.load(SeqCst) == term
+        monotonic_ms() < until_ms && self.term.load(SeqCst) == term
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert!(!lease.is_valid(first) && lease.serving_term() == 0);
         assert!(lease.extend(u64::MAX, true) && !lease.extend(u64::MAX, true));
         assert!(lease.is_valid(first) && lease.serving_term() == first);
-        assert!(lease.extend(now_ms(), false));
+        assert!(lease.extend(monotonic_ms(), false));
         assert!(!lease.is_valid(first), "it has run out");
         lease.end();
         let second = lease.begin();

@@ -45,7 +45,7 @@ pub(crate) struct MoveOverview {
 
 impl Overview {
     /// The contents of these records.
-    pub(super) fn of(view: &View) -> Self {
+    pub(crate) fn of(view: &View) -> Self {
         let mut overview = Self::default();
         if let Some((_, cluster)) = &view.cluster {
             overview.replicas = cluster.replicas;

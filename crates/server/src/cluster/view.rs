@@ -20,43 +20,43 @@ use super::topology::{Addresses, Health, Node, Shard, Topology};
 const SHARDS_MAX: usize = 2 * SLOTS as usize;
 
 /// A record with the revision of its last change.
-pub(super) type Stored<R> = (Revision, R);
+pub(crate) type Stored<R> = (Revision, R);
 
 /// The records.
 #[derive(Debug, Default, Clone)]
-pub(super) struct View {
-    pub(super) cluster: Option<Stored<ClusterRecord>>,
-    pub(super) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
-    pub(super) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
-    pub(super) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
-    pub(super) slots: Option<Stored<SlotsRecord>>,
-    pub(super) controller: Option<Stored<ControllerRecord>>,
-    pub(super) users: Option<Stored<Arc<UsersRecord>>>,
-    pub(super) functions: Option<Stored<Arc<FunctionsRecord>>>,
-    pub(super) settings: Option<Stored<Arc<SettingsRecord>>>,
+pub(crate) struct View {
+    pub(crate) cluster: Option<Stored<ClusterRecord>>,
+    pub(crate) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
+    pub(crate) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
+    pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
+    pub(crate) slots: Option<Stored<SlotsRecord>>,
+    pub(crate) controller: Option<Stored<ControllerRecord>>,
+    pub(crate) users: Option<Stored<Arc<UsersRecord>>>,
+    pub(crate) functions: Option<Stored<Arc<FunctionsRecord>>>,
+    pub(crate) settings: Option<Stored<Arc<SettingsRecord>>>,
     /// Records that this version cannot read, by their keys.
-    pub(super) unreadable: BTreeMap<String, RecordError>,
+    pub(crate) unreadable: BTreeMap<String, RecordError>,
     /// The last change that it has.
-    pub(super) revision: Revision,
+    pub(crate) revision: Revision,
 }
 
 /// Records that this node knows, and may know before the view has them.
 #[derive(Debug, Default)]
-pub(super) struct Newest<'a> {
-    pub(super) shard: Option<(ShardId, Revision, &'a ShardRecord)>,
-    pub(super) slots: Option<&'a Stored<SlotsRecord>>,
+pub(crate) struct Newest<'a> {
+    pub(crate) shard: Option<(ShardId, Revision, &'a ShardRecord)>,
+    pub(crate) slots: Option<&'a Stored<SlotsRecord>>,
 }
 
 impl View {
     /// The records of a snapshot.
-    pub(super) fn of(keys: &Keys, revision: Revision, items: &[Item]) -> Self {
+    pub(crate) fn of(keys: &Keys, revision: Revision, items: &[Item]) -> Self {
         let mut view = Self { revision, ..Self::default() };
         items.iter().for_each(|item| view.set(keys, &item.key, Some(&item.value), item.revision));
         view
     }
 
     /// Takes a change over.
-    pub(super) fn apply(&mut self, keys: &Keys, change: &Change) {
+    pub(crate) fn apply(&mut self, keys: &Keys, change: &Change) {
         self.revision = self.revision.max(change.revision);
         self.set(keys, &change.key, change.value.as_deref(), change.revision);
     }
@@ -81,7 +81,7 @@ impl View {
     }
 
     /// The shard of a node.
-    pub(super) fn shard_of(&self, node: NodeId) -> Option<(ShardId, &Stored<ShardRecord>)> {
+    pub(crate) fn shard_of(&self, node: NodeId) -> Option<(ShardId, &Stored<ShardRecord>)> {
         self.shards.iter().find(|(_, (_, shard))| shard.has(node)).map(|(id, shard)| (*id, shard))
     }
 
@@ -92,7 +92,7 @@ impl View {
     }
 
     /// The same with what this node knows before the view has it.
-    pub(super) fn renewed(&self, newest: &Newest<'_>) -> Self {
+    pub(crate) fn renewed(&self, newest: &Newest<'_>) -> Self {
         let mut view = self.clone();
         if let Some((id, revision, record)) = newest.shard
             && view.shards.get(&id).is_some_and(|(known, _)| revision > *known)
@@ -108,7 +108,7 @@ impl View {
     }
 
     /// The topology, for one of the nodes. `None` while its own record is not among them.
-    pub(super) fn topology(&self, me: NodeId) -> Option<Topology> {
+    pub(crate) fn topology(&self, me: NodeId) -> Option<Topology> {
         if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
             return None;
         }
@@ -137,12 +137,12 @@ impl View {
     }
 
     /// The moves that have begun and not ended.
-    pub(super) fn moves(&self) -> impl Iterator<Item = &Move> {
+    pub(crate) fn moves(&self) -> impl Iterator<Item = &Move> {
         self.slots.iter().flat_map(|(_, record)| &record.moving)
     }
 
     /// The primary of a shard in an epoch, while that lasts.
-    pub(super) fn primary_of(&self, shard: ShardId, epoch: u64) -> Option<NodeId> {
+    pub(crate) fn primary_of(&self, shard: ShardId, epoch: u64) -> Option<NodeId> {
         let (_, shard) = self.shards.get(&shard)?;
         (shard.epoch == epoch).then_some(shard.primary)
     }
@@ -212,7 +212,7 @@ fn put_at<I: Ord, R: Record>(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use dunlin_cluster::{
         BootId, HistoryId, SlotMap, SlotRange,
         records::{self, History, NodeState},
@@ -220,12 +220,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) fn node_id(number: u8) -> NodeId {
+    pub(crate) fn node_id(number: u8) -> NodeId {
         NodeId::from_bytes([number; 20])
     }
 
     /// A node's record.
-    pub(in super::super) fn node_record(number: u8, host: &str) -> NodeRecord {
+    pub(crate) fn node_record(number: u8, host: &str) -> NodeRecord {
         NodeRecord {
             addresses: records::Addresses {
                 host: "127.0.0.1".to_owned(),
@@ -246,7 +246,7 @@ pub(super) mod tests {
     }
 
     /// A view of nodes that are alive.
-    pub(in super::super) fn view_of(hosts: &[&str]) -> View {
+    pub(crate) fn view_of(hosts: &[&str]) -> View {
         let mut view = View::default();
         for (number, host) in (1..).zip(hosts) {
             view.nodes.insert(node_id(number), (number.into(), node_record(number, host)));

@@ -234,7 +234,8 @@ fn change_replication_id(
     _: &[&[u8]],
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let changed = context.outside_gate(|shared| shared.replication.change_id(shared)).unwrap_or(Ok(()));
+    let changed =
+        context.outside_gate(|shared| shared.replication.change_id(&shared.durability)).unwrap_or(Ok(()));
     changed.map_err(|error| CommandError::owned(format!("ERR {error}")))?;
     reply.ok();
     Ok(())

@@ -11,8 +11,10 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use crate::{
     config::PrimaryAddress,
     executor::{Handler, ServerContext},
-    replication::{self, ReplicaClient, RoleOrder, Wanted},
+    replication::{ReplicaClient, RoleOrder, Wanted},
+    replicator,
     session::Replies,
+    system::host::monotonic_ms,
 };
 
 pub(super) const COMMANDS: &[Command] = &[FAILOVER, PSYNC, REPLCONF, REPLICAOF, ROLE, SLAVEOF, SYNC];
@@ -219,8 +221,8 @@ fn failover(
         }
     }
     match aborts {
-        true => replication::abort_failover(context.shared)?,
-        false => replication::begin_failover(context.shared, options)?,
+        true => replicator::abort_failover(context.shared)?,
+        false => replicator::begin_failover(context.shared, options)?,
     }
     reply.ok();
     Ok(())
@@ -266,7 +268,7 @@ fn replica(context: &mut ServerContext<'_, '_>) -> Result<Arc<ReplicaClient>, Co
     let session = &mut *context.session;
     if session.replica.is_none() {
         let socket = session.client.stream().ok_or(CommandError::text("ERR the connection is closing"))?;
-        session.replica = Some(Arc::new(ReplicaClient::new(&session.client, socket, replication::now_ms())));
+        session.replica = Some(Arc::new(ReplicaClient::new(&session.client, socket, monotonic_ms())));
     }
     Ok(Arc::clone(session.replica.as_ref().expect("it was put there")))
 }
@@ -277,14 +279,14 @@ fn replconf(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let replica = replica(context)?;
-    let now_ms = replication::now_ms();
+    let now_ms = monotonic_ms();
     let words = &args.words()[1..];
     let answered = replica.peer().options(words, now_ms);
     match answered {
         Ok(true) => reply.ok(),
         Ok(false) => {
             let shared = context.shared;
-            shared.replication.note_acknowledged(shared, context.executor.config.config());
+            shared.replication.note_acknowledged(&shared.durability, context.executor.config.config());
         }
         Err(error) => return Err(CommandError::owned(error.to_string())),
     }

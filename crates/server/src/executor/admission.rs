@@ -19,7 +19,7 @@ use crate::{
     config::SyncReplicasMissing,
     observe::client_line,
     push::pubsub::Kind,
-    replication::redirection,
+    replicator::redirection,
     session::{ClientFlags, Session},
     shared::Shared,
 };

@@ -12,7 +12,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, ServerContext, admission::storage_conditions};
 use crate::{
     admission::Conditions,
-    replication,
+    replicator,
     session::{IsHeard, OffloadedCommand, Replies},
     workers::{
         WorkerMessage, blocked,
@@ -54,7 +54,7 @@ impl ServerContext<'_, '_> {
                 session.offloaded = Some(OffloadedCommand { is_heard, is_decided: false });
                 let (client, queues) = (session.client.address, executor.queues.clone());
                 let migration = Migration::new(target, words, departure, client, queues);
-                replication::send_keys(&executor.shared, Box::new(migration));
+                replicator::send_keys(&executor.shared, Box::new(migration));
                 self.flow = Flow::Stop(Next::Await);
             }
         }
@@ -115,7 +115,7 @@ impl Executor {
         drop(inside);
         self.drain();
         match again.is_some() && migration.goes_on() {
-            true => replication::send_keys(&shared, migration),
+            true => replicator::send_keys(&shared, migration),
             false => self.finish_migration(*migration),
         }
     }

@@ -11,7 +11,8 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow};
 use crate::{
-    replication::{AckWait, redirection},
+    replication::AckWait,
+    replicator::redirection,
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     workers::{
@@ -243,7 +244,7 @@ impl Executor {
             let client = session.client.address;
             self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
             // They may have acknowledged it meanwhile.
-            self.shared.replication.note_acknowledged(&self.shared, self.config.config());
+            self.shared.replication.note_acknowledged(&self.shared.durability, self.config.config());
         }
     }
 

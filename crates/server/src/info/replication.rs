@@ -3,7 +3,7 @@
 use dunlin_replication::{LinkState, Phase};
 
 use super::metric::{Metric, Number, Row, Shown, Texts, Unit};
-use crate::replication::now_ms;
+use crate::system::host::monotonic_ms;
 
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
             |reading| {
                 let link = reading.shared.replication.link();
                 match link.state {
-                    LinkState::Connected => Number::from(now_ms().saturating_sub(link.heard_ms) / 1000),
+                    LinkState::Connected => Number::from(monotonic_ms().saturating_sub(link.heard_ms) / 1000),
                     _ => Number::Integer(-1),
                 }
             },
@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
             "Time for which the stream has not come.",
             |reading| {
                 let since_ms = reading.shared.replication.link().down_since_ms;
-                (now_ms().saturating_sub(since_ms) / 1000).into()
+                (monotonic_ms().saturating_sub(since_ms) / 1000).into()
             },
         )
         .while_link_is_down(),
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Row] = &[
                 let (address, port) = replica.address();
                 let peer = replica.peer();
                 let (offset, lag) = match peer.phase() {
-                    Phase::Online => (peer.acked, peer.lag_s(now_ms())),
+                    Phase::Online => (peer.acked, peer.lag_s(monotonic_ms())),
                     _ => (0, 0),
                 };
                 let state = peer.phase().name();

@@ -30,13 +30,13 @@ use signal_hook::{
 use crate::{
     aof::LogThread,
     audit,
-    cluster::{self, AgentThread},
     commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, Order, RING},
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
+    node::{self, AgentThread},
     persistence::files,
     process::{
         daemon::Daemon,
@@ -46,7 +46,7 @@ use crate::{
         supervisor::Supervisor,
         syslog::Syslog,
     },
-    replication, sampler,
+    replication, replicator, sampler,
     shared::{Shared, Stop},
     system::{
         arguments,
@@ -87,7 +87,7 @@ pub struct Server {
     shared: Arc<Shared>,
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
-    replication: replication::Threads,
+    replication: replicator::Threads,
     agent: Option<AgentThread>,
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
@@ -111,7 +111,7 @@ impl Server {
             );
             config.maxclients = room as u32;
         }
-        cluster::settle(&mut config)?;
+        node::settle(&mut config)?;
         startup::announcement(&config, file.as_deref()).iter().for_each(|line| tracing::info!("{line}"));
         startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
         let supervisor = Supervisor::find(&config);
@@ -143,7 +143,7 @@ impl Server {
         let audit = audit::start(&shared.audit).map_err(|error| format!("cannot start a thread: {error}"))?;
         let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
-        let membership = cluster::prepare(&shared)?;
+        let membership = node::prepare(&shared)?;
         // A node of a cluster is nothing before its shard has decided.
         if shared.config.current().replicaof.is_some() || membership.is_some() {
             shared.replication.expect_primary();
@@ -193,8 +193,8 @@ impl Server {
         let running = listened
             .start(dunlin_scripting::STACK_BYTES, make)
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
-        let replication = replication::Threads::start(&shared)
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let replication =
+            replicator::Threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let agent = membership.map(|member| AgentThread::start(&shared, member)).transpose()?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
@@ -232,7 +232,7 @@ impl Server {
                 agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }
-            self.shared.replication.drain(&self.shared, stop.grace);
+            replicator::drain(&self.shared, stop.grace);
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
@@ -242,7 +242,7 @@ impl Server {
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
-        self.shared.cluster.note_end(&self.shared);
+        node::note_end(&self.shared);
         sampler::finish(&self.shared);
         self.shared.directory.release();
         self.shared.audit.end();

@@ -19,7 +19,7 @@ use dunlin_replication::Phase;
 use super::{ReplicaClient, Replication};
 use crate::{
     config::{self, Config, SyncReplicasAck},
-    shared::Shared,
+    durability::Durability,
     workers::WorkerMessage,
 };
 
@@ -72,8 +72,8 @@ impl Replication {
     /// Has a worker woken by the next acknowledgement, which replicas are asked for. The caller looks once more afterwards.
     pub(crate) fn await_commit(&self, worker: usize) {
         self.commits.awaited[worker].store(true, SeqCst);
-        if !self.feeder.acks_wanted.swap(true, SeqCst) {
-            self.feeder.wake();
+        if !self.feed.acks_wanted.swap(true, SeqCst) {
+            self.feed.wake();
         }
     }
 
@@ -89,10 +89,10 @@ impl Replication {
     }
 
     /// The shard has committed its stream up to an offset of replication.
-    pub(crate) fn note_shard_commit(&self, shared: &Shared, offset: u64) {
-        let mark = ring_mark(offset, self.base.load(Acquire)).min(shared.durability.tail());
+    pub(crate) fn note_shard_commit(&self, durability: &Durability, offset: u64) {
+        let mark = ring_mark(offset, self.base.load(Acquire)).min(durability.tail());
         if self.commits.shard.fetch_max(mark, SeqCst) < mark {
-            self.wake_awaiting(shared);
+            self.wake_awaiting(durability);
         }
     }
 
@@ -101,8 +101,8 @@ impl Replication {
         self.commits.shard.store(0, SeqCst);
     }
 
-    fn wake_awaiting(&self, shared: &Shared) {
-        let Some(queues) = shared.durability.queues() else { return };
+    fn wake_awaiting(&self, durability: &Durability) {
+        let Some(queues) = durability.queues() else { return };
         for (worker, is_awaited) in self.commits.awaited.iter().enumerate() {
             if is_awaited.swap(false, SeqCst) {
                 queues.send_to_service(worker, WorkerMessage::Durable);
@@ -111,7 +111,7 @@ impl Replication {
     }
 
     /// Looks again how far replicas are. O(replicas).
-    pub(super) fn note_commits(&self, shared: &Shared, config: &Config) {
+    pub(crate) fn note_commits(&self, durability: &Durability, config: &Config) {
         let replicas = self.replicas();
         let follows =
             |replica: &&Arc<ReplicaClient>| !replica.is_gone() && replica.peer().phase() == Phase::Online;
@@ -125,7 +125,7 @@ impl Replication {
         let mut offsets: Vec<u64> = replicas.iter().filter(follows).map(confirmed).collect();
         self.commits.online.store(offsets.len(), Relaxed);
         offsets.sort_unstable_by(|one, other| other.cmp(one));
-        let end = self.offset(shared.durability.tail());
+        let end = self.offset(durability.tail());
         let base = self.base.load(Acquire);
         let mut has_grown = false;
         // Uncommitted writes of a demoted server are lost, whatever replicas of its own acknowledge from now on.
@@ -137,13 +137,13 @@ impl Replication {
             has_grown |= committed.fetch_max(mark, SeqCst) < mark;
         }
         if has_grown {
-            self.wake_awaiting(shared);
+            self.wake_awaiting(durability);
         }
     }
 
     /// Wakes workers whose clients wait for replicas in vain: the server is no primary any more.
-    pub(super) fn end_commits(&self, shared: &Shared) {
-        let Some(queues) = shared.durability.queues() else { return };
+    pub(crate) fn end_commits(&self, durability: &Durability) {
+        let Some(queues) = durability.queues() else { return };
         (0..self.commits.awaited.len())
             .for_each(|worker| queues.send_to_service(worker, WorkerMessage::Durable));
     }

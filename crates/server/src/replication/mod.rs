@@ -1,66 +1,42 @@
-//! Replication at work: what workers, the two threads of replication and INFO share. The states of a link are the crate
+//! The state of replication that workers, INFO and the threads of [`crate::replicator`] share. The states of a link are the crate
 //! `dunlin-replication`'s.
-//!
-//! ```text
-//! primary   workers ─▶ ring ─▶ thread `feeder` ─▶ sockets of replicas        REPLCONF ACK comes through workers
-//!                              thread `snapshot` ─▶ the same, for a full resynchronisation
-//! replica   thread `replica`: socket ─▶ spool, loader ─▶ keyspace; then stream ─▶ keyspace and ring
-//! ```
 //!
 //! Offsets of replication are the ring's offsets, plus a number that changes only behind the closed gate
 //! ([`Replication::offset`]): the stream is the ring's bytes.
 
-mod apply;
-mod catch_up;
 mod commit;
+pub(crate) mod connection;
 mod failover;
-mod feeder;
-mod link;
+mod feed;
 pub(crate) mod migration;
-mod roles;
-mod transfer;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{
-            AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release, SeqCst},
-        },
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{
+        AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
     },
-    thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
-use dunlin_engine::{LogConsumer, command::CommandError};
+use dunlin_engine::{Engine, LogConsumer, command::CommandError};
 use dunlin_persist::{RingReader, manifest::StreamId};
 use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
-pub(crate) use self::{
-    failover::{abort as abort_failover, begin as begin_failover, redirection},
-    feeder::{AckWait, Hold},
-    migration::send as send_keys,
-};
+use self::feed::Feed;
+pub(crate) use self::feed::{AckWait, Hold};
 pub(crate) use crate::session::replica::{ReplicaClient, Wanted};
 use crate::{
     admission::{Check, Conditions, NOREPLICAS, READONLY},
     config::{Config, PrimaryAddress},
-    shared::Shared,
-    system::host,
+    durability::Durability,
 };
 
-/// How long the threads wait at most for the workers to begin.
-const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// Between two looks whether replicas have all, at the end.
-const DRAIN_PAUSE: Duration = Duration::from_millis(2);
-
 /// The bits of [`Replication::state`]. None is set on a primary that nobody needs replicas of.
-const REPLICA: u8 = 1 << 0;
+pub(crate) const REPLICA: u8 = 1 << 0;
 /// The stream does not come.
-const STALE: u8 = 1 << 1;
+pub(crate) const STALE: u8 = 1 << 1;
 /// There are fewer good replicas than `min-replicas-to-write`.
-const LONELY: u8 = 1 << 2;
+pub(crate) const LONELY: u8 = 1 << 2;
 
 /// An order for the thread `replica`.
 #[derive(Debug)]
@@ -129,31 +105,31 @@ pub(crate) struct Replication {
     /// The offset of replication at the ring's offset 0, modulo 2^64.
     base: AtomicU64,
     /// The ring's first byte of the backlog, and whether there is one.
-    backlog_from: AtomicU64,
-    has_backlog: AtomicBool,
+    pub(crate) backlog_from: AtomicU64,
+    pub(crate) has_backlog: AtomicBool,
     /// The database that the stream has selected, where it comes from a primary.
-    database: AtomicUsize,
+    pub(crate) database: AtomicUsize,
     link: Mutex<LinkStatus>,
     order: Mutex<Option<RoleOrder>>,
     /// Orders that were carried out.
     carried_out: AtomicU64,
-    ordered: AtomicU64,
-    replica_waker: OnceLock<mio::Waker>,
+    pub(crate) ordered: AtomicU64,
+    pub(crate) replica_waker: OnceLock<mio::Waker>,
     failover: Mutex<Failover>,
     commits: commit::Commits,
-    feeder: feeder::Shared,
+    pub(crate) feed: Feed,
     pub(crate) syncs: SyncCounts,
     /// See [`DataState::copies`].
     copies: AtomicU64,
     /// Nothing of the link's own is put into the stream: its end is handed over.
-    is_stream_held: AtomicBool,
+    pub(crate) is_stream_held: AtomicBool,
     /// The log's files could not be read for a replica: they are not tried again.
-    files_failed: AtomicBool,
-    migrations: migration::Migrations,
+    pub(crate) files_failed: AtomicBool,
+    pub(crate) migrations: migration::Migrations,
     /// The last snapshot shows all of the stream: nothing more is put into it.
-    stream_ended: AtomicBool,
+    pub(crate) stream_ended: AtomicBool,
     /// The threads are to end.
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
 }
 
 impl Replication {
@@ -179,7 +155,7 @@ impl Replication {
             replica_waker: OnceLock::new(),
             failover: Mutex::default(),
             commits: commit::Commits::new(workers),
-            feeder: feeder::Shared::default(),
+            feed: Feed::default(),
             syncs: SyncCounts::default(),
             copies: AtomicU64::new(0),
             is_stream_held: AtomicBool::new(false),
@@ -193,7 +169,7 @@ impl Replication {
     /// Hands over the ring's second reader. Called once, before anything is loaded.
     pub(crate) fn attach(&self, mut second: RingReader) {
         second.park();
-        *self.feeder.reader() = Some(second);
+        *self.feed.reader() = Some(second);
     }
 
     /// Whether the data set follows a primary.
@@ -230,7 +206,7 @@ impl Replication {
         conditions.has(Check::ReadOnlyReplica).then_some(READONLY)
     }
 
-    fn set_state(&self, bit: u8, on: bool) {
+    pub(crate) fn set_state(&self, bit: u8, on: bool) {
         match on {
             true => self.state.fetch_or(bit, SeqCst),
             false => self.state.fetch_and(!bit, SeqCst),
@@ -242,19 +218,19 @@ impl Replication {
         *self.lock_history()
     }
 
-    fn lock_history(&self) -> MutexGuard<'_, History> {
+    pub(crate) fn lock_history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the threads are to end, since the server does.
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(SeqCst)
     }
 
     /// Begins another history: `DEBUG CHANGE-REPL-ID`.
-    pub(crate) fn change_id(&self, shared: &Shared) -> Result<(), String> {
+    pub(crate) fn change_id(&self, durability: &Durability) -> Result<(), String> {
         *self.lock_history() = History::new(new_id()?);
-        self.keep_stream(shared);
+        self.keep_stream(durability);
         Ok(())
     }
 
@@ -264,12 +240,12 @@ impl Replication {
     }
 
     /// The ring's offset at one of replication.
-    fn ring_offset(&self, offset: u64) -> u64 {
+    pub(crate) fn ring_offset(&self, offset: u64) -> u64 {
         offset.wrapping_sub(self.base.load(Acquire))
     }
 
     /// The stream has selected a database.
-    fn select(&self, database: usize) {
+    pub(crate) fn select(&self, database: usize) {
         self.database.store(database, Release);
     }
 
@@ -295,13 +271,12 @@ impl Replication {
 
     /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. Where only what is
     /// synced counts, nothing does while there is no log.
-    pub(crate) fn data(&self, shared: &Shared, is_synced: bool) -> DataState {
+    pub(crate) fn data(&self, engine: &Engine, durability: &Durability, is_synced: bool) -> DataState {
         loop {
             let (copies, before) = (self.copies.load(SeqCst), self.history().id);
             let has_place = self.has_place();
-            let durability = &shared.durability;
             let tail = durability.tail();
-            let has_log = shared.engine.log.is_on_for(LogConsumer::File);
+            let has_log = engine.log.is_on_for(LogConsumer::File);
             let (end, held) = (
                 self.offset(tail),
                 match (is_synced, has_log) {
@@ -331,17 +306,17 @@ impl Replication {
     }
 
     /// Has workers look again at the replies that they withhold.
-    pub(crate) fn wake_withheld(&self, shared: &Shared) {
-        self.end_commits(shared);
+    pub(crate) fn wake_withheld(&self, durability: &Durability) {
+        self.end_commits(durability);
     }
 
     /// A snapshot is about to take the place of the data set.
-    fn begin_copy(&self) {
+    pub(crate) fn begin_copy(&self) {
         self.copies.fetch_or(1, SeqCst);
     }
 
     /// It has. Nobody reads yet.
-    fn end_copy(&self) {
+    pub(crate) fn end_copy(&self) {
         self.forget_shard_commit();
         self.copies.fetch_add(1, SeqCst);
     }
@@ -354,19 +329,26 @@ impl Replication {
     }
 
     /// Goes on in the stream that the data set was part of when it was kept. The ring is at its end, and nobody appends. A
-    /// replica's history goes on; a primary begins one of its own, whose second is the former.
-    pub(crate) fn restore(&self, shared: &Shared, place: Place) -> Result<(), String> {
+    /// replica's history goes on; a primary begins one of its own, whose second is the former. `writer` is the caller's place in
+    /// the log.
+    pub(crate) fn restore(
+        &self,
+        engine: &Engine,
+        durability: &Durability,
+        writer: usize,
+        place: Place,
+    ) -> Result<(), String> {
         let Place { mut history, offset, database } = place;
         if !self.is_replica() {
             history.promote(new_id()?, offset);
         }
-        self.feeder.restart(shared, history, offset);
+        self.restart_stream(engine, history, offset);
         let mut restored = database;
         if !self.is_replica() {
             if database != 0 {
                 // Records from here on begin in database 0.
                 let select = dunlin_replication::request(&[b"SELECT", b"0"]);
-                shared.durability.ring().append(shared.loader(), &select);
+                durability.ring().append(writer, &select);
             }
             restored = 0;
         }
@@ -376,28 +358,9 @@ impl Replication {
     }
 
     /// Has the log say whose stream it is now. The caller is not inside the gate.
-    fn keep_stream(&self, shared: &Shared) {
-        if let Err(reason) = shared.durability.set_stream(self.stream_id()) {
+    pub(crate) fn keep_stream(&self, durability: &Durability) {
+        if let Err(reason) = durability.set_stream(self.stream_id()) {
             tracing::error!("the manifest of the log cannot say whose stream it is: {reason}");
-        }
-    }
-
-    /// Has replicas get all that they lack before the server ends, within a time: after a restart they go on from there. Writes
-    /// are held back for good.
-    pub(crate) fn drain(&self, shared: &Shared, time: Duration) {
-        let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(shared.durability.tail());
-        if time.is_zero() || self.replicas().is_empty() {
-            return;
-        }
-        let until = Instant::now() + time;
-        shared.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Writes);
-        // Batches that are under way may not have seen it.
-        if shared.alone_unless_long(|_| self.end_stream()).is_none() {
-            return;
-        }
-        self.feeder.wake();
-        while self.replicas().iter().any(is_behind) && Instant::now() < until {
-            std::thread::sleep(DRAIN_PAUSE);
         }
     }
 
@@ -445,20 +408,20 @@ impl Replication {
         self.carried_out.load(SeqCst) >= number
     }
 
-    fn take_order(&self) -> Option<RoleOrder> {
+    pub(crate) fn take_order(&self) -> Option<RoleOrder> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn has_order(&self) -> bool {
+    pub(crate) fn has_order(&self) -> bool {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// All orders so far have been carried out.
-    fn note_carried_out(&self, ordered: u64) {
+    pub(crate) fn note_carried_out(&self, ordered: u64) {
         self.carried_out.store(ordered, SeqCst);
     }
 
-    fn wake_replica(&self) {
+    pub(crate) fn wake_replica(&self) {
         if let Some(waker) = self.replica_waker.get() {
             // It fails only where the thread has ended.
             let _ = waker.wake();
@@ -471,49 +434,4 @@ pub(crate) fn new_id() -> Result<Id, String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
     Ok(Id::from_random(bytes))
-}
-
-/// The threads of replication.
-pub(crate) struct Threads {
-    replica: JoinHandle<()>,
-    feeder: JoinHandle<()>,
-}
-
-impl Threads {
-    /// Starts them. [`Replication::attach`] has been called.
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
-        let until = Instant::now() + BEGIN_TIME_MAX;
-        // The first worker that runs brings it.
-        let queues = loop {
-            match shared.durability.queues() {
-                Some(queues) => break queues,
-                None if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
-                None => return Err(std::io::Error::other("the workers do not run")),
-            }
-        };
-        let feeder = feeder::start(shared, queues)?;
-        let replica = link::start(shared, queues)?;
-        let config = shared.config.current();
-        if let Some(primary) = config.replicaof.clone() {
-            shared.replication.order(RoleOrder::Follow { primary, hands_over: false });
-        }
-        Ok(Self { replica, feeder })
-    }
-
-    /// Ends them.
-    pub(crate) fn join(self, shared: &Shared) {
-        shared.replication.ended.store(true, SeqCst);
-        shared.replication.wake_replica();
-        shared.replication.feeder.wake();
-        for thread in [self.replica, self.feeder] {
-            if thread.join().is_err() {
-                tracing::error!("a thread of replication failed");
-            }
-        }
-    }
-}
-
-/// Milliseconds of a clock that only goes forward; never 0.
-pub(crate) fn now_ms() -> u64 {
-    host::monotonic_ns() / 1_000_000 + 1
 }

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{Acquire, SeqCst},
+            Ordering::{Acquire, Release, SeqCst},
         },
     },
 };
@@ -71,6 +71,11 @@ impl ReplicaClient {
             tracing::warn!("the link to the replica {} is cut: {reason}", self.client);
             let _ = self.socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Where the stream begins for it, behind its snapshot.
+    pub(crate) fn begin_at(&self, ring_offset: u64) {
+        self.sent.store(ring_offset, Release);
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -45,6 +45,11 @@ pub(crate) fn random_id() -> Result<String, String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Milliseconds of a clock that only goes forward; never 0.
+pub(crate) fn monotonic_ms() -> u64 {
+    monotonic_ns() / 1_000_000 + 1
+}
+
 /// Nanoseconds of a monotonic clock since some moment of the process's.
 pub(crate) fn monotonic_ns() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);

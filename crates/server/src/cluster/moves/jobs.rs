@@ -76,7 +76,7 @@ pub(crate) struct Job {
 
 /// The list, newest first.
 #[derive(Debug, Default)]
-pub(super) struct Jobs(Mutex<VecDeque<Job>>);
+pub(crate) struct Jobs(Mutex<VecDeque<Job>>);
 
 fn now_s() -> u64 {
     (host::unix_us() / 1_000_000) as u64
@@ -87,7 +87,7 @@ impl Jobs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn list(&self) -> Vec<Job> {
+    pub(crate) fn list(&self) -> Vec<Job> {
         self.lock().iter().cloned().collect()
     }
 
@@ -127,7 +127,7 @@ impl Jobs {
     }
 
     /// An operator has asked for it.
-    pub(super) fn request(&self, one: &Requested, me: NodeId) {
+    pub(crate) fn request(&self, one: &Requested, me: NodeId) {
         self.add(one.id, true, one.slots.clone(), Some(me), Some(one.target));
     }
 
@@ -141,16 +141,16 @@ impl Jobs {
         self.add(id, is_export, one.slots.clone(), primary(&one.from), primary(&one.to));
     }
 
-    pub(super) fn begin_import(&self, id: MoveId, view: Option<&View>) {
+    pub(crate) fn begin_import(&self, id: MoveId, view: Option<&View>) {
         self.begin(id, false, view);
     }
 
-    pub(super) fn begin_export(&self, id: MoveId, view: &View) {
+    pub(crate) fn begin_export(&self, id: MoveId, view: &View) {
         self.begin(id, true, Some(view));
     }
 
     /// Notes how far a move is.
-    pub(super) fn note(&self, id: MoveId, is_export: bool, change: impl FnOnce(&mut Job)) {
+    pub(crate) fn note(&self, id: MoveId, is_export: bool, change: impl FnOnce(&mut Job)) {
         let mut jobs = self.lock();
         let Some(job) = jobs.iter_mut().find(|job| job.id == id && job.is_export == is_export) else {
             return;
@@ -165,12 +165,12 @@ impl Jobs {
     }
 
     /// Notes that the other side has said something.
-    pub(super) fn hear(&self, id: MoveId, sent: u64, held: u64) {
+    pub(crate) fn hear(&self, id: MoveId, sent: u64, held: u64) {
         self.note(id, true, |job| (job.heard_s, job.sent, job.held) = (now_s(), sent, held));
     }
 
     /// Ends the imports of which the record says what has become.
-    pub(super) fn settle_imports(&self, view: &View, is_mine: impl Fn(u16) -> bool) {
+    pub(crate) fn settle_imports(&self, view: &View, is_mine: impl Fn(u16) -> bool) {
         let mut jobs = self.lock();
         for job in jobs.iter_mut().filter(|job| !job.is_export && !job.state.is_over()) {
             if view.moves().any(|one| one.id == job.id) {

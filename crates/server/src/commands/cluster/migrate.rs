@@ -204,7 +204,8 @@ pub(super) fn import(
     let flushes = context.shared.engine.keyspace.flushes();
     if args.token_with("BEGIN", 1) {
         let id = move_id(args)?;
-        let begun = context.shared.cluster.moves.begin_import(context.shared, &topology, &id)?;
+        let begun =
+            context.shared.cluster.moves.begin_import(&context.shared.engine.keyspace, &topology, &id)?;
         context.session.import = Some(Box::new(begun));
         reply.ok();
         // From here on only what it asks for is answered.

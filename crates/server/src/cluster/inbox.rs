@@ -1,0 +1,128 @@
+//! The way to the thread `shard`, which drives the machine of the node's shard.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use dunlin_cluster::{
+    NodeId, ShardId,
+    meta::Outcome,
+    records::{RecordError, SlotsRecord},
+    shard::{Known, Local},
+};
+use mio::Waker;
+
+use super::{
+    letter::Letter,
+    view::{Stored, View},
+};
+
+/// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
+const INPUTS_MAX: usize = 4096;
+
+/// An input of the thread.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The data set as it was when the process started.
+    Started(Local),
+    /// The cluster's records.
+    Records(Arc<View>),
+    /// A message of another node.
+    Letter(Box<Letter>),
+    /// The outcome of a proposal.
+    Outcome(ShardId, u64, Outcome),
+    /// The answer to a read of the shard's record.
+    Read(ShardId, u64, Result<Option<Known>, RecordError>),
+    /// The record of slots, as it was read in this term.
+    Slots(u64, Option<Stored<SlotsRecord>>),
+    /// The address of a name.
+    Resolved(NodeId, (String, u16), SocketAddr),
+    /// Another primary is wanted.
+    HandOver,
+    /// The process is about to end.
+    Ending,
+    /// An operator wants this node to be the primary, or another member where it is that.
+    Promote,
+    /// An operator wants a node forgotten, which has gone.
+    Forget(NodeId),
+}
+
+/// The way to the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    inputs: Mutex<Vec<Input>>,
+    pub(crate) waker: OnceLock<Waker>,
+    /// Members that the node could hand its role to; 0 where it has none.
+    pub(crate) successors: AtomicUsize,
+    /// The node is in the in-sync set, and no primary.
+    pub(crate) is_successor: AtomicBool,
+}
+
+impl Inbox {
+    pub(crate) fn push(&self, input: Input) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        if inputs.len() >= INPUTS_MAX && matches!(input, Input::Letter(_)) {
+            return;
+        }
+        inputs.push(input);
+        let is_first = inputs.len() == 1;
+        drop(inputs);
+        if is_first {
+            self.wake();
+        }
+    }
+
+    /// A message of another node has come.
+    pub(crate) fn deliver(&self, letter: Letter) {
+        self.push(Input::Letter(Box::new(letter)));
+    }
+
+    /// Has the thread look at the data set.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            // It fails only where the thread has ended.
+            let _ = waker.wake();
+        }
+    }
+
+    /// Asks for another primary; whether there is a member that could be one.
+    pub(crate) fn hand_over(&self) -> bool {
+        let has_successor = self.successors.load(SeqCst) > 0;
+        if has_successor {
+            self.push(Input::HandOver);
+        }
+        has_successor
+    }
+
+    /// Asks the shard's primary to hand its role over to this node; whether this node may have it.
+    pub(crate) fn promote(&self) -> bool {
+        let is_successor = self.is_successor.load(SeqCst);
+        if is_successor {
+            self.push(Input::Promote);
+        }
+        is_successor
+    }
+
+    /// Asks for another primary of the shard, by a wish in its record: this node if it is none, another member otherwise.
+    /// Returns whether there is one.
+    pub(crate) fn fail_over(&self) -> bool {
+        let has_successor = self.is_successor.load(SeqCst) || self.successors.load(SeqCst) > 0;
+        if has_successor {
+            self.push(Input::Promote);
+        }
+        has_successor
+    }
+
+    /// Removes the record of a node that has gone, if nothing rests on it.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.push(Input::Forget(node));
+    }
+
+    pub(crate) fn take(&self) -> Vec<Input> {
+        std::mem::take(&mut *self.inputs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

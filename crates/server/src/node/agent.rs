@@ -1,0 +1,568 @@
+//! The thread `cluster`: announces the node, follows the cluster's records, and has the server obey them.
+//!
+//! ```text
+//! read all records ─▶ right cluster? ─▶ presence (alive/ID, on a lease) ─▶ announcement (nodes/ID) ─▶ watch
+//!        ▲                                                                                             │
+//!        └────────────────────── etcd fails: the server serves on ◀────────────── topology, role ◀─────┘
+//! ```
+//!
+//! Invariants:
+//! - Nothing here is on a request's way. While etcd fails, the last topology stays in force.
+//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing.
+//! - An outcome that is unknown is read back before anything else is proposed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dunlin_cluster::{
+    BootId, ClusterId, NodeId, ShardId,
+    meta::{LeaseId, MetaError, Outcome, Revision, Transaction},
+    records::{
+        self, AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, Record,
+    },
+    shard::Local,
+};
+
+use super::{
+    Membership, bus, controller,
+    data::{is_durable, local},
+    ending::Ending,
+    identity::draw,
+    moves,
+    shard::{self, Restarts, Settings},
+    wide,
+};
+use crate::{
+    cluster::{ALIVE_MS, inbox::Input, overview::Overview, view::View},
+    config::{ClusterDurability, Config},
+    shared::{Shared, Stop},
+    system::host,
+};
+
+/// The seconds of the lease that says that the node is there.
+const LEASE_S: u32 = (ALIVE_MS / 1000) as u32;
+/// The longest wait for changes: how late the presence is renewed and the end is noticed.
+const WAIT_MS: u64 = 500;
+/// Between two attempts while etcd fails.
+const RETRY: Duration = Duration::from_millis(500);
+/// A cluster is founded when no node has come for so long.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+/// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
+const REPORTED_BYTES_MIN: u64 = 1 << 20;
+const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// How much longer than its lease the presence of an earlier process is waited out.
+const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
+/// How long the end of the server waits for another primary.
+const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long a node without a role waits for users and settings.
+const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long the end of the server waits for the thread.
+const END_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Why the thread begins again.
+#[derive(Debug)]
+enum Failure {
+    /// Later: a line for the log.
+    Later(String),
+    /// The server must not go on as this node: a line for the operator.
+    Fatal(String),
+}
+
+impl From<MetaError> for Failure {
+    fn from(error: MetaError) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+struct Agent {
+    shared: Arc<Shared>,
+    member: Membership,
+    boot: BootId,
+    lease: Option<LeaseId>,
+    /// When the lease was renewed last.
+    renewed: Instant,
+    /// When the amount of data was recorded last.
+    reported: Instant,
+    /// Since when another process's presence has been in the way.
+    waits_since: Option<Instant>,
+    /// How the last process ended; `None` when this one has announced its start.
+    ending: Option<Ending>,
+    restarts: Arc<Restarts>,
+    /// The revision of the last records that the server obeys; 0 for none.
+    obeyed: Revision,
+    wide: wide::Follower,
+    /// The highest epoch seen of each shard.
+    epochs: BTreeMap<ShardId, u64>,
+    /// The nodes that are there, and since when no other one is.
+    present: (Vec<NodeId>, Instant),
+    /// The last line of the log about something that lasts.
+    complaint: Option<String>,
+}
+
+/// The thread.
+pub(crate) struct AgentThread {
+    agent: JoinHandle<()>,
+    shard: JoinHandle<()>,
+}
+
+impl AgentThread {
+    /// Starts it.
+    pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
+        let boot = BootId::from_bytes(draw()?);
+        bus::start(shared)?;
+        let config = shared.config.current();
+        let (ending, restarts) = (Ending::read(&config.dir), Arc::<Restarts>::default());
+        let is_durable = is_durable(&config);
+        // From here on nothing is promised, until the process has ended.
+        Ending { is_durable, clean: None }.keep(&config.dir)?;
+        let settings = Settings {
+            me: member.identity.node,
+            boot,
+            keys: member.keys.clone(),
+            meta: Arc::clone(&member.meta),
+            restarts: Arc::clone(&restarts),
+            is_durable,
+        };
+        let shard = shard::start(shared, settings)?;
+        let (me, keys, meta) = (member.identity.node, member.keys.clone(), Arc::clone(&member.meta));
+        moves::start(shared, me, keys, meta)?;
+        wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
+        let agent = Agent {
+            shared: Arc::clone(shared),
+            member,
+            boot,
+            lease: None,
+            renewed: Instant::now(),
+            reported: Instant::now(),
+            waits_since: None,
+            ending: Some(ending),
+            restarts,
+            obeyed: 0,
+            wide: wide::Follower::default(),
+            epochs: BTreeMap::new(),
+            present: (Vec::new(), Instant::now()),
+            complaint: None,
+        };
+        let thread = thread::Builder::new().name("cluster".to_owned()).spawn(move || agent.run());
+        let agent = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self { agent, shard })
+    }
+
+    /// Has the shard go on without this node, within a time: another member becomes the primary, if this node is it, and its
+    /// clients are sent there; then the node leaves the in-sync set, so that nobody waits for its lease to run out.
+    pub(crate) fn hand_over(&self, shared: &Shared, time: Duration) {
+        let cluster = &shared.cluster;
+        if time.is_zero() {
+            return;
+        }
+        let until = Instant::now() + time.min(HAND_OVER_TIME_MAX);
+        let wait = |is_waiting: &dyn Fn() -> bool| {
+            while is_waiting() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        if cluster.shard.hand_over() {
+            wait(&|| cluster.lease.term() != 0);
+            match cluster.lease.term() {
+                0 => tracing::info!("Cluster: another node leads the shard"),
+                _ => tracing::warn!("Cluster: nobody else leads the shard yet: a member takes over later"),
+            }
+        }
+        if cluster.lease.term() == 0 {
+            cluster.shard.push(Input::Ending);
+            wait(&|| cluster.shard.is_successor.load(SeqCst));
+        }
+    }
+
+    /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
+    pub(crate) fn end(self, shared: &Shared) {
+        shared.cluster.ended.store(true, SeqCst);
+        shared.cluster.shard.wake();
+        let until = Instant::now() + END_TIME_MAX;
+        for thread in [self.shard, self.agent] {
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+            if thread.is_finished() && thread.join().is_err() {
+                tracing::error!("a thread of the cluster failed");
+            }
+        }
+    }
+}
+
+impl Agent {
+    fn run(mut self) {
+        while self.shared.loading.is_active() && !self.is_ending() {
+            thread::sleep(RETRY / 10);
+        }
+        while !self.is_ending() {
+            match self.attend() {
+                Ok(()) => break,
+                Err(Failure::Later(reason)) => {
+                    self.complain(reason);
+                    thread::sleep(RETRY);
+                }
+                Err(Failure::Fatal(line)) => {
+                    tracing::error!("{line}");
+                    // The first one counts.
+                    let _ = self.shared.cluster.failure.set(line);
+                    return self.shared.stop(Stop { grace: Duration::ZERO });
+                }
+            }
+        }
+        if let Some(lease) = self.lease.take() {
+            // One that is left behind runs out.
+            let _ = self.member.meta.revoke(lease);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.shared.cluster.ended.load(SeqCst)
+    }
+
+    /// Logs what keeps the node from following its cluster, once for as long as it lasts.
+    fn complain(&mut self, reason: String) {
+        self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
+        if self.complaint.as_ref() != Some(&reason) {
+            tracing::warn!("Cluster: {reason}. What was served before is served on");
+            self.complaint = Some(reason);
+        }
+    }
+
+    /// Follows the records for as long as etcd answers and the server runs.
+    fn attend(&mut self) -> Result<(), Failure> {
+        let mut view = self.read()?;
+        if view.cluster.is_none() && self.member.identity.cluster.is_none() {
+            self.found()?;
+            view = self.read()?;
+        }
+        self.check_cluster(&view)?;
+        self.take_presence(&view)?;
+        self.announce(&view)?;
+        view = self.read()?;
+        let mut watch = self.member.meta.watch(self.member.keys.prefix(), view.revision)?;
+        while !self.is_ending() {
+            self.check_cluster(&view)?;
+            self.obey(&view)?;
+            self.keep_presence(&view)?;
+            self.report(&view);
+            self.control(&view)?;
+            for change in watch.next(WAIT_MS)? {
+                view.apply(&self.member.keys, &change);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<View, Failure> {
+        let keys = &self.member.keys;
+        let snapshot = self.member.meta.range(keys.prefix())?;
+        Ok(View::of(keys, snapshot.revision, &snapshot.items))
+    }
+
+    /// Proposes a change. Whether it was made; where nobody knows, everything is read again.
+    fn commit(&self, transaction: &Transaction) -> Result<bool, Failure> {
+        match self.member.meta.commit(transaction) {
+            Outcome::Done(_) => Ok(true),
+            Outcome::Refused(_) => Ok(false),
+            Outcome::Unknown(why) => {
+                Err(Failure::Later(format!("etcd has not said what became of a change: {why}")))
+            }
+            Outcome::Failed(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes sure that these are the records of the node's cluster.
+    fn check_cluster(&mut self, view: &View) -> Result<(), Failure> {
+        let name = self.member.identity.name.clone();
+        let key = self.member.keys.text(Key::Cluster);
+        if let Some(error) = view.unreadable.get(&key) {
+            return Err(Failure::Later(format!("{key}: {error}")));
+        }
+        match (&view.cluster, self.member.identity.cluster) {
+            (Some((_, cluster)), Some(own)) if cluster.id == own => {
+                self.shared.cluster.cluster.get_or_init(|| own);
+                Ok(())
+            }
+            (Some((_, cluster)), None) => {
+                self.member.identity.cluster = Some(cluster.id);
+                self.shared.cluster.cluster.get_or_init(|| cluster.id);
+                self.keep_identity()
+            }
+            (Some((_, cluster)), Some(own)) => {
+                let line = format!(
+                    "etcd has another cluster '{name}' ({}) than the one that this node is part of ({own})",
+                    cluster.id
+                );
+                self.refuse(line)
+            }
+            (None, Some(own)) => self.refuse(format!(
+                "etcd has no records of the cluster '{name}' ({own}), which this node is part of: it was emptied, or is another etcd"
+            )),
+            (None, None) => Err(Failure::Later(format!("the cluster '{name}' is not founded"))),
+        }
+    }
+
+    /// A node that serves goes on with what it knows; one that starts has nothing to go on with.
+    fn refuse(&self, line: String) -> Result<(), Failure> {
+        match self.obeyed {
+            0 => Err(Failure::Fatal(format!("{line}; correct cluster-join, or restore etcd"))),
+            _ => Err(Failure::Later(format!("{line}; nothing is thrown away"))),
+        }
+    }
+
+    fn keep_identity(&self) -> Result<(), Failure> {
+        let directory = self.shared.config.current().dir.clone();
+        self.member.identity.keep(&directory).map_err(Failure::Fatal)
+    }
+
+    /// Founds the cluster, unless another node is faster.
+    fn found(&self) -> Result<(), Failure> {
+        let key = self.member.keys.text(Key::Cluster);
+        let config = self.shared.config.current();
+        let id = ClusterId::from_bytes(draw().map_err(Failure::Later)?);
+        let cluster = ClusterRecord {
+            id,
+            replicas: config.cluster_replicas as u8,
+            durability: match config.cluster_durability {
+                ClusterDurability::Async => Durability::Async,
+                ClusterDurability::Sync => Durability::Sync,
+            },
+            min_sync: config.cluster_min_sync as u8,
+            created_ms: (host::unix_us() / 1000) as u64,
+        };
+        if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {
+            tracing::info!("Founded the cluster '{}' ({id})", self.member.identity.name);
+        }
+        Ok(())
+    }
+
+    /// Makes the node's presence known. Another process with its id is waited out for as long as a lease lasts.
+    fn take_presence(&mut self, view: &View) -> Result<(), Failure> {
+        let me = self.member.identity.node;
+        let revision = match view.alive.get(&me) {
+            None => 0,
+            Some((revision, alive)) if alive.boot == self.boot => *revision,
+            Some(_) => {
+                let since = *self.waits_since.get_or_insert_with(Instant::now);
+                let until = since + Duration::from_secs(LEASE_S.into()) + PRESENCE_MARGIN;
+                return Err(match Instant::now() < until {
+                    true => Failure::Later(format!(
+                        "the presence of an earlier process of node {me} is still recorded"
+                    )),
+                    false => Failure::Fatal(format!(
+                        "another process is node {me}: its data directory was copied. Remove the file cluster-node from the copy"
+                    )),
+                });
+            }
+        };
+        self.waits_since = None;
+        let lease = match self.lease {
+            Some(lease) if self.member.meta.keep_alive(lease).is_ok() => lease,
+            _ => self.member.meta.grant(LEASE_S)?.0,
+        };
+        (self.lease, self.renewed) = (Some(lease), Instant::now());
+        let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
+        let key = self.member.keys.text(Key::Alive(me));
+        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        let taken = self
+            .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
+        if taken { Ok(()) } else { Err(Failure::Later("the node's presence has changed".to_owned())) }
+    }
+
+    /// Renews the presence; begins again where it has ended.
+    fn keep_presence(&mut self, view: &View) -> Result<(), Failure> {
+        if self.renewed.elapsed() < Duration::from_secs(LEASE_S.into()) / 3 {
+            return Ok(());
+        }
+        let me = self.member.identity.node;
+        let is_there = view.alive.get(&me).is_some_and(|(_, alive)| alive.boot == self.boot);
+        match self.lease {
+            Some(lease) if is_there => match self.member.meta.keep_alive(lease) {
+                Ok(_) => {
+                    self.renewed = Instant::now();
+                    return Ok(());
+                }
+                Err(MetaError::NoLease) => self.lease = None,
+                Err(error) => return Err(error.into()),
+            },
+            _ => {}
+        }
+        Err(Failure::Later("the node's presence has run out".to_owned()))
+    }
+
+    /// Says how much data there is, where the planner should know: it has changed much, or slots have changed hands.
+    fn report(&mut self, view: &View) {
+        let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
+        let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
+        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50);
+        let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
+        let is_due = slots_changed && self.shared.cluster.moves.is_settled(&self.shared.engine.keyspace)
+            || has_changed && self.reported.elapsed() >= REPORT_PAUSE;
+        if !is_due || alive.boot != self.boot {
+            return;
+        }
+        self.reported = Instant::now();
+        let key = self.member.keys.text(Key::Alive(me));
+        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        // A hint: one that is lost is given again.
+        self.member
+            .meta
+            .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
+    }
+
+    fn has_keys(&self) -> Result<bool, Failure> {
+        let survey = self.shared.engine.survey_unless_long();
+        let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
+        Ok(survey.total().keys > 0)
+    }
+
+    /// Writes the node's record where it says something else: always at a start, before the first message is sent.
+    fn announce(&mut self, view: &View) -> Result<(), Failure> {
+        let me = self.member.identity.node;
+        let before = view.nodes.get(&me);
+        let is_new = before.is_none() && view.shard_of(me).is_none();
+        if is_new && self.has_keys()? {
+            return Err(Failure::Fatal(
+                "the data set has keys, and this version cannot bring data into a cluster: join with an empty data directory"
+                    .to_owned(),
+            ));
+        }
+        let state = before.map_or(NodeState::Active, |(_, record)| match record.state {
+            NodeState::Draining => NodeState::Draining,
+            NodeState::Joining | NodeState::Active => NodeState::Active,
+        });
+        if let Some(ending) = self.ending.take() {
+            let is_durable = is_durable(&self.shared.config.current());
+            let local = local(&self.shared, is_durable, false);
+            let of = view.shard_of(me).map(|(id, (_, record))| (id, record));
+            let (restart, clean) = shard::report(of, ending, local);
+            self.restarts.set(restart);
+            self.shared.cluster.shard.push(Input::Started(Local { clean, ..local }));
+        }
+        let record = self.record(&self.shared.config.current(), state);
+        if before.is_some_and(|(_, known)| *known == record) {
+            return Ok(());
+        }
+        let (key, revision) =
+            (self.member.keys.text(Key::Node(me)), before.map_or(0, |(revision, _)| *revision));
+        match self.commit(&Transaction::default().compare(key.clone(), revision).put(key, record.encode()))? {
+            true => Ok(()),
+            false => Err(Failure::Later("the node's record has changed".to_owned())),
+        }
+    }
+
+    fn record(&self, config: &Config, state: NodeState) -> NodeRecord {
+        let addresses = &self.member.addresses;
+        NodeRecord {
+            addresses: records::Addresses {
+                host: addresses.ip.clone(),
+                port: addresses.port,
+                tls_port: addresses.tls_port,
+                replication_port: 0,
+                hostname: addresses.hostname.clone(),
+            },
+            name: config.cluster_announce_human_nodename.clone(),
+            host: match config.cluster_host.is_empty() {
+                true => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+                false => config.cluster_host.clone(),
+            },
+            zone: config.cluster_zone.clone(),
+            weight: config.maxmemory,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state,
+            boot: self.boot,
+            restart: self.restarts.get(),
+        }
+    }
+
+    /// Has the server obey the records.
+    fn obey(&mut self, view: &View) -> Result<(), Failure> {
+        if let Some((key, error)) = view.unreadable.iter().next() {
+            return Err(Failure::Later(format!("{key}: {error}")));
+        }
+        for (id, (_, shard)) in &view.shards {
+            let known = self.epochs.entry(*id).or_default();
+            if shard.epoch < *known {
+                return Err(Failure::Later(format!(
+                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup",
+                    shard.epoch
+                )));
+            }
+            *known = shard.epoch;
+        }
+        self.note_slots(view)?;
+        if let Some(cluster) = self.member.identity.cluster {
+            self.shared.cluster.wide.found(cluster);
+        }
+        self.follow_wide(view);
+        self.shared.cluster.trouble.store(None);
+        if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
+            self.obeyed = view.revision;
+            self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
+            self.shared.cluster.shard.push(Input::Records(Arc::new(view.clone())));
+        }
+        if let Some(complaint) = self.complaint.take() {
+            tracing::info!("Cluster: following the records again, after: {complaint}");
+        }
+        Ok(())
+    }
+
+    /// Remembers the newest record of slots. By an older one, keys would be removed that came with a move since.
+    fn note_slots(&mut self, view: &View) -> Result<(), Failure> {
+        let Some((revision, _)) = &view.slots else { return Ok(()) };
+        let identity = &mut self.member.identity;
+        if *revision < identity.slots {
+            return Err(Failure::Later(format!(
+                "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                identity.slots
+            )));
+        }
+        if *revision > identity.slots {
+            identity.slots = *revision;
+            identity.keep(&self.shared.config.current().dir).map_err(Failure::Later)?;
+        }
+        Ok(())
+    }
+
+    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    fn follow_wide(&mut self, view: &View) {
+        let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
+        if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
+            // The log names the parts that cannot be in force.
+            let _ = in_force.recv_timeout(WIDE_TIME_MAX);
+        }
+    }
+
+    /// Plans, where that is this node's to do.
+    fn control(&mut self, view: &View) -> Result<(), Failure> {
+        let present: Vec<NodeId> = view.alive.keys().copied().collect();
+        if present != self.present.0 {
+            self.present = (present, Instant::now());
+        }
+        let (me, keys) = (self.member.identity.node, &self.member.keys);
+        let Some(lease) = self.lease else { return Ok(()) };
+        match &view.controller {
+            None => {
+                let controller = ControllerRecord { node: me, boot: self.boot }.encode();
+                let key = keys.text(Key::Controller);
+                self.commit(
+                    &Transaction::default().compare(key.clone(), 0).put_leased(key, controller, lease),
+                )?;
+            }
+            Some((_, controller)) if controller.node == me && controller.boot == self.boot => {
+                let is_settled = self.present.1.elapsed() >= SETTLED_AFTER;
+                let mut draw = || draw().unwrap_or_default();
+                if let Some(transaction) = controller::propose(view, keys, is_settled, &mut draw) {
+                    self.commit(&transaction)?;
+                }
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}

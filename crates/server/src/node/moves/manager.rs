@@ -1,0 +1,317 @@
+//! The thread `moves`: begins the moves that the record names, obeys operators, and removes keys that have no place here.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dunlin_cluster::{
+    MoveId, NodeId, ShardId, SlotSet,
+    meta::{Meta, Outcome, Transaction},
+    records::{Key, Keys, Move, Record, SlotsRecord},
+};
+use dunlin_engine::{Caller, Environment, SlotWalk, Worker, keyspace::SlotBits};
+
+use super::source::{self, Handle};
+use crate::{
+    cluster::{
+        moves::{JobState, Order, Requested},
+        view::View,
+    },
+    config::policy,
+    shared::Shared,
+    system::host::lower_priority,
+    workers::drain::drain,
+};
+
+/// Between two looks, without news.
+const WAIT: Duration = Duration::from_millis(200);
+/// How long keys are removed before something else has its turn.
+const TURN: Duration = Duration::from_millis(5);
+/// Between two looks whether a replica's keys of slots that are not its shard's are gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Attempts to change a record that others change, too.
+const ATTEMPTS: usize = 10;
+
+/// Starts the thread.
+pub(in super::super) fn start(
+    shared: &Arc<Shared>,
+    me: NodeId,
+    keys: Keys,
+    meta: Arc<dyn Meta>,
+) -> Result<(), String> {
+    let manager = Manager {
+        shared: Arc::clone(shared),
+        me,
+        keys,
+        meta,
+        handles: Vec::new(),
+        known: BTreeSet::new(),
+        is_first: true,
+        removal: None,
+        looks_again: Instant::now(),
+    };
+    let thread = thread::Builder::new().name("moves".to_owned()).spawn(move || manager.run());
+    thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+struct Manager {
+    shared: Arc<Shared>,
+    me: NodeId,
+    keys: Keys,
+    meta: Arc<dyn Meta>,
+    handles: Vec<Handle>,
+    /// Moves from here that this process has begun, or struck off.
+    known: BTreeSet<MoveId>,
+    /// No view with this node as a primary has come yet.
+    is_first: bool,
+    removal: Option<Removal>,
+    /// When a replica's walk may begin anew.
+    looks_again: Instant,
+}
+
+/// Keys that are being removed, or counted where they are the primary's to remove.
+struct Removal {
+    slots: SlotSet,
+    bits: SlotBits,
+    walk: SlotWalk,
+    is_primary: bool,
+}
+
+impl Manager {
+    fn run(mut self) {
+        lower_priority();
+        while !self.shared.cluster.ended.load(SeqCst) {
+            let time = if self.removal.is_some() { Duration::ZERO } else { WAIT };
+            let order = self.shared.cluster.moves.wait(time);
+            let (Some(view), _) = self.shared.cluster.moves.view() else { continue };
+            match order {
+                Some(Order::Begin(moves)) => self.request(&view, &moves),
+                Some(Order::Cancel) => self.cancel(&view),
+                None => {}
+            }
+            self.handles.retain(|handle| !handle.is_over());
+            let Some((mine, primary)) = view.shard_of(self.me).map(|(id, (_, shard))| (id, shard.primary))
+            else {
+                continue;
+            };
+            let is_mine =
+                |slot| view.slots.as_ref().and_then(|(_, record)| record.slots.owner(slot)) == Some(mine);
+            self.shared.cluster.moves.jobs.settle_imports(&view, is_mine);
+            let leads = primary == self.me && self.leads();
+            if leads {
+                self.begin(&view, mine);
+            }
+            self.remove(&view, mine, leads);
+        }
+    }
+
+    /// Whether this node answers as a primary: it may add to the data set.
+    fn leads(&self) -> bool {
+        self.shared.cluster.lease.serving_term() != 0 && !self.shared.replication.is_replica()
+    }
+
+    /// Changes the record of slots; `change` says whether there is something to be changed. Whether it was, or why not.
+    fn change(&self, mut change: impl FnMut(&mut Vec<Move>) -> Result<bool, String>) -> Result<(), String> {
+        let key = self.keys.text(Key::Slots);
+        for _ in 0..ATTEMPTS {
+            let snapshot = self.meta.get(&key).map_err(|error| error.to_string())?;
+            let item = snapshot.items.first().ok_or_else(|| "there is no record of slots".to_owned())?;
+            let mut record = SlotsRecord::decode(&item.value).map_err(|error| error.to_string())?;
+            if !change(&mut record.moving)? {
+                return Ok(());
+            }
+            record.check()?;
+            let transaction =
+                Transaction::default().compare(&*key, item.revision).put(&*key, record.encode());
+            match self.meta.commit(&transaction) {
+                Outcome::Done(_) => return Ok(()),
+                // The next read shows its outcome.
+                Outcome::Refused(_) | Outcome::Unknown(_) => thread::sleep(Duration::from_millis(20)),
+                Outcome::Failed(error) => return Err(error.to_string()),
+            }
+        }
+        Err("the record of slots is changed by others all the time".to_owned())
+    }
+
+    /// Puts moves into the record that an operator asks for.
+    fn request(&mut self, view: &View, moves: &[Requested]) {
+        let added = moves.iter().map(|one| self.new_move(view, one)).collect::<Result<Vec<Move>, _>>();
+        let result = added.and_then(|added| {
+            self.change(|moving| {
+                if moving.iter().any(|one| added.iter().any(|new| new.id == one.id)) {
+                    return Ok(false);
+                }
+                moving.extend(added.iter().cloned());
+                Ok(true)
+            })
+        });
+        if let Err(why) = result {
+            tracing::warn!("Cluster: slots cannot be moved: {why}");
+            for one in moves {
+                self.shared.cluster.moves.jobs.note(one.id, true, |job| {
+                    (job.state, job.message) = (JobState::Failed, why.clone());
+                });
+            }
+        }
+    }
+
+    fn new_move(&self, view: &View, one: &Requested) -> Result<Move, String> {
+        let (from, (_, source)) = view.shard_of(self.me).ok_or("this node has no shard")?;
+        let (to, (_, target)) = view.shard_of(one.target).ok_or("the target has no shard")?;
+        Ok(Move {
+            id: one.id,
+            slots: one.slots.clone(),
+            from,
+            to,
+            from_epoch: source.epoch,
+            to_epoch: target.epoch,
+        })
+    }
+
+    /// Takes all moves from and to this node's shard off the record.
+    fn cancel(&mut self, view: &View) {
+        let Some((mine, _)) = view.shard_of(self.me) else { return };
+        if let Err(why) = self.strike_off(|one| one.from == mine || one.to == mine) {
+            tracing::warn!("Cluster: moves cannot be cancelled: {why}");
+        }
+    }
+
+    fn strike_off(&self, which: impl Fn(&Move) -> bool) -> Result<(), String> {
+        self.change(|moving| {
+            let before = moving.len();
+            moving.retain(|one| !which(one));
+            Ok(moving.len() < before)
+        })
+    }
+
+    /// Begins the moves of the record from this node. Those that an earlier process has begun are struck off: a proposal of it
+    /// can then have no effect any more.
+    fn begin(&mut self, view: &View, mine: ShardId) {
+        let from_here: Vec<&Move> = view.moves().filter(|one| one.from == mine).collect();
+        if self.is_first {
+            let ids: BTreeSet<MoveId> = from_here.iter().map(|one| one.id).collect();
+            if !ids.is_empty()
+                && let Err(why) = self.strike_off(|one| ids.contains(&one.id))
+            {
+                return tracing::warn!("Cluster: moves of an earlier process cannot be ended: {why}");
+            }
+            self.known.extend(ids);
+            self.is_first = false;
+        }
+        for one in from_here {
+            if self.known.contains(&one.id) || view.primary_of(one.from, one.from_epoch) != Some(self.me) {
+                continue;
+            }
+            let target = view.primary_of(one.to, one.to_epoch).and_then(|node| view.nodes.get(&node));
+            let Some((_, target)) = target else { continue };
+            self.known.insert(one.id);
+            self.shared.cluster.moves.jobs.begin_export(one.id, view);
+            let handle = Handle::start(source::Order {
+                shared: Arc::clone(&self.shared),
+                meta: Arc::clone(&self.meta),
+                keys: self.keys.clone(),
+                one: one.clone(),
+                target: target.clone(),
+            });
+            match handle {
+                Ok(handle) => self.handles.push(handle),
+                Err(error) => tracing::error!("Cluster: cannot start a thread for a move: {error}"),
+            }
+        }
+    }
+
+    /// Removes keys of slots that are neither this shard's nor on their way to it. A replica sees them go.
+    fn remove(&mut self, view: &View, mine: ShardId, is_primary: bool) {
+        let moves = &self.shared.cluster.moves;
+        let Some((_, record)) = &view.slots else { return };
+        if self.removal.as_ref().is_some_and(|removal| removal.is_primary != is_primary) {
+            self.removal = None;
+        }
+        let begun = moves.state().begun.clone();
+        let mut kept: SlotSet = record.slots.unowned();
+        kept.insert_all(&record.slots.slots_of(mine));
+        let imported = view.moves().filter(|one| one.to == mine && begun.contains(&one.id));
+        imported.for_each(|one| kept.insert_all(&one.slots));
+        if self.removal.is_none() {
+            let mut slots = moves.state().stale.clone();
+            // Slots of this shard's own are seen, whatever they have.
+            let own = record.slots.slots_of(mine);
+            if slots.intersects(&own) {
+                self.settle(&own);
+            }
+            slots.remove_all(&kept);
+            if slots.is_empty() || !is_primary && Instant::now() < self.looks_again {
+                return;
+            }
+            let bits = slots.iter().collect();
+            self.removal = Some(Removal { slots, bits, walk: SlotWalk::default(), is_primary });
+        }
+        let Some(mut removal) = self.removal.take() else { return };
+        if removal.slots.intersects(&kept) {
+            // A move came in between; what is left is looked at anew.
+            return;
+        }
+        if !self.walk(&mut removal) {
+            self.removal = Some(removal);
+            return;
+        }
+        self.looks_again = Instant::now() + LOOK_AGAIN;
+        if removal.is_primary && removal.walk.found > 0 {
+            tracing::info!(
+                "Cluster: {} keys of slots that are not this shard's were removed",
+                removal.walk.found
+            );
+        }
+        if removal.is_primary || removal.walk.found == 0 {
+            self.settle(&removal.slots);
+        }
+    }
+
+    /// Nothing is in these slots that is not to be seen.
+    fn settle(&self, slots: &SlotSet) {
+        let Some(topology) = self.shared.cluster.topology() else { return };
+        self.shared.cluster.moves.settle(&self.shared.engine.keyspace, &topology, slots);
+    }
+
+    /// Goes on with a walk for a turn; whether it has come to the end.
+    fn walk(&self, removal: &mut Removal) -> bool {
+        let shared = &self.shared;
+        let until = Instant::now() + TURN;
+        let Some(queues) = shared.durability.queues() else { return false };
+        let policy = policy(&shared.config.current());
+        let caller = Caller { broadcasts: shared.trackers.broadcasts(), ..Caller::default() };
+        let mut worker = Worker::new(shared.mover(), 0);
+        worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
+        worker.audience = Some(Box::new(shared.notifier(queues)));
+        let mut is_over = false;
+        while !is_over && Instant::now() < until {
+            let is_congested = shared.engine.keyspace.snapshots().is_congested();
+            if removal.is_primary && (is_congested || !shared.durability.has_room()) {
+                thread::sleep(Duration::from_millis(1));
+                break;
+            }
+            {
+                let Some(_inside) = shared.engine.keyspace.enter_unless_long(worker.id()) else { break };
+                // A role is left behind the closed gate.
+                if removal.is_primary && !self.leads() {
+                    break;
+                }
+                let environment = Environment::new(&policy, &caller);
+                is_over = shared.engine.walk_slots(
+                    &mut removal.walk,
+                    &removal.bits,
+                    removal.is_primary,
+                    environment,
+                    &mut worker,
+                );
+            }
+            drain(&mut worker, &shared.maintenance, queues);
+        }
+        shared.durability.wake_log(shared.durability.tail());
+        shared.replication.note_recorded();
+        is_over
+    }
+}

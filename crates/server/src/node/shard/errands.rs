@@ -1,0 +1,161 @@
+//! The thread `cluster-etcd`: makes the calls for a shard's machine that block.
+
+use std::{
+    net::ToSocketAddrs,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+};
+
+use dunlin_cluster::{
+    NodeId, ShardId,
+    meta::{Meta, Outcome, Transaction},
+    records::{Key, Keys, NodeRecord, Record, RecordError, SlotsRecord},
+    shard::{Known, Proposal},
+};
+
+use super::{Restarts, links::Place};
+use crate::{
+    cluster::{inbox::Input, view::Stored},
+    shared::Shared,
+};
+
+/// A call.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// Makes a change of a shard's record. [`Input::Outcome`] follows.
+    Propose(ShardId, Proposal),
+    /// Reads a shard's record. [`Input::Read`] follows, unless etcd fails.
+    Read(ShardId, u64),
+    /// Reads who owns which slots. [`Input::Slots`] follows, unless etcd fails.
+    Slots(u64),
+    /// Writes the node's record without the report of a restart that has lost data.
+    ClearReport(NodeId, Box<Stored<NodeRecord>>),
+    /// Looks the address of a name up. [`Input::Resolved`] follows, if there is one.
+    Resolve(NodeId, Place),
+    /// Makes a change that an operator has asked for; its name, for the log.
+    Change(String, Transaction),
+}
+
+/// The driver's end.
+pub(super) struct Errands(Sender<Errand>);
+
+impl Errands {
+    /// Has a call made.
+    pub(super) fn run(&self, errand: Errand) {
+        // The thread ends with the sender only.
+        let _ = self.0.send(errand);
+    }
+
+    /// Starts the thread. It ends with the value.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        meta: &Arc<dyn Meta>,
+        keys: &Keys,
+        restarts: &Arc<Restarts>,
+    ) -> Result<Self, String> {
+        let (sender, receiver) = channel();
+        let runner = Runner {
+            shared: Arc::clone(shared),
+            meta: Arc::clone(meta),
+            keys: keys.clone(),
+            restarts: Arc::clone(restarts),
+        };
+        thread::Builder::new()
+            .name("cluster-etcd".to_owned())
+            .spawn(move || runner.run(&receiver))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self(sender))
+    }
+}
+
+struct Runner {
+    shared: Arc<Shared>,
+    meta: Arc<dyn Meta>,
+    keys: Keys,
+    restarts: Arc<Restarts>,
+}
+
+impl Runner {
+    fn run(&self, errands: &Receiver<Errand>) {
+        while let Ok(first) = errands.recv() {
+            let mut waiting = vec![first];
+            waiting.extend(errands.try_iter());
+            // Only the newest read of a kind is waited for: it shows what the ones before would.
+            let last = |is_kind: fn(&Errand) -> bool| waiting.iter().rposition(is_kind);
+            let last_reads = [
+                last(|errand| matches!(errand, Errand::Read(..))),
+                last(|errand| matches!(errand, Errand::Slots(_))),
+            ];
+            for (at, errand) in waiting.into_iter().enumerate() {
+                let is_read = matches!(errand, Errand::Read(..) | Errand::Slots(_));
+                if !is_read || last_reads.contains(&Some(at)) {
+                    self.make(errand);
+                }
+            }
+        }
+    }
+
+    fn make(&self, errand: Errand) {
+        let answer = match errand {
+            Errand::Propose(shard, proposal) => {
+                let outcome = self.meta.commit(&proposal.transaction(&self.keys, shard));
+                Some(Input::Outcome(shard, proposal.number, outcome))
+            }
+            Errand::Read(shard, number) => self.read(Key::Shard(shard)).map(|read| {
+                let read: Result<Option<Known>, _> = read;
+                Input::Read(shard, number, read)
+            }),
+            Errand::Slots(term) => match self.read::<SlotsRecord>(Key::Slots) {
+                Some(Ok(slots)) => Some(Input::Slots(term, slots)),
+                Some(Err(error)) => {
+                    tracing::error!("Cluster: the record of slots: {error}");
+                    None
+                }
+                None => None,
+            },
+            Errand::ClearReport(node, known) => {
+                self.clear_report(node, *known);
+                None
+            }
+            Errand::Resolve(node, place) => {
+                let found = (place.0.as_str(), place.1).to_socket_addrs().ok();
+                let address = found.and_then(|mut addresses| addresses.next());
+                address.map(|address| Input::Resolved(node, place, address))
+            }
+            Errand::Change(name, transaction) => {
+                match self.meta.commit(&transaction) {
+                    Outcome::Done(_) => tracing::info!("{name}: done"),
+                    Outcome::Refused(_) => {
+                        tracing::warn!("{name}: the records have changed meanwhile; try again")
+                    }
+                    Outcome::Unknown(why) => {
+                        tracing::warn!("{name}: etcd has not said what became of it: {why}")
+                    }
+                    Outcome::Failed(error) => tracing::warn!("{name}: {error}"),
+                }
+                None
+            }
+        };
+        answer.into_iter().for_each(|answer| self.shared.cluster.shard.push(answer));
+    }
+
+    /// Reads a record; `None` where etcd fails.
+    fn read<R: Record>(&self, key: Key) -> Option<Result<Option<Stored<R>>, RecordError>> {
+        let snapshot = self.meta.get(&self.keys.text(key)).ok()?;
+        let item = snapshot.items.first();
+        Some(item.map(|item| Ok((item.revision, R::decode(&item.value)?))).transpose())
+    }
+
+    fn clear_report(&self, node: NodeId, (revision, mut record): Stored<NodeRecord>) {
+        // First here: the agent writes the record as it should be.
+        self.restarts.set(None);
+        record.restart = None;
+        let key = self.keys.text(Key::Node(node));
+        let transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
+        // Where it does not come about, the machine asks again.
+        let _ = self.meta.commit(&transaction);
+    }
+}

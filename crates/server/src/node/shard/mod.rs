@@ -1,0 +1,698 @@
+//! The thread `shard`: drives the machine of `dunlin-cluster` that decides who leads the node's shard.
+//!
+//! ```text
+//! thread `cluster` ── records ──┐                        ┌──▶ thread `cluster-etcd`: proposals, reads
+//! workers ── CLUSTER TELL ──────┼─▶ inbox ─▶ Shard::step ┼──▶ links to the other members
+//! thread `cluster-etcd` ────────┘      ▲                 ├──▶ orders for the thread `replica`
+//! the data set: its end, copies ───────┘                 └──▶ lease and topology, for workers
+//! ```
+//!
+//! Nothing here blocks but the closing of the gate where the node loses its role. Invariants:
+//! - The machine hears of data under the history that the link has agreed on with its primary, never under a newer one.
+//! - A proposal that begins a history leaves when nothing can be added to the data set any more, and only if it ends where the
+//!   proposal says.
+//! - Clients are sent away before a primary follows another one, and let in when a new one knows its slots and has a lease.
+
+mod errands;
+mod links;
+mod orders;
+mod start;
+
+use std::{
+    io::ErrorKind,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dunlin_cluster::{
+    BootId, ClusterId, HistoryId, NodeId, ShardId,
+    meta::{Meta, MetaError, Outcome, Revision},
+    records::{Durability, Keys, RecordError, SlotsRecord},
+    shard::{Action, Attach, Event, Local, Options, Proposal, Shard, Transition},
+};
+use dunlin_replication::{Id, LinkState};
+use mio::{Events, Poll, Token, Waker};
+
+use self::{
+    errands::{Errand, Errands},
+    links::{Links, Place},
+};
+pub(super) use self::{
+    links::login,
+    start::{Restarts, report},
+};
+use super::{
+    data::{history_of, id_of, is_durable, local},
+    ending::Ending,
+    publish::publish,
+};
+use crate::{
+    cluster::{
+        Letter,
+        inbox::Input,
+        view::{Newest, Stored, View},
+    },
+    config::PrimaryAddress,
+    replication::RoleOrder,
+    shared::{Shared, Stop},
+    system::host::monotonic_ms,
+    workers::WorkerMessage,
+};
+
+/// Between two attempts to join a stream.
+const REJOIN: Duration = Duration::from_secs(1);
+/// Between the first attempts to reach a primary that does not feed yet, and their number: its clients wait for this node.
+const RECONNECT: Duration = Duration::from_millis(30);
+const EAGER_ATTEMPTS: u32 = 10;
+/// Between two attempts to read the slots.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+/// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
+const LEASE_MS: u64 = 900;
+const GRACE_MS: u64 = 1_300;
+const WAKER: Token = Token(usize::MAX);
+
+/// The part of the thread that other threads start it with.
+pub(super) struct Settings {
+    pub(super) me: NodeId,
+    pub(super) boot: BootId,
+    pub(super) keys: Keys,
+    pub(super) meta: Arc<dyn Meta>,
+    pub(super) restarts: Arc<Restarts>,
+    /// Only synced data count.
+    pub(super) is_durable: bool,
+}
+
+/// Starts the thread.
+pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHandle<()>, String> {
+    let failed = |error: std::io::Error| format!("cannot start the thread of the shard: {error}");
+    let poll = Poll::new().map_err(failed)?;
+    let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
+    // There is one thread.
+    let _ = shared.cluster.shard.waker.set(waker);
+    let errands = Errands::start(shared, &settings.meta, &settings.keys, &settings.restarts)?;
+    let driver = Driver {
+        shared: Arc::clone(shared),
+        is_durable: settings.is_durable,
+        settings,
+        poll,
+        errands,
+        links: Links::default(),
+        view: None,
+        slots: None,
+        started: None,
+        machine: None,
+        role: Role::Unknown,
+        cleared: 0,
+        published: (0, 0, 0),
+    };
+    thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
+}
+
+/// The last order for the thread `replica`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Role {
+    /// None yet.
+    Unknown,
+    /// It follows nobody.
+    Detached,
+    /// It follows this primary, since then, at this attempt.
+    Following(PrimaryAddress, Instant, u32),
+    /// It leads; the order's number.
+    Leading(u64),
+}
+
+/// The role that the machine wants for the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    /// Nothing yet.
+    Nothing,
+    /// A primary, under this history.
+    Lead(HistoryId, u64),
+    /// A follower of this node.
+    Follow(NodeId, Attach),
+}
+
+/// A proposal that begins a history, until the data set has come to rest.
+#[derive(Debug)]
+struct HeldProposal {
+    proposal: Proposal,
+    /// The order that brings it to rest.
+    order: u64,
+}
+
+/// The machine, and what the thread has done for it.
+struct Machine {
+    id: ShardId,
+    shard: Shard,
+    /// The copies that it has heard of.
+    copies: u64,
+    wanted: Wanted,
+    held: Option<HeldProposal>,
+    /// The number of this time as a primary; 0: the node is none.
+    term: u64,
+    /// The slots were read in this term, and when they were asked for.
+    knows_slots: bool,
+    asked_slots: Instant,
+    /// Commands are held back for a handover, which this order has made sure of.
+    parked: Option<u64>,
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    settings: Settings,
+    is_durable: bool,
+    poll: Poll,
+    errands: Errands,
+    links: Links,
+    view: Option<Arc<View>>,
+    /// The newest record of slots that this node has read by itself.
+    slots: Option<Stored<SlotsRecord>>,
+    /// The data set at the start, until the first machine has it.
+    started: Option<Local>,
+    machine: Option<Machine>,
+    role: Role,
+    /// The order to throw the data set away that was given last.
+    cleared: u64,
+    /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
+    published: (Revision, Revision, Revision),
+}
+
+impl Driver {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        let tick = Duration::from_millis(Options::default().heartbeat_ms / 2);
+        while !self.shared.cluster.ended.load(SeqCst) {
+            if self
+                .poll
+                .poll(&mut events, Some(tick))
+                .is_err_and(|error| error.kind() != ErrorKind::Interrupted)
+            {
+                return tracing::error!("the thread of the shard cannot wait for its sockets");
+            }
+            let inputs = self.shared.cluster.shard.take();
+            self.note_data();
+            inputs.into_iter().for_each(|input| self.take(input));
+            if self.machine.is_none() {
+                self.begin();
+            }
+            self.note_durability();
+            self.step(Event::Tick);
+            self.send_held();
+            if let Some(machine) = &self.machine {
+                self.shared.replication.note_shard_commit(&self.shared.durability, machine.shard.commit());
+            }
+            self.publish();
+            self.take_role();
+            self.serve();
+            self.links.go_on(self.poll.registry(), &self.shared);
+        }
+        self.end();
+    }
+
+    /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start. They do again from the
+    /// next start on.
+    fn note_durability(&mut self) {
+        let config = self.shared.config.current();
+        if self.is_durable && !is_durable(&config) {
+            self.is_durable = false;
+            if let Err(line) = (Ending { is_durable: false, clean: None }).keep(&config.dir) {
+                tracing::error!("{line}");
+            }
+        }
+    }
+
+    /// The process ends: what its data set is, if that is all that it has acknowledged.
+    fn end(&mut self) {
+        let data =
+            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let Some(machine) = &self.machine else { return };
+        let local = machine.shard.local();
+        if let (true, true, Some(id)) = (local.clean, data.is_whole(), data.history) {
+            // The end is looked at once more when nothing is added any more.
+            let _ = self.shared.cluster.clean.set(history_of(id));
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Started(local) => self.started = Some(local),
+            Input::Records(view) => self.take_records(view),
+            Input::Letter(letter) => {
+                let cluster = self.cluster();
+                let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == letter.shard);
+                if is_ours && cluster == Some(letter.cluster) && letter.from != self.settings.me {
+                    self.step(Event::Message(letter.from, letter.message));
+                }
+            }
+            Input::Outcome(shard, number, outcome) if self.is_machine_of(shard) => {
+                self.step(Event::Outcome(number, outcome));
+            }
+            Input::Read(shard, number, read) if self.is_machine_of(shard) => match read {
+                Ok(known) => self.step(Event::Read(number, known)),
+                Err(error @ RecordError::Newer { .. }) => self.step(Event::Unreadable(error.to_string())),
+                // It is read again.
+                Err(error) => tracing::error!("Cluster: the record of shard {shard}: {error}"),
+            },
+            Input::Outcome(..) | Input::Read(..) => {}
+            Input::Slots(term, slots) => {
+                let is_newer = |known: &Stored<SlotsRecord>| {
+                    slots.as_ref().is_some_and(|(revision, _)| *revision > known.0)
+                };
+                if self.slots.as_ref().is_none_or(is_newer) {
+                    self.slots = slots;
+                }
+                if let Some(machine) = &mut self.machine {
+                    machine.knows_slots |= machine.term == term;
+                }
+            }
+            Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
+            Input::HandOver => self.step(Event::HandOver(None)),
+            Input::Ending => self.step(Event::Ending),
+            Input::Promote => self.order_promotion(),
+            Input::Forget(node) => self.order_forgetting(node),
+        }
+    }
+
+    fn is_machine_of(&self, shard: ShardId) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.id == shard)
+    }
+
+    fn cluster(&self) -> Option<ClusterId> {
+        Some(self.view.as_ref()?.cluster.as_ref()?.1.id)
+    }
+
+    fn take_records(&mut self, view: Arc<View>) {
+        self.view = Some(Arc::clone(&view));
+        let is_sync =
+            view.cluster.as_ref().is_some_and(|(_, cluster)| cluster.durability == Durability::Sync);
+        self.shared.cluster.is_sync.store(is_sync, SeqCst);
+        if self.machine.as_ref().is_some_and(|machine| view.has_dissolved(machine.id)) {
+            tracing::info!("Cluster: this node's shard is dissolved: its slots are other shards'");
+            self.leave();
+        }
+        match self.machine {
+            Some(_) => self.feed_records(&view),
+            None => self.begin(),
+        }
+    }
+
+    /// The node is part of no shard any more, and its data are nobody's.
+    fn leave(&mut self) {
+        self.end_term();
+        self.unpark();
+        self.machine = None;
+        self.publish();
+        self.cleared = self.shared.replication.order(RoleOrder::Clear);
+        self.role = Role::Detached;
+    }
+
+    /// Makes a machine, once the node is part of a shard.
+    fn begin(&mut self) {
+        let Some(view) = self.view.clone() else { return };
+        let me = self.settings.me;
+        let Some((id, (_, record))) = view.shard_of(me) else { return };
+        // Data that are to be thrown away are nothing to begin with.
+        if !self.shared.replication.is_carried_out(self.cleared) {
+            return;
+        }
+        let options = self.options(&view);
+        let local = self.started.take().unwrap_or_else(|| self.local(true));
+        tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
+        let copies = self
+            .shared
+            .replication
+            .data(&self.shared.engine, &self.shared.durability, self.is_durable)
+            .copies;
+        self.machine = Some(Machine {
+            id,
+            shard: Shard::new(me, id, self.settings.boot, options, local, monotonic_ms()),
+            copies,
+            wanted: Wanted::Nothing,
+            held: None,
+            term: 0,
+            knows_slots: false,
+            asked_slots: Instant::now(),
+            parked: None,
+        });
+        self.feed_records(&view);
+    }
+
+    fn feed_records(&mut self, view: &View) {
+        let me = self.settings.me;
+        let Some(machine) = &self.machine else { return };
+        let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
+        let of_view = view.shards.get(&id);
+        let mut nodes = vec![me];
+        for (_, record) in of_view.into_iter().chain(machine.shard.known()) {
+            nodes.extend(record.nodes());
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in &nodes {
+            if let Some((revision, record)) = view.nodes.get(node) {
+                self.step(Event::Node(*node, *revision, record.boot, record.restart.clone()));
+            }
+        }
+        // The first one is read: only that shows in what state the restart has left this node.
+        if let (Some(known), Some((revision, record))) = (known, of_view)
+            && *revision > known
+        {
+            self.step(Event::Watched((*revision, record.clone())));
+        }
+        self.set_links(view, &nodes);
+    }
+
+    fn set_links(&mut self, view: &View, nodes: &[NodeId]) {
+        let config = self.shared.config.current();
+        let others = nodes.iter().filter(|node| **node != self.settings.me);
+        let places: Vec<(NodeId, Place)> = others
+            .filter_map(|node| {
+                let addresses = &view.nodes.get(node)?.1.addresses;
+                let port = if config.tls_cluster { addresses.tls_port } else { addresses.port };
+                Some((*node, (addresses.host.clone(), port)))
+            })
+            .collect();
+        for (node, place) in self.links.set(self.poll.registry(), &places) {
+            self.errands.run(Errand::Resolve(node, place));
+        }
+    }
+
+    fn options(&self, view: &View) -> Options {
+        let wishes = view.cluster.as_ref().map(|(_, cluster)| (cluster.durability, cluster.min_sync));
+        let min_sync = match wishes {
+            Some((Durability::Sync, members)) => members.into(),
+            _ => 1,
+        };
+        Options { min_sync, lease_ms: LEASE_MS, grace_ms: GRACE_MS, ..Options::default() }
+    }
+
+    /// The data set as a machine that begins has to know it.
+    fn local(&self, clean: bool) -> Local {
+        local(&self.shared, self.is_durable, clean)
+    }
+
+    /// Has the machine hear of the data set.
+    fn note_data(&mut self) {
+        let Some(machine) = &mut self.machine else { return };
+        let data =
+            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let local = machine.shard.local();
+        let history = data.history.map(history_of);
+        if data.copies != machine.copies || !data.is_whole() {
+            let is_news = data.copies != machine.copies;
+            machine.copies = data.copies;
+            let event = match history.filter(|_| data.is_whole()) {
+                Some(history) => Event::Copied(history, data.end),
+                None => Event::Emptied,
+            };
+            if is_news {
+                self.step(event);
+            }
+            return;
+        }
+        let Some(history) = history else { return };
+        if Some(history) != local.history {
+            // The primary has agreed that the data is where its history goes on.
+            let record = machine.shard.known().map(|(_, record)| record.history.id);
+            let waits = matches!(machine.shard.attach(), Attach::Rewind(_) | Attach::Copy);
+            if waits && record == Some(history) {
+                self.step(Event::Copied(history, data.end));
+            } else if self.shared.replication.link().stopped.is_some() && local.clean {
+                self.step(Event::Emptied);
+            }
+            return;
+        }
+        if data.end > local.end || data.held > local.held && data.end == local.end {
+            self.step(Event::Grown(data.end, data.held.min(data.end)));
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let Some(machine) = &mut self.machine else { return };
+        let mut actions = Vec::new();
+        machine.shard.step(monotonic_ms(), event, &mut actions);
+        actions.into_iter().for_each(|action| self.act(action));
+    }
+
+    fn act(&mut self, action: Action) {
+        let Some(machine) = &mut self.machine else { return };
+        match action {
+            Action::Send(to, message) => {
+                let (shard, from) = (machine.id, self.settings.me);
+                if let Some(cluster) = self.cluster() {
+                    self.links.send(to, &Letter { cluster, shard, from, message }.encode());
+                }
+            }
+            Action::Propose(proposal) => self.propose(proposal),
+            Action::Read(number) => self.errands.run(Errand::Read(machine.id, number)),
+            Action::Lead { epoch, history, from } => {
+                tracing::info!("Cluster: this node is its shard's primary, in epoch {epoch}");
+                machine.wanted = Wanted::Lead(history, from);
+                machine.term = self.shared.cluster.lease.begin();
+                (machine.knows_slots, machine.asked_slots) = (false, Instant::now());
+                // A record seen before the takeover may be older than the last gift of the primary before.
+                self.errands.run(Errand::Slots(machine.term));
+            }
+            Action::Follow { primary, attach, .. } => {
+                machine.wanted = Wanted::Follow(primary, attach);
+                self.end_term();
+            }
+            Action::Leave => {
+                let is_known = machine.shard.known().is_some_and(|(_, record)| !record.has(self.settings.me));
+                machine.wanted = Wanted::Nothing;
+                self.end_term();
+                if is_known {
+                    tracing::info!("Cluster: this node has left its shard");
+                    self.leave();
+                }
+            }
+            // Each turn publishes it.
+            Action::Commit(_) => {}
+            Action::Park => {
+                self.shared.cluster.lease.hold();
+                self.shared.pause.begin_failover();
+                self.shared.replication.hold_stream(true);
+                // The order to lead must not be overtaken.
+                let replication = &self.shared.replication;
+                let is_settled =
+                    matches!(self.role, Role::Leading(order) if replication.is_carried_out(order));
+                machine.parked = Some(if is_settled { replication.order(RoleOrder::Rest) } else { u64::MAX });
+            }
+            Action::Unpark => self.unpark(),
+            Action::ClearReport => {
+                let known = self.view.as_ref().and_then(|view| view.nodes.get(&self.settings.me)).cloned();
+                if let Some(known) = known {
+                    self.errands.run(Errand::ClearReport(self.settings.me, Box::new(known)));
+                }
+            }
+            Action::Warn(line) => tracing::warn!("Cluster: {line}"),
+        }
+    }
+
+    /// Sends a proposal, or has the data set come to rest first.
+    fn propose(&mut self, proposal: Proposal) {
+        let Some(machine) = &mut self.machine else { return };
+        let (transition, subject) = (proposal.transition, proposal.subject);
+        tracing::info!(
+            "Cluster: proposing {transition:?} of node {subject} in epoch {}",
+            proposal.record.epoch
+        );
+        match transition {
+            Transition::TakeOver | Transition::Recover => {
+                let order = RoleOrder::Join { primary: None, begins: None };
+                let order = self.shared.replication.order(order);
+                machine.held = Some(HeldProposal { proposal, order });
+                self.role = Role::Detached;
+            }
+            Transition::HandOver => {
+                let order = machine.parked.unwrap_or(u64::MAX);
+                machine.held = Some(HeldProposal { proposal, order });
+            }
+            _ => self.errands.run(Errand::Propose(machine.id, proposal)),
+        }
+    }
+
+    /// Sends a proposal that was held back, if the data set is at rest, and is what the proposal says.
+    fn send_held(&mut self) {
+        let Some(machine) = &mut self.machine else { return };
+        let is_at_rest = |held: &mut HeldProposal| self.shared.replication.is_carried_out(held.order);
+        let Some(HeldProposal { proposal, .. }) = machine.held.take_if(is_at_rest) else { return };
+        let data =
+            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let (begins, known) =
+            (proposal.record.history, machine.shard.known().map(|(_, record)| record.history));
+        let own = data.history.map(history_of);
+        // The data set may still go by the name of the history before: the beginning of this one.
+        let is_before = known.is_some_and(|known| own == known.previous && data.end <= known.from);
+        let is_same = own == begins.previous || own.is_none() || is_before;
+        if data.is_whole() && is_same && data.end == begins.from {
+            return self.errands.run(Errand::Propose(machine.id, proposal));
+        }
+        let reason = MetaError::Refused("the data set has changed meanwhile".to_owned());
+        self.step(Event::Outcome(proposal.number, Outcome::Failed(reason)));
+    }
+
+    fn unpark(&mut self) {
+        let Some(machine) = &mut self.machine else { return };
+        if machine.parked.take().is_none() {
+            return;
+        }
+        machine.held = machine.held.take().filter(|held| held.proposal.transition != Transition::HandOver);
+        self.shared.replication.hold_stream(false);
+        self.shared.pause.end_failover();
+        self.wake_clients();
+    }
+
+    /// The node leads no more: no reply of that time leaves from here on, and no command is let in.
+    fn end_term(&mut self) {
+        let Some(machine) = &mut self.machine else { return };
+        if std::mem::take(&mut machine.term) != 0 {
+            self.shared.cluster.lease.end();
+            self.shared.cluster.shard.successors.store(0, Relaxed);
+        }
+    }
+
+    /// Has commands that were parked look again.
+    fn wake_clients(&self) {
+        if let Some(queues) = self.shared.durability.queues() {
+            queues.send_to_everyone(WorkerMessage::Unpaused);
+        }
+    }
+
+    /// Publishes the cluster as it is known now.
+    fn publish(&mut self) {
+        let Some(view) = &self.view else { return };
+        let newest = Newest {
+            shard: self.machine.as_ref().and_then(|machine| {
+                let (revision, record) = machine.shard.known()?;
+                Some((machine.id, *revision, record))
+            }),
+            slots: self.slots.as_ref(),
+        };
+        let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
+        let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
+        if std::mem::replace(&mut self.published, sources) == sources {
+            return;
+        }
+        let view = view.renewed(&newest);
+        let Some(topology) = view.topology(self.settings.me) else { return };
+        if self.shared.cluster.differs(&topology) {
+            publish(&self.shared, topology);
+            self.wake_clients();
+        }
+        if let Some(topology) = self.shared.cluster.topology() {
+            let keyspace = &self.shared.engine.keyspace;
+            self.shared.cluster.moves.follow(keyspace, &topology, self.settings.me, &view);
+        }
+    }
+
+    /// Orders the role that the machine wants.
+    fn take_role(&mut self) {
+        let Some(machine) = &self.machine else {
+            if self.role == Role::Unknown {
+                self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
+                self.role = Role::Detached;
+            }
+            return;
+        };
+        let replication = &self.shared.replication;
+        match machine.wanted.clone() {
+            Wanted::Lead(history, from) => {
+                if !matches!(self.role, Role::Leading(_)) {
+                    let previous = machine.shard.known().and_then(|(_, record)| record.history.previous);
+                    self.shared.config.follow(None);
+                    let (history, previous) = (id_of(history), previous.map(id_of));
+                    let order = replication.order(RoleOrder::Lead { history, previous, from });
+                    self.role = Role::Leading(order);
+                }
+            }
+            Wanted::Follow(primary, attach) => {
+                let is_resting = machine.held.is_some() || machine.shard.takes_over();
+                let address = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
+                let begins = machine.shard.local().history.filter(|_| attach == Attach::Stream).map(id_of);
+                self.follow(address, begins);
+            }
+            Wanted::Nothing => self.follow(None, None),
+        }
+        let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
+        if !leads {
+            self.unpark();
+        }
+        let is_member = self.machine.as_ref().is_some_and(|machine| {
+            machine.shard.known().is_some_and(|(_, record)| record.in_sync.contains(&self.settings.me))
+        });
+        self.shared.cluster.shard.is_successor.store(is_member && !leads, Relaxed);
+    }
+
+    fn follow(&mut self, address: Option<PrimaryAddress>, begins: Option<Id>) {
+        let replication = &self.shared.replication;
+        let Some(address) = address else {
+            if self.role != Role::Detached {
+                replication.order(RoleOrder::Join { primary: None, begins: None });
+                self.role = Role::Detached;
+            }
+            return;
+        };
+        let mut attempt = 0;
+        if let Role::Following(known, since, attempts) = &mut self.role
+            && *known == address
+        {
+            let link = replication.link();
+            if link.state == LinkState::Connected {
+                *attempts = 0;
+            }
+            // A new primary refuses its followers for a moment, and the link itself would take its time.
+            let is_eager = link.stopped.is_none() && *attempts < EAGER_ATTEMPTS;
+            let is_down = link.state == LinkState::Connect || link.stopped.is_some();
+            if !is_down || since.elapsed() < if is_eager { RECONNECT } else { REJOIN } {
+                return;
+            }
+            attempt = *attempts + 1;
+        }
+        self.shared.config.follow(Some(address.clone()));
+        replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
+        self.role = Role::Following(address, Instant::now(), attempt);
+    }
+
+    fn address(&self, node: NodeId) -> Option<PrimaryAddress> {
+        let addresses = &self.view.as_ref()?.nodes.get(&node)?.1.addresses;
+        let port =
+            if self.shared.config.current().tls_replication { addresses.tls_port } else { addresses.port };
+        Some(PrimaryAddress { host: addresses.host.clone(), port })
+    }
+
+    /// Lets commands in where the node may answer them, for as long as its lease lasts.
+    fn serve(&mut self) {
+        let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
+        if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
+            machine.asked_slots = Instant::now();
+            self.errands.run(Errand::Slots(machine.term));
+        }
+        let (Role::Leading(order), Some((_, record))) = (&self.role, machine.shard.known()) else { return };
+        let replication = &self.shared.replication;
+        if !replication.is_carried_out(*order) {
+            return;
+        }
+        if replication.is_replica() {
+            let line = "the data set does not end where this node's history begins";
+            tracing::error!("Cluster: {line}");
+            let _ = self.shared.cluster.failure.set(line.to_owned());
+            self.shared.cluster.lease.end();
+            return self.shared.stop(Stop { grace: Duration::ZERO });
+        }
+        self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
+        self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
+        let until_ms = machine.shard.lease_until_ms();
+        let is_serving = machine.knows_slots && machine.parked.is_none() && monotonic_ms() < until_ms;
+        if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {
+            self.wake_clients();
+        }
+        if self.shared.cluster.lease.take_awaited() {
+            replication.wake_withheld(&self.shared.durability);
+        }
+    }
+}

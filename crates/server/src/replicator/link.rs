@@ -1,0 +1,605 @@
+//! The thread `replica`: the link to the primary, while there is one.
+//!
+//! ```text
+//! socket ─▶ Replica (handshake, framing) ─ snapshot ─▶ spool, a file without a name ─▶ loader
+//!                 └────────────────────── stream ───▶ Applier
+//! ```
+//!
+//! It carries out changes of roles, since nobody else applies anything then. A snapshot is spooled: until it is
+//! complete, the data set of before is served.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, Write},
+    net::{IpAddr, Shutdown, SocketAddr, ToSocketAddrs},
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        mpsc::{Receiver, TryRecvError, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::LogConsumer;
+use dunlin_net::{Address, Now, Stream, WorkerQueues};
+use dunlin_replication::{Action, Event, History, Id, LinkState, Replica, ReplicaOptions};
+use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
+
+use super::{apply::Applier, failover};
+use crate::{
+    config::{Config, PrimaryAddress},
+    loading::{LoadError, Reporter},
+    rdb::{Expired, load_snapshot},
+    replication::{Replication, STALE},
+    shared::Shared,
+    system::host::monotonic_ms,
+    workers::WorkerMessage,
+};
+
+const WAKER: Token = Token(0);
+const SOCKET: Token = Token(1);
+/// How often the clock is looked at, whatever comes.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes that are applied between two looks at orders and the clock.
+const TURN_BYTES_MAX: usize = 8 << 20;
+/// Between two signs of life while a snapshot is loaded.
+const NEWLINE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Starts the thread.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    queues: &WorkerQueues<WorkerMessage>,
+) -> io::Result<JoinHandle<()>> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKER)?;
+    let _ = shared.replication.replica_waker.set(waker);
+    let (shared, queues) = (Arc::clone(shared), queues.clone());
+    thread::Builder::new()
+        .name("replica".to_owned())
+        // The stream of an old Redis may hold scripts.
+        .stack_size(dunlin_scripting::STACK_BYTES)
+        .spawn(move || {
+            let applier = Applier::new(&shared, &queues);
+            Link {
+                shared,
+                poll,
+                applier,
+                primary: None,
+                resolving: None,
+                connection: None,
+                spool: None,
+                to_unblock: Vec::new(),
+            }
+            .run();
+        })
+}
+
+/// The socket to the primary.
+struct Connection {
+    stream: Stream,
+    is_made: bool,
+    readable: bool,
+    writable: bool,
+    /// Bytes that it could not be sent yet.
+    output: Vec<u8>,
+}
+
+/// A snapshot that comes.
+struct Spool {
+    file: File,
+    bytes: u64,
+    id: Id,
+    offset: u64,
+}
+
+/// The primary that is followed.
+pub(super) struct Primary {
+    pub(super) address: PrimaryAddress,
+    pub(super) replica: Replica,
+    /// The link was given up for good.
+    pub(super) is_stopped: bool,
+}
+
+pub(super) struct Link {
+    pub(super) shared: Arc<Shared>,
+    poll: Poll,
+    pub(super) applier: Applier,
+    pub(super) primary: Option<Primary>,
+    /// The address of the primary's name, which a thread looks up.
+    resolving: Option<Receiver<io::Result<SocketAddr>>>,
+    connection: Option<Connection>,
+    spool: Option<Spool>,
+    /// Clients whose waits are to end.
+    pub(super) to_unblock: Vec<Address>,
+}
+
+impl Link {
+    fn run(mut self) {
+        let (mut events, mut buffer) = (Events::with_capacity(8), vec![0; READ_BYTES]);
+        while self.shared.loading.is_active() && !self.shared.replication.has_ended() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        while !self.shared.replication.has_ended() {
+            let ordered = self.shared.replication.ordered.load(std::sync::atomic::Ordering::SeqCst);
+            let order = self.shared.replication.take_order();
+            let has_order = order.is_some();
+            order.into_iter().for_each(|order| self.carry_out(order));
+            self.shared.replication.note_carried_out(ordered);
+            let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
+            let timeout = match &self.primary {
+                // A link that is ordered is made at once.
+                _ if may_read || has_order => Duration::ZERO,
+                Some(_) => TICK,
+                None => Duration::from_secs(1),
+            };
+            if let Err(error) = self.poll.poll(&mut events, Some(timeout))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!("the link to the primary cannot be waited for: {error}");
+                return;
+            }
+            for event in &events {
+                if event.token() == SOCKET
+                    && let Some(connection) = &mut self.connection
+                {
+                    connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                    connection.writable |= event.is_writable() || event.is_error();
+                }
+            }
+            if self.primary.as_ref().is_some_and(|primary| !primary.is_stopped) {
+                self.advance(&mut buffer);
+            }
+            if !self.to_unblock.is_empty() {
+                self.unblock_clients();
+            }
+            self.publish();
+        }
+    }
+
+    /// Shows INFO and ROLE how the link is.
+    pub(super) fn publish(&self) {
+        let replication = &self.shared.replication;
+        let mut status = replication.link();
+        let Some(Primary { address, replica, .. }) = &self.primary else {
+            status.primary = None;
+            return;
+        };
+        if status.primary.as_ref() != Some(address) {
+            status.primary = Some(address.clone());
+        }
+        status.state = replica.link();
+        status.heard_ms = replica.heard_ms();
+        status.down_since_ms = replica.down_since_ms().unwrap_or(0);
+        status.snapshot = replica.snapshot_progress();
+        drop(status);
+        replication.set_state(STALE, replica.link() != LinkState::Connected);
+    }
+
+    fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
+        let mut actions = Vec::new();
+        let Some(primary) = &mut self.primary else { return (actions, 0) };
+        let taken = primary.replica.step(monotonic_ms(), event, &mut actions);
+        (actions, taken)
+    }
+
+    /// Does what is due, and what has come.
+    fn advance(&mut self, buffer: &mut [u8]) {
+        let status = self.shared.durability.fsynced_of_replica();
+        if let Some(primary) = &mut self.primary {
+            primary.replica.fsynced = status.map(|synced| self.shared.replication.offset(synced));
+            primary.replica.options = options(&self.shared.config.current());
+        }
+        let (actions, _) = self.step(Event::Tick);
+        self.act(actions, &[]);
+        self.take_resolved();
+        self.connect_further();
+        self.send();
+        let mut read = 0;
+        while read < TURN_BYTES_MAX
+            && !self.shared.replication.has_order()
+            && !self.shared.replication.has_ended()
+        {
+            let Some(connection) = self.connection.as_mut() else { return };
+            if !connection.readable || !connection.is_made {
+                break;
+            }
+            match (&connection.stream).read(buffer) {
+                Ok(0) => return self.lose("it was closed"),
+                Ok(bytes) => {
+                    connection.readable = true;
+                    read += bytes;
+                    self.receive(&buffer[..bytes]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.lose(&error.to_string()),
+            }
+        }
+        self.send();
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        let (actions, taken) = self.step(Event::Received(bytes));
+        self.act(actions, bytes);
+        let Some(primary) = &self.primary else { return };
+        if self.connection.is_none() || primary.replica.link() != LinkState::Connected {
+            return;
+        }
+        match self.applier.take(&bytes[taken..]) {
+            Ok(()) => {
+                let offset = self.shared.replication.offset(self.shared.durability.tail());
+                self.step(Event::Applied(offset));
+                if self.shared.cluster.is_sync() || self.applier.ack_wanted {
+                    // The primary's clients wait for this.
+                    self.shared.cluster.shard.wake();
+                }
+                if std::mem::take(&mut self.applier.ack_wanted) {
+                    let (actions, _) = self.step(Event::AckWanted);
+                    self.act(actions, &[]);
+                }
+            }
+            Err(reason) => self.give_up(&reason),
+        }
+    }
+
+    fn act(&mut self, actions: Vec<Action>, bytes: &[u8]) {
+        for action in actions {
+            match action {
+                Action::Connect => self.connect(),
+                Action::Send(bytes) => {
+                    if let Some(connection) = &mut self.connection {
+                        connection.output.extend_from_slice(&bytes);
+                    }
+                }
+                Action::Close(reason) => {
+                    tracing::warn!("The link to the primary is closed: {reason}");
+                    self.disconnect(&reason);
+                }
+                Action::Warn(line) => tracing::warn!("{line}"),
+                Action::BeginSnapshot { id, offset, .. } => {
+                    tracing::info!("Full resynchronisation: a snapshot comes, of {id} at {offset}");
+                    match spool_file(&self.shared.config.current()) {
+                        Ok(file) => self.spool = Some(Spool { file, bytes: 0, id, offset }),
+                        Err(error) => self.fail(&format!("there is no file for the snapshot: {error}")),
+                    }
+                }
+                Action::Snapshot { held, range } => {
+                    let Some(spool) = &mut self.spool else { continue };
+                    let written = spool
+                        .file
+                        .write_all(&held)
+                        .and_then(|()| spool.file.write_all(&bytes[range.clone()]));
+                    spool.bytes += (held.len() + range.len()) as u64;
+                    if let Err(error) = written {
+                        self.fail(&format!("the snapshot cannot be kept: {error}"));
+                    }
+                }
+                Action::EndSnapshot => {
+                    if let Some(spool) = self.spool.take() {
+                        self.load(spool);
+                    }
+                }
+                Action::HandedOver(true) => {
+                    tracing::info!("The replica takes over");
+                    failover::end(&self.shared);
+                }
+                Action::HandedOver(false) => {
+                    // The order to be a primary again is carried out next.
+                    failover::give_up(&self.shared, "Failover target rejected psync request");
+                }
+                Action::Continue(id) => {
+                    let replication = &self.shared.replication;
+                    let offset = replication.offset(self.shared.durability.tail());
+                    tracing::info!("Partial resynchronisation: the stream of {id} goes on at {offset}");
+                    let before = replication.history().id;
+                    replication.lock_history().continue_as(id, offset);
+                    if before != id {
+                        replication.feed.cut_all();
+                        // Before anything of the new history is applied.
+                        replication.keep_stream(&self.shared.durability);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a snapshot in the place of the data set.
+    fn load(&mut self, mut spool: Spool) {
+        let shared = Arc::clone(&self.shared);
+        let (replication, begun) = (&shared.replication, Instant::now());
+        replication.feed.cut_all();
+        let has_log = match self.empty() {
+            Ok(has_log) => has_log,
+            Err(reason) => return self.fail(&reason),
+        };
+        shared.loading.expect(spool.bytes);
+        let loaded =
+            spool.file.rewind().map_err(|error| LoadError::Failed(error.to_string())).and_then(|()| {
+                let connection = self.connection.as_mut();
+                let source = Lively { file: &spool.file, connection, replication, said: Instant::now() };
+                load_snapshot(
+                    &shared,
+                    source,
+                    Expired::Kept,
+                    Now::read().unix_ms,
+                    &mut Reporter::new(&shared.loading),
+                )
+            });
+        match loaded {
+            Ok(loaded) => {
+                self.applier.begin(loaded.stream_database);
+                replication.select(loaded.stream_database);
+                replication.restart_stream(&shared.engine, History::new(spool.id), spool.offset);
+                replication.end_copy();
+                shared.note_loaded(loaded.keys, loaded.expired);
+                shared.loading.end();
+                tracing::info!(
+                    "The primary's data set is loaded: {} keys in {:.3} seconds",
+                    loaded.keys,
+                    begun.elapsed().as_secs_f64()
+                );
+            }
+            Err(error) => {
+                // Half of a data set is none.
+                shared.alone(|context| context.flush(None, false));
+                shared.libraries.flush();
+                shared.loading.end();
+                match error {
+                    LoadError::Failed(_) if replication.has_order() => self.disconnect("the role changes"),
+                    LoadError::Failed(reason) => {
+                        self.give_up(&format!("the snapshot cannot be loaded: {reason}"))
+                    }
+                    LoadError::Abandoned => self.disconnect("loading was given up"),
+                }
+            }
+        }
+        self.turn_log_on(has_log);
+        let (actions, _) = self.step(Event::Loaded);
+        self.act(actions, &[]);
+    }
+
+    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
+    /// here on, since one of what was there before is of no use.
+    fn empty(&self) -> Result<bool, String> {
+        let shared = &self.shared;
+        let has_log = !shared.durability.is_off();
+        if has_log {
+            shared.durability.turn(false)?;
+        }
+        shared.replication.begin_copy();
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(LogConsumer::Replicas, false);
+        }
+        shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
+        Ok(has_log)
+    }
+
+    /// Begins another log, where there was one.
+    fn turn_log_on(&self, had_log: bool) {
+        if had_log
+            && self.shared.config.current().appendonly
+            && let Err(reason) = self.shared.durability.turn(true)
+        {
+            tracing::error!("the append-only file stays off: {reason}");
+        }
+    }
+
+    /// Throws the data set away: it is part of no history any more.
+    pub(super) fn clear(&mut self) {
+        let replication = &self.shared.replication;
+        replication.feed.cut_all();
+        match self.empty() {
+            Ok(has_log) => {
+                replication.end_stream_for_replicas(&self.shared.engine);
+                replication.end_copy();
+                self.shared.loading.end();
+                self.turn_log_on(has_log);
+                tracing::info!("The data set is thrown away: the node has left its shard");
+            }
+            Err(reason) => tracing::error!("the data set cannot be thrown away: {reason}"),
+        }
+    }
+
+    fn connect(&mut self) {
+        let Some(primary) = &self.primary else { return };
+        let PrimaryAddress { host, port } = &primary.address;
+        match host.parse::<IpAddr>() {
+            Ok(address) => self.connect_to(Ok(SocketAddr::new(address, *port))),
+            Err(_) => self.resolving = Some(resolve(&self.shared, host.clone(), *port)),
+        }
+    }
+
+    /// Goes on when the primary's name is known.
+    fn take_resolved(&mut self) {
+        let Some(resolving) = &self.resolving else { return };
+        let resolved = match resolving.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Ok(resolved) => resolved,
+            Err(TryRecvError::Disconnected) => Err(io::Error::other("no thread looks the name up")),
+        };
+        self.resolving = None;
+        self.connect_to(resolved);
+    }
+
+    fn connect_to(&mut self, address: io::Result<SocketAddr>) {
+        let Some(primary) = &self.primary else { return };
+        match address.and_then(|address| self.open(address, &primary.address.host)) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    fn open(&self, address: SocketAddr, host: &str) -> io::Result<Connection> {
+        let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+        let stream = match self.shared.tls.client(&self.shared.config.current(), host).transpose()? {
+            Some(tls) => Stream::connect(socket, &tls)?,
+            None => Stream::plain(socket),
+        };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), SOCKET, interest)?;
+        Ok(Connection { stream, is_made: false, readable: false, writable: false, output: Vec::new() })
+    }
+
+    /// Goes on with a connection that is being made.
+    fn connect_further(&mut self) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| !connection.is_made) else {
+            return;
+        };
+        match connection.stream.socket().take_error() {
+            Ok(None) if !connection.writable => return,
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return self.lose(&error.to_string()),
+        }
+        match connection.stream.socket().peer_addr() {
+            Ok(_) => {
+                connection.is_made = true;
+                // Acknowledgements are small, and somebody may wait for them.
+                let _ = connection.stream.socket().set_tcp_nodelay(true);
+                let (actions, _) = self.step(Event::Connected);
+                self.act(actions, &[]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    fn send(&mut self) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_made) else {
+            return;
+        };
+        if let Err(error) = connection.send() {
+            self.lose(&error.to_string());
+        }
+    }
+
+    /// The connection is gone, or could not be made.
+    fn lose(&mut self, reason: &str) {
+        tracing::warn!("The link to the primary is lost: {reason}");
+        self.disconnect(reason);
+    }
+
+    pub(super) fn disconnect(&mut self, reason: &str) {
+        if let Some(connection) = self.connection.take() {
+            let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+        self.resolving = None;
+        self.spool = None;
+        self.applier.cut();
+        self.step(Event::Closed(reason));
+    }
+
+    /// Something here went wrong; it is tried again.
+    fn fail(&mut self, reason: &str) {
+        tracing::error!("Replication fails: {reason}");
+        self.disconnect(reason);
+    }
+
+    /// The primary has something that cannot be had here: trying again would come to the same.
+    fn give_up(&mut self, reason: &str) {
+        tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
+        self.disconnect(reason);
+        // Nobody is to go on from here: the data set may lack something that the stream has.
+        if let Err(reason) = self.shared.replication.change_id(&self.shared.durability) {
+            tracing::error!("{reason}");
+        }
+        self.shared.replication.feed.cut_all();
+        self.shared.replication.link().stopped = Some(reason.to_owned());
+        if let Some(primary) = &mut self.primary {
+            primary.replica.forget_position();
+            primary.is_stopped = true;
+        }
+    }
+}
+
+/// Looks the address of a name up on a thread of its own: that may take long, and orders are carried out meanwhile.
+fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result<SocketAddr>> {
+    let (sender, receiver) = channel();
+    let shared = Arc::downgrade(shared);
+    let run = move || {
+        let none = || io::Error::other("the name has no address");
+        let resolved =
+            (host, port).to_socket_addrs().and_then(|mut addresses| addresses.next().ok_or_else(none));
+        // The link may have been given up meanwhile.
+        let _ = sender.send(resolved);
+        shared.upgrade().iter().for_each(|shared| shared.replication.wake_replica());
+    };
+    // Where there is no thread, the receiver sees the end of the sender.
+    let _ = thread::Builder::new().name("resolve".to_owned()).spawn(run);
+    receiver
+}
+
+impl Connection {
+    fn send(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match (&self.stream).write(&self.output) {
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Records of what was taken may wait.
+        self.stream.flush().map(drop)
+    }
+}
+
+/// A spool that is read, while the primary is shown that somebody is alive.
+struct Lively<'a> {
+    file: &'a File,
+    connection: Option<&'a mut Connection>,
+    replication: &'a Replication,
+    said: Instant,
+}
+
+impl Read for Lively<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.replication.has_order() {
+            return Err(io::Error::other("the role changes"));
+        }
+        if self.said.elapsed() >= NEWLINE_INTERVAL
+            && let Some(connection) = &mut self.connection
+        {
+            self.said = Instant::now();
+            if connection.output.is_empty() {
+                connection.output.push(b'\n');
+            }
+            // That it is gone is seen when the stream is to go on.
+            let _ = connection.send();
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// A file in `dir` that has no name, and goes away with its handle.
+fn spool_file(config: &Config) -> io::Result<File> {
+    let path = config.dir.join(format!("temp-{}.{}.rdb", monotonic_ms(), std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// The port that the primary tells others of.
+fn announced_port(config: &Config) -> u16 {
+    match config.replica_announce_port {
+        0 if config.tls_replication && config.tls_port != 0 => config.tls_port,
+        0 => config.port,
+        announced => announced,
+    }
+}
+
+pub(super) fn options(config: &Config) -> ReplicaOptions {
+    ReplicaOptions {
+        user: config.masteruser.bytes().to_vec(),
+        password: config.masterauth.bytes().to_vec(),
+        port: announced_port(config),
+        announce_ip: config.replica_announce_ip.clone(),
+        timeout_ms: u64::from(config.repl_timeout) * 1000,
+    }
+}

@@ -1,0 +1,95 @@
+//! Replication at work: the two threads that follow a primary and feed replicas, and those of MIGRATE. The state that they share
+//! with workers and INFO is [`Replication`]; the states of a link are the crate `dunlin-replication`'s.
+//!
+//! ```text
+//! primary   workers ─▶ ring ─▶ thread `feeder` ─▶ sockets of replicas        REPLCONF ACK comes through workers
+//!                              thread `snapshot` ─▶ the same, for a full resynchronisation
+//! replica   thread `replica`: socket ─▶ spool, loader ─▶ keyspace; then stream ─▶ keyspace and ring
+//! ```
+
+mod apply;
+mod catch_up;
+mod failover;
+mod feeder;
+mod link;
+mod migration;
+mod roles;
+mod transfer;
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+pub(crate) use self::{
+    failover::{abort as abort_failover, begin as begin_failover, redirection},
+    migration::send as send_keys,
+};
+use crate::{admission::PauseScope, replication::RoleOrder, session::replica::ReplicaClient, shared::Shared};
+
+/// How long the threads wait at most for the workers to begin.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks whether replicas have all, at the end.
+const DRAIN_PAUSE: Duration = Duration::from_millis(2);
+
+/// The threads of replication.
+pub(crate) struct Threads {
+    replica: JoinHandle<()>,
+    feeder: JoinHandle<()>,
+}
+
+impl Threads {
+    /// Starts them. [`Replication::attach`] has been called.
+    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
+        let until = Instant::now() + BEGIN_TIME_MAX;
+        // The first worker that runs brings it.
+        let queues = loop {
+            match shared.durability.queues() {
+                Some(queues) => break queues,
+                None if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
+                None => return Err(std::io::Error::other("the workers do not run")),
+            }
+        };
+        let feeder = feeder::start(shared, queues)?;
+        let replica = link::start(shared, queues)?;
+        let config = shared.config.current();
+        if let Some(primary) = config.replicaof.clone() {
+            shared.replication.order(RoleOrder::Follow { primary, hands_over: false });
+        }
+        Ok(Self { replica, feeder })
+    }
+
+    /// Ends them.
+    pub(crate) fn join(self, shared: &Shared) {
+        shared.replication.ended.store(true, SeqCst);
+        shared.replication.wake_replica();
+        shared.replication.feed.wake();
+        for thread in [self.replica, self.feeder] {
+            if thread.join().is_err() {
+                tracing::error!("a thread of replication failed");
+            }
+        }
+    }
+}
+
+/// Has replicas get all that they lack before the server ends, within a time: after a restart they go on from there. Writes
+/// are held back for good.
+pub(crate) fn drain(shared: &Shared, time: Duration) {
+    let replication = &shared.replication;
+    let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(shared.durability.tail());
+    if time.is_zero() || replication.replicas().is_empty() {
+        return;
+    }
+    let until = Instant::now() + time;
+    shared.pause.begin(Instant::now(), i64::MAX as u64, PauseScope::Writes);
+    // Batches that are under way may not have seen it.
+    if shared.alone_unless_long(|_| replication.end_stream()).is_none() {
+        return;
+    }
+    replication.feed.wake();
+    while replication.replicas().iter().any(is_behind) && Instant::now() < until {
+        std::thread::sleep(DRAIN_PAUSE);
+    }
+}

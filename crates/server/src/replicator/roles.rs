@@ -1,0 +1,196 @@
+//! Changes of the server's role, which the thread `replica` makes: nobody else applies anything meanwhile.
+
+use std::sync::{Arc, atomic::Ordering::Acquire};
+
+use dunlin_engine::LogConsumer;
+use dunlin_net::Address;
+use dunlin_replication::{GETACK, History, Id, Replica};
+
+use super::link::{Link, Primary, options};
+use crate::{
+    config::PrimaryAddress,
+    replication::{REPLICA, RoleOrder, STALE, new_id},
+    system::host::monotonic_ms,
+    workers::{WorkerMessage, blocked::Unblocked},
+};
+
+impl Link {
+    pub(super) fn carry_out(&mut self, order: RoleOrder) {
+        self.disconnect("the role changes");
+        match order {
+            RoleOrder::Follow { primary, hands_over } => self.follow(primary, hands_over),
+            RoleOrder::Promote => self.promote(),
+            RoleOrder::Join { primary, begins } => self.join(primary, begins),
+            RoleOrder::Lead { history, previous, from } => self.lead(history, previous, from),
+            RoleOrder::Rest => self.rest(),
+            RoleOrder::Clear => {
+                self.join(None, None);
+                self.clear();
+            }
+        }
+        self.publish();
+        self.unblock_clients();
+    }
+
+    fn follow(&mut self, address: PrimaryAddress, hands_over: bool) {
+        tracing::info!("Following the primary {}:{}", address.host, address.port);
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        replication.set_state(REPLICA | STALE, true);
+        let position = match self.primary.take() {
+            // The history that the former primary's stream has.
+            Some(primary) => primary.replica.position(),
+            None => {
+                // From here on nobody writes, so the own history ends here.
+                let _closed = shared.engine.keyspace.close();
+                // A stream that was kept in files may have selected another than 0.
+                self.applier.begin(replication.database.load(Acquire));
+                shared.engine.log.follow(true);
+                let tail = shared.durability.tail();
+                let has_backlog = replication.backlog(tail).is_some();
+                has_backlog.then(|| (replication.history().id, replication.offset(tail)))
+            }
+        };
+        self.begin_link(address, position, hands_over);
+    }
+
+    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>, hands_over: bool) {
+        let shared = Arc::clone(&self.shared);
+        let mut replica = Replica::new(options(&shared.config.current()), position, monotonic_ms());
+        replica.hands_over = hands_over;
+        self.primary = Some(Primary { address, replica, is_stopped: false });
+        // Behind the gate: whoever was let in as a primary's client waits by now.
+        self.to_unblock = shared.blocked.all();
+        shared.replication.end_commits(&shared.durability);
+    }
+
+    /// Follows a shard's primary, or nobody yet. The data set says where the stream is joined; an empty one that is part of no
+    /// history is the beginning of `begins`.
+    fn join(&mut self, primary: Option<PrimaryAddress>, begins: Option<Id>) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        self.primary = None;
+        {
+            let _closed = shared.engine.keyspace.close();
+            self.applier.begin(replication.database.load(Acquire));
+            shared.engine.log.follow(true);
+        }
+        if let Some(id) = begins.filter(|_| !replication.has_place()) {
+            replication.restart_stream(&shared.engine, History::new(id), 0);
+            replication.keep_stream(&shared.durability);
+        }
+        let end = replication.offset(shared.durability.tail());
+        let position = replication.has_place().then(|| (replication.history().id, end));
+        match primary {
+            Some(address) => {
+                tracing::info!("Following the primary {}:{}", address.host, address.port);
+                self.begin_link(address, position, false);
+            }
+            None => {
+                self.to_unblock = shared.blocked.all();
+                replication.end_commits(&shared.durability);
+            }
+        }
+    }
+
+    /// Waits for commands that were let in before, and asks followers how far they are.
+    fn rest(&mut self) {
+        let shared = &self.shared;
+        {
+            let _closed = shared.engine.keyspace.close();
+            if shared.engine.log.is_on_for(LogConsumer::Replicas) {
+                shared.durability.ring().append(shared.applier(), GETACK);
+            }
+        }
+        shared.durability.wake_log(shared.durability.tail());
+        shared.replication.feed.wake();
+    }
+
+    /// Becomes a shard's primary: its history goes on as this one.
+    fn lead(&mut self, history: Id, previous: Option<Id>, from: u64) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        self.primary = None;
+        if !replication.has_place() {
+            // An empty data set is the beginning of the history before, too.
+            let second = previous.map(|id| (id, 1));
+            replication.restart_stream(&shared.engine, History { id: history, second }, 0);
+        }
+        {
+            let _closed = shared.engine.keyspace.close();
+            let offset = replication.offset(shared.durability.tail());
+            if offset != from {
+                return;
+            }
+            replication.select(0);
+            replication.lock_history().continue_as(history, offset);
+            shared.engine.log.follow(false);
+        }
+        // Before anything of the new history is recorded.
+        replication.keep_stream(&shared.durability);
+        replication.set_state(REPLICA | STALE, false);
+        // They come back for the second id.
+        replication.feed.cut_all();
+        tracing::info!("This node leads its shard, with the history {history}");
+    }
+
+    pub(super) fn promote(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        if self.primary.take().is_none() {
+            // An order to follow somebody that was overtaken by this one.
+            replication.set_state(REPLICA | STALE, false);
+            return;
+        }
+        let Ok(id) = new_id() else {
+            tracing::error!("cannot draw a random identity, so the replica stays one");
+            return;
+        };
+        {
+            let _closed = shared.engine.keyspace.close();
+            // The former history ends here: others of it may have other bytes behind.
+            let offset = replication.offset(shared.durability.tail());
+            if self.applier.database() != 0 && shared.engine.log.has_consumers() {
+                // Records from here on begin in database 0.
+                let select = dunlin_replication::request(&[b"SELECT", b"0"]);
+                shared.durability.ring().append(shared.applier(), &select);
+            }
+            replication.select(0);
+            replication.lock_history().promote(id, offset);
+            shared.engine.log.follow(false);
+        }
+        // Before anything of the new history is recorded.
+        replication.keep_stream(&shared.durability);
+        replication.set_state(REPLICA | STALE, false);
+        // They come back for the second id.
+        replication.feed.cut_all();
+        tracing::info!("This server is a primary now, with the id {id}");
+    }
+
+    /// Ends the waits of clients that have waited for a primary to serve them. Those whose keys a script holds come later.
+    pub(super) fn unblock_clients(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let unblocked = Arc::new(Unblocked::demoted());
+        let ends = |client: &Address| {
+            let Some(_inside) = shared.engine.keyspace.enter_unless_long(shared.applier()) else {
+                return false;
+            };
+            let has_ended = match shared.blocked.end_durability(*client) {
+                Some(_) => true,
+                None => match shared.blocked.end(&shared.engine, *client) {
+                    Ok(waiter) => waiter.is_some(),
+                    Err(_) => return false,
+                },
+            };
+            if has_ended {
+                self.applier.queues().send(*client, WorkerMessage::Unblocked(Arc::clone(&unblocked)));
+            }
+            true
+        };
+        self.to_unblock.retain(|client| !ends(client));
+    }
+}
