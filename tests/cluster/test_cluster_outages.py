@@ -11,8 +11,8 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, shard_order, until
-from harness import command, is_redis
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from harness import command, free_port, is_redis
 from test_cluster_failover import SYNC, Writer, answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, state
 
@@ -236,8 +236,6 @@ def test_a_node_that_was_away_has_no_say(etcd):
 
 
 def test_a_node_whose_address_has_changed_is_found(etcd):
-    from harness import free_port
-
     with dunlin_nodes(etcd, 4, *ALWAYS, *SYNC, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
         writers = writers_of(cluster)
@@ -265,7 +263,7 @@ def test_a_directory_is_one_process_at_a_time(etcd):
     with dunlin_nodes(etcd, 1, *ALWAYS) as cluster:
         (node,) = cluster.nodes
         cluster.client(0).set("key", "value")
-        own = ["--port", "0", "--unixsocket", node.folder / "other", "--dir", node.folder, "--cluster-join", etcd.join(), *ALWAYS]
+        own = ["--port", free_port(), "--unixsocket", node.folder / "other", "--dir", node.folder, "--cluster-join", etcd.join(), *ALWAYS]
         second = subprocess.run(command(DUNLIN, *own), capture_output=True, text=True, timeout=60)
         assert second.returncode != 0 and str(node.process.pid) in second.stdout + second.stderr, second
         assert cluster.client(0).get("key") == b"value"
@@ -273,8 +271,6 @@ def test_a_directory_is_one_process_at_a_time(etcd):
 
 @pytest.mark.parametrize("key", ["slots", "cluster", "shards", "nodes"])
 def test_a_record_of_a_newer_version_changes_nothing(etcd, key):
-    from etcd_cluster import put
-
     with dunlin_nodes(etcd, 2) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         client.set("bar", 1)

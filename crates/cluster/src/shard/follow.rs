@@ -59,7 +59,7 @@ impl Shard {
     /// A copy is coming, so the stream is joined as it was.
     pub(super) fn take_emptied(&mut self) {
         debug_assert!(self.lead.is_none(), "a primary copies nobody");
-        self.local = Local { clean: false, ..Local::default() };
+        self.local = Local { clean: self.is_broken(Fault::EmptiedIsClean), ..Local::default() };
         self.attach = Attach::Copy;
     }
 

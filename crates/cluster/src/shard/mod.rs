@@ -99,6 +99,8 @@ pub enum Fault {
     UnknownIsFailure,
     /// A process that has lost its tail remains a member.
     LostIsClean,
+    /// A member whose data is gone remains one.
+    EmptiedIsClean,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.

@@ -86,7 +86,7 @@ impl View {
     }
 
     /// Whether a shard that was there has been dissolved: it has no record, and no slot.
-    pub(super) fn has_dissolved(&self, shard: ShardId) -> bool {
+    pub(crate) fn has_dissolved(&self, shard: ShardId) -> bool {
         let has_slots = |(_, record): &Stored<SlotsRecord>| !record.slots.slots_of(shard).is_empty();
         !self.shards.contains_key(&shard) && self.slots.as_ref().is_some_and(|slots| !has_slots(slots))
     }
