@@ -71,7 +71,7 @@ mod tests {
         ] {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
-        for directive in dunlin_server::config::DIRECTIVES {
+        for directive in dunlin_server::config::DIRECTIVES.iter() {
             assert!(
                 text("-server").replace('\\', "").contains(&format!("--{}", directive.name)),
                 "{}",

@@ -17,9 +17,10 @@ use clap::{Arg, Command};
 
 use super::directive::{Directive, Group};
 use super::documents;
-use super::source::{LoadError, Origin, load_file, load_text, load_words};
+use super::lines::Origin;
+use super::settings::Config;
+use super::source::{LoadError, load_file, load_text, load_words};
 use super::table::{DIRECTIVES, find};
-use super::values::Config;
 use dunlin_scripting::REDIS_VERSION;
 
 /// The request of a command line.
@@ -360,7 +361,7 @@ mod tests {
     fn help_has_every_directive_under_its_group() {
         command().debug_assert();
         let Ok(Request::Print(help)) = parse(["--help".into()], &mut std::io::empty()) else { panic!() };
-        for directive in DIRECTIVES {
+        for directive in DIRECTIVES.iter() {
             assert!(help.contains(&format!("--{} ", directive.name)), "{}", directive.name);
         }
         for group in Group::ALL {

@@ -6,10 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::events::KeyspaceEvents;
+use super::settings::Config;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::values::{
-    Config, DatabaseLimits, MemoryShare, OutputBufferLimit, OutputBufferLimits, PeerUser, PrimaryAddress,
-    SavePoint, Secret, ShutdownFlags,
+    DatabaseLimits, MemoryShare, OutputBufferLimit, OutputBufferLimits, PeerUser, PrimaryAddress, SavePoint,
+    Secret, ShutdownFlags,
 };
 use super::words;
 
@@ -198,27 +199,30 @@ pub(super) enum Kind {
 
 macro_rules! field {
     ($name:ident) => {
-        Field { get: |config| &config.$name, get_mut: |config| &mut config.$name }
+        $crate::config::directive::Field { get: |config| &config.$name, get_mut: |config| &mut config.$name }
     };
 }
 
 /// The kind has checked the range, so that the conversions keep the value.
 macro_rules! number {
     ($name:ident) => {
-        Number { get: |config| config.$name as i64, set: |config, value| config.$name = value as _ }
+        $crate::config::directive::Number {
+            get: |config| config.$name as i64,
+            set: |config, value| config.$name = value as _,
+        }
     };
 }
 
 macro_rules! choice {
     ($name:ident: $type:ty) => {
-        Kind::Choice {
-            words: <$type as Words>::WORDS,
+        $crate::config::directive::Kind::Choice {
+            words: <$type as $crate::config::values::Words>::WORDS,
             get: |config| {
                 let is_set = |value: &$type| *value == config.$name;
-                <$type as Words>::VALUES.iter().position(is_set).unwrap_or_default()
+                <$type as $crate::config::values::Words>::VALUES.iter().position(is_set).unwrap_or_default()
             },
             set: |config, index| {
-                if let Some(value) = <$type as Words>::VALUES.get(index) {
+                if let Some(value) = <$type as $crate::config::values::Words>::VALUES.get(index) {
                     config.$name = *value;
                 }
             },

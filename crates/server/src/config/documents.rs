@@ -33,7 +33,7 @@ fn configuration_page() -> String {
     let mut out = String::from(
         "# Configuration\n\
          \n\
-         <!-- Generated from crates/server/src/config/table.rs by\n     \
+         <!-- Generated from crates/server/src/config/table/ by\n     \
          UPDATE_DOCS=1 cargo test -p dunlin-server documentation -->\n\
          \n\
          `dunlin server [CONFIG-FILE] [--directive value ...] [-]`\n\
@@ -104,7 +104,7 @@ fn row(directive: &Directive) -> String {
 }
 
 fn in_group(group: Group) -> impl Iterator<Item = &'static Directive> {
-    DIRECTIVES.iter().filter(move |directive| directive.group == group)
+    DIRECTIVES.iter().copied().filter(move |directive| directive.group == group)
 }
 
 #[cfg(test)]

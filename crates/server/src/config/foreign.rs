@@ -7,8 +7,11 @@
 //!
 //! CONFIG GET answers those of [`FACTS`], which tools ask for, with the value that is true here.
 
-use super::values::Config;
-use super::{source::Origin, table::find};
+use super::settings::Config;
+use super::{
+    lines::{IgnoredLine, Origin},
+    table::find,
+};
 
 /// One directive of others, or a family of them.
 struct Foreign {
@@ -28,24 +31,6 @@ enum Otherwise {
 }
 
 use Otherwise::{Ignored, Refused};
-
-/// A line that has no effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IgnoredLine {
-    /// Where it stands.
-    pub origin: Origin,
-    /// Its directive.
-    pub name: String,
-    /// Why it has no effect.
-    pub reason: &'static str,
-}
-
-impl std::fmt::Display for IgnoredLine {
-    /// For the log.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}: {} is ignored: {}", self.origin, self.name, self.reason)
-    }
-}
 
 const NO_REPLICATION: Otherwise =
     Ignored("this version replicates in one way, which the directive does not change");

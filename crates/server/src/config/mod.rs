@@ -18,8 +18,10 @@ mod directive;
 mod documents;
 mod events;
 mod foreign;
+mod lines;
 mod policy;
 mod rewrite;
+mod settings;
 mod source;
 mod store;
 mod table;
@@ -31,22 +33,23 @@ pub use cluster_wide::CLUSTER_WIDE;
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;
-pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
+pub use lines::{IgnoredLine, Origin, RenameLine, UserLine};
 pub(crate) use policy::policy;
 pub(crate) use rewrite::{RewrittenUsers, replace as replace_file};
+pub use settings::Config;
+pub use source::LoadError;
 pub use source::describe;
 pub(crate) use source::escape_control;
-pub use source::{LoadError, Origin};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
-    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, Config,
-    EndpointType, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission,
-    PrimaryAddress, PubsubDefault, RenameLine, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
-    SyncReplicasAck, SyncReplicasMissing, SyslogFacility, UserLine, VersionCheck,
+    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, EndpointType,
+    LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress,
+    PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck,
+    SyncReplicasMissing, SyslogFacility, VersionCheck,
 };
 
 /// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.

@@ -5,7 +5,7 @@ use dunlin_engine::{
     value::{CollectionLimits, stream::ProducerLimits},
 };
 
-use super::{Config, VersionCheck};
+use super::{settings::Config, values::VersionCheck};
 
 /// The part of the configuration that commands obey.
 pub(crate) fn policy(config: &Config) -> Policy {

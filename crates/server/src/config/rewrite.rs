@@ -15,9 +15,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::directive::Directive;
+use super::settings::Config;
 use super::source::{describe, load_text};
 use super::table::{DIRECTIVES, find};
-use super::values::Config;
 use super::words;
 
 /// The line before appended ones.

@@ -15,25 +15,16 @@ use dunlin_engine::glob::{self, Glob};
 
 use super::directive::ValueError;
 use super::foreign::{self, is_secret};
+use super::lines::{Origin, RenameLine, UserLine};
+use super::settings::Config;
 use super::table::{find, names};
-use super::values::{Config, RenameLine, SavePoint, UserLine};
+use super::values::SavePoint;
 use super::words;
 
 /// Mistakes that are reported at most: a file that is no configuration has one in every line.
 const MISTAKES_MAX: usize = 100;
 /// Files that include one another at most this deep; more is taken for a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
-
-/// Where a line comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// A line of a file, counted from 1.
-    File(PathBuf, usize),
-    /// A line of standard input, counted from 1.
-    StandardInput(usize),
-    /// The command line.
-    Flag,
-}
 
 /// Why the server cannot start with this configuration. Each mistake is one line that says what to do.
 #[derive(Debug)]
@@ -113,16 +104,6 @@ impl fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path, line) => write!(out, "{}:{line}", path.display()),
-            Self::StandardInput(line) => write!(out, "standard input:{line}"),
-            Self::Flag => out.write_str("command line"),
-        }
-    }
-}
 
 /// The system's words for an error, without Rust's number of it: as strerror has them.
 pub fn describe(error: &io::Error) -> String {

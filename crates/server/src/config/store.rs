@@ -19,8 +19,8 @@ use dunlin_engine::{command::CommandError, glob::Glob};
 use super::directive::{Change, Directive, ValueError};
 use super::foreign;
 use super::rewrite::{self, RewrittenUsers};
+use super::settings::Config;
 use super::table::{find, find_name, names};
-use super::values::Config;
 
 /// A side effect of a change: it is given the configuration in force and the one to come, which it may
 /// still settle (a working directory becomes absolute). An error, Redis's text without prefix,

@@ -35,6 +35,8 @@
 //! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a message or a deadline, or while
 //!   something of its own waits to be sent.
 
+mod receive;
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -46,16 +48,14 @@ use mio::{Interest, Token};
 
 use super::input::Input;
 use super::output::Output;
-use super::stream::{Received, Stream};
+use super::stream::Stream;
 use super::withheld::{Commitment, Withheld};
-use super::{Client, EventLoop, Limits, Next, Served, Service};
+use super::{Client, EventLoop, Next, Served, Service};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
 pub const SHARED_BYTES: usize = 64 * 1024;
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
-/// Input received for a connection that is not served.
-const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Input that is read for a stranger at once, and held where it is not served.
 const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 /// Above this many bytes of replies that a stranger does not read, it is closed.
@@ -64,10 +64,6 @@ const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// How long the handshake of TLS may take.
 const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
-/// Requests are decoded with 31-bit offsets, so no setting may let input grow beyond.
-const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
-/// Bytes of a long argument that are read at once: others wait for as long as the system takes to copy them.
-const BLOCK_READ_BYTES_MAX: usize = 256 * 1024;
 /// Reply memory that a worker keeps between requests.
 const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 
@@ -346,136 +342,6 @@ impl<T> Connection<T> {
 
     fn is_serving(&self) -> bool {
         !self.closing && !self.stalled && self.parked.is_none()
-    }
-
-    /// Reads once where that makes sense, and serves what is there.
-    fn receive<S: Service<Session = T>>(
-        &mut self,
-        kit: &mut Kit<'_, S>,
-        event_loop: &mut EventLoop<S>,
-        serving: bool,
-    ) -> io::Result<Outcome> {
-        if !self.wants_input(event_loop, serving) {
-            if serving && self.backlog {
-                return self.serve(kit, event_loop, false);
-            }
-            return Ok(Outcome::Wait);
-        }
-        if let Some(arrived) = self.receive_block(kit)? {
-            self.note_arrived(event_loop, arrived);
-            return Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait });
-        }
-        // Short beginnings of requests go back to the shared buffer, which takes larger reads.
-        let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
-        let arrived = if in_shared {
-            let shared = kit.begin_shared(self.stranger, self.input.held());
-            self.input = Input::default();
-            self.read_into(shared)
-        } else {
-            let mut input = std::mem::take(&mut self.input);
-            let arrived = self.read_into(input.with_room(self.wanted));
-            self.input = input;
-            arrived
-        }?;
-        self.note_arrived(event_loop, arrived);
-        if self.is_handshaking {
-            self.go_on_with_handshake(kit, event_loop);
-        }
-        if serving && (arrived > 0 || in_shared) {
-            return self.serve(kit, event_loop, in_shared);
-        }
-        self.backlog |= arrived > 0;
-        Ok(Outcome::Wait)
-    }
-
-    /// Reads once into the block of the argument that is arriving, if there is one.
-    #[inline]
-    fn receive_block<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> io::Result<Option<usize>> {
-        let Some(block) = kit.service.arriving(&mut self.session) else { return Ok(None) };
-        let mut received = Received::default();
-        let arrived = block.fill_with(BLOCK_READ_BYTES_MAX, |room| {
-            received = self.stream.receive_into(room)?;
-            Ok::<_, io::Error>(received.bytes)
-        })?;
-        self.note_received(received);
-        kit.service.has_arrived(&mut self.session);
-        self.detached_bytes = kit.service.detached_bytes(&self.session);
-        Ok(Some(arrived))
-    }
-
-    fn note_arrived<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>, arrived: usize) {
-        if arrived > 0 {
-            self.last_active = event_loop.now.instant;
-            self.client.last_interaction_ms.set(event_loop.now.unix_ms);
-            self.client.input_bytes_total.add(arrived as u64);
-            event_loop.traffic().input_bytes.add(arrived as u64);
-        }
-        event_loop.traffic().reads.add(1);
-    }
-
-    /// Whether the request at hand is longer than may be; then the connection is to be closed.
-    #[inline]
-    fn exceeds_query_buffer<S: Service<Session = T>>(&self, event_loop: &EventLoop<S>) -> bool {
-        // Queued commands are requests that are not complete before EXEC.
-        let held = self.input.len() + self.detached_bytes + self.client.queued_bytes.get() as usize;
-        if held <= query_buffer_max(&event_loop.limits) || self.backlog {
-            return false;
-        }
-        tracing::warn!(
-            "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
-            self.client
-        );
-        event_loop.traffic().query_buffer_disconnections.add(1);
-        true
-    }
-
-    fn wants_input<S: Service<Session = T>>(&self, event_loop: &EventLoop<S>, serving: bool) -> bool {
-        if !self.readable || self.ended || self.closing {
-            return false;
-        }
-        if serving {
-            !self.backlog
-        } else {
-            let held_max = if self.stranger { STRANGER_INPUT_BYTES_MAX } else { HELD_BYTES_MAX };
-            self.input.len() + self.detached_bytes < held_max.min(query_buffer_max(&event_loop.limits))
-        }
-    }
-
-    /// One read into the spare capacity of `buffer`.
-    fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        let received = self.stream.receive(buffer)?;
-        self.note_received(received);
-        Ok(received.bytes)
-    }
-
-    /// Notes the outcome of a read.
-    #[inline]
-    fn note_received(&mut self, received: Received) {
-        let Received { has_more, is_drained, has_ended, .. } = received;
-        self.ended |= has_ended;
-        self.readable = (has_more || self.hung_up) && !is_drained && !has_ended;
-    }
-
-    /// Looks whether the handshake of TLS is over, and tells the service who the peer is.
-    fn go_on_with_handshake<S: Service<Session = T>>(
-        &mut self,
-        kit: &mut Kit<'_, S>,
-        event_loop: &mut EventLoop<S>,
-    ) {
-        event_loop.handshakes.note_step();
-        if self.stream.is_handshaking() {
-            return;
-        }
-        self.is_handshaking = false;
-        event_loop.handshakes.note_end();
-        event_loop.traffic().handshakes.add(1);
-        if self.stream.has_resumed() {
-            event_loop.traffic().handshakes_resumed.add(1);
-        }
-        if let Some(identity) = self.stream.peer_identity() {
-            kit.service.identify(&mut self.session, &identity);
-            self.stranger = kit.service.is_stranger(&self.session);
-        }
     }
 
     /// Whether the handshake of TLS is under way.
@@ -827,8 +693,4 @@ impl<T> Connection<T> {
         let unsent = (self.output.len() >= STALLED_BYTES_MIN).then_some(self.output);
         (self.session, unsent)
     }
-}
-
-fn query_buffer_max(limits: &Limits) -> usize {
-    limits.query_buffer_max.min(INPUT_BYTES_MAX) as usize
 }

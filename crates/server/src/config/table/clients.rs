@@ -1,0 +1,77 @@
+//! Directives of the group Clients: limits of connections.
+
+use super::{INT_MAX, MB, SIGNED_MAX, as_is};
+use crate::config::directive::{Change, Directive, Group, Kind, field, number};
+
+pub(super) static ROWS: &[Directive] = &[
+    Directive {
+        name: "busy-reply-threshold",
+        aliases: &["lua-time-limit"],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(busy_reply_threshold), min: 0, max: i64::MAX },
+        default: "5000",
+        change: Change::Anytime,
+        doc: "Milliseconds after which a running script is slow: from then on clients do not wait for what it has locked but are answered BUSY. 0 for never.",
+        settle: as_is,
+    },
+    Directive {
+        name: "client-output-buffer-limit",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::OutputLimits(field!(client_output_buffer_limit)),
+        default: "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
+        change: Change::Anytime,
+        doc: "Unsent replies a client of a class (normal, replica, pubsub) may pile up: it is closed above the first limit at once, above the second after that many seconds. 0 is no limit; classes left out keep theirs.",
+        settle: as_is,
+    },
+    Directive {
+        name: "client-query-buffer-limit",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Memory { field: field!(client_query_buffer_limit), min: MB, max: SIGNED_MAX },
+        default: "1gb",
+        change: Change::Anytime,
+        doc: "Unfinished request a client may send before it is closed.",
+        settle: as_is,
+    },
+    Directive {
+        name: "maxclients",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(maxclients), min: 1, max: u32::MAX as i64 },
+        default: "10000",
+        change: Change::Anytime,
+        doc: "Connections at one time; more are refused. The limit of open files is raised for it.",
+        settle: as_is,
+    },
+    Directive {
+        name: "proto-max-bulk-len",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Memory { field: field!(proto_max_bulk_len), min: MB, max: SIGNED_MAX },
+        default: "512mb",
+        change: Change::Anytime,
+        doc: "Longest single argument of a request, and longest string value.",
+        settle: as_is,
+    },
+    Directive {
+        name: "timeout",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(timeout), min: 0, max: INT_MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Seconds after which an idle client is closed; 0 for never.",
+        settle: as_is,
+    },
+    Directive {
+        name: "tracking-table-max-keys",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(tracking_table_max_keys), min: 0, max: i64::MAX },
+        default: "1000000",
+        change: Change::Anytime,
+        doc: "Keys that are remembered because clients keep copies of them (CLIENT TRACKING). Above, some are forgotten as if they had changed. 0 is no limit.",
+        settle: as_is,
+    },
+];
