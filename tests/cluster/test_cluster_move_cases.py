@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -12,7 +13,7 @@ import redis
 
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, until
 from harness import ROOT, is_redis
-from test_cluster_failover import SYNC, Writer, answer, id_of
+from test_cluster_failover import SYNC, Writer, answer, id_of, stop
 from test_cluster_moves import (
     DEBUG,
     Load,
@@ -115,6 +116,36 @@ def all_content_of(cluster, etcd):
     """What the primaries have."""
     ports = {run[2] for run in shard_order(cluster)}
     return all_content(Nodes([node for node in cluster.nodes if node.port in ports]), etcd)
+
+
+def test_a_move_is_committed_by_all_members_in_async_too(etcd):
+    """What moves was acknowledged long ago, and is no write of the last moment."""
+    with dunlin_nodes(etcd, 4, *DEBUG, replicas=1) as cluster:
+        until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
+        fill(cluster, 40)
+        replica = cluster.nodes[3]
+        stop(replica)
+        target = next(key for key, record in are_in_sync(etcd, 2).items() if record["primary"] == id_of(cluster.nodes[1]))
+        until(lambda: answer(cluster.nodes[0], "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", 0, 299, "NODE", id_of(cluster.nodes[1])) in (b"OK", True), "a move")
+
+        over = lambda: jobs(cluster)[0]["state"].decode() in OVER  # noqa: E731
+        until(over, lambda: logs(cluster))
+        found = records(etcd)
+        if _owner(found, 0) == target.split("/")[1]:
+            # The stopped replica could not take over any more.
+            assert found[target]["in_sync"] == [id_of(cluster.nodes[1])], logs(cluster)
+        replica.process.send_signal(signal.SIGCONT)
+        until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
+
+
+def _owner(found, slot):
+    """Which shard the record says has a slot."""
+    for run in found["slots"]["slots"]:
+        for part in run["slots"].split(","):
+            first, _, last = part.partition("-")
+            if int(first) <= slot <= int(last or first):
+                return run["shard"]
+    return None
 
 
 def test_keys_whose_time_runs_out_during_a_move_are_gone(etcd):

@@ -101,6 +101,8 @@ pub enum Fault {
     LostIsClean,
     /// A member whose data is gone remains one.
     EmptiedIsClean,
+    /// A node is believed to have what it had before its data was replaced by a copy.
+    HeldOutlivesCopy,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.
@@ -255,6 +257,8 @@ pub struct Shard {
     /// The newest epoch heard of.
     epoch_seen: u64,
     local: Local,
+    /// Counts the times that the data was replaced.
+    copies: u64,
     commit: u64,
     lead: Option<Lead>,
     /// The node may be primary by the record without leading: its process has restarted since.
@@ -299,6 +303,7 @@ impl Shard {
             known: None,
             epoch_seen: 0,
             local: Local { clean, ..local },
+            copies: 0,
             commit: 0,
             lead: None,
             restarted: true,
@@ -435,6 +440,7 @@ impl Shard {
             }
             Event::Rewound(end) => self.take_rewound(end),
             Event::Copied(history, end) => {
+                self.copies += 1;
                 self.local = Local { history: Some(history), end, held: end, clean: true };
                 self.join(actions);
             }

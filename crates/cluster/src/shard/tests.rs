@@ -121,6 +121,7 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
             revision: 11,
             history: primary_history(),
             held: 50,
+            copy: 0,
             lost: false,
         };
         Event::Message(node(M), message)
@@ -198,6 +199,39 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     let actions = step(&mut member, 9_020, Event::Copied(history(1), 60));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
     assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: true });
+}
+
+/// Found by the simulator (seed 106, when members first lost their data while they ran).
+#[test]
+fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    let history = primary.local().history;
+    let mut sent_ms = 10;
+    let mut echo = |primary: &mut Shard, held, copy| {
+        sent_ms += 1;
+        let message = Message::Echo {
+            epoch: 4,
+            sent_ms,
+            boot: boot(M),
+            revision: 11,
+            history,
+            held,
+            copy,
+            lost: false,
+        };
+        step(primary, sent_ms, Event::Message(node(M), message));
+    };
+    step(&mut primary, 10, Event::Grown(60, 60));
+    echo(&mut primary, 55, 0);
+    assert_eq!(primary.commit(), 55);
+    // It had 60, has a copy of 55 now, and a word from before comes late.
+    echo(&mut primary, 55, 2);
+    echo(&mut primary, 60, 0);
+    assert_eq!(primary.commit(), 55);
+    echo(&mut primary, 60, 2);
+    assert_eq!(primary.commit(), 60);
 }
 
 #[test]

@@ -356,6 +356,8 @@ impl World {
             Happening::End(node, boot) => {
                 if self.is_running(node, boot) {
                     self.crash(node, true);
+                    let delay = 50 + self.random.below(4_000);
+                    self.at(delay, Happening::Start(node));
                 }
             }
             Happening::Client(client) => self.client(client),
@@ -521,12 +523,14 @@ impl World {
 
     fn tick(&mut self, at: usize) {
         let now = self.now;
+        let is_part = self.record().1.has(self.nodes[at].id);
         let node = &mut self.nodes[at];
         let (history, offset, clean) = (node.history, node.log.len() as u64, node.clean);
         let process = node.process.as_mut().expect("it runs");
         if process.shard.is_none() {
             let shard = self.shard;
-            let restart = history.map(|history| Restart { shard, epoch: 0, history, offset, clean });
+            let history = history.unwrap_or(HistoryId::from_bytes([0; 20]));
+            let restart = is_part.then_some(Restart { shard, epoch: 0, history, offset, clean });
             self.ask(at, Request::Announce { restart, is_start: true });
             return;
         }

@@ -66,19 +66,11 @@ impl World {
             node = self.nodes.iter().position(Node::leads).unwrap_or(node);
         }
         match self.random.below(13) {
+            0 | 1 if self.random.chance(20) => self.end(node),
             0 | 1 => {
-                let delay = match self.random.below(5) {
-                    0 => {
-                        self.end(node);
-                        2_000
-                    }
-                    _ => {
-                        let is_orderly = self.random.chance(10);
-                        self.crash(node, is_orderly);
-                        50
-                    }
-                };
-                let delay = delay + self.random.below(4_000);
+                let is_orderly = self.random.chance(10);
+                self.crash(node, is_orderly);
+                let delay = 50 + self.random.below(4_000);
                 self.at(delay, Happening::Start(node));
             }
             2 => {
@@ -104,7 +96,8 @@ impl World {
             10 => self.loss = self.random.below(40),
             // A member is told to begin anew, while another one has everything.
             11 => {
-                let leads = |node: &Node| node.leads() && node.shard().is_some_and(|shard| shard.local().clean);
+                let leads =
+                    |node: &Node| node.leads() && node.shard().is_some_and(|shard| shard.local().clean);
                 if self.nodes.iter().any(leads)
                     && self.nodes[other].shard().is_some_and(|shard| !shard.leads() && !shard.takes_over())
                 {
