@@ -130,13 +130,14 @@ class Nodes:
             node.__exit__(kind, value, trace)
 
 
-def dunlin_nodes(etcd, count, *directives, replicas=0, name="test", each=lambda: ()):
-    """A cluster of Dunlin nodes that is ready. `each` gives a node the directives that are its own."""
+def dunlin_nodes(etcd, count, *directives, replicas=0, name="test"):
+    """A cluster of Dunlin nodes that is ready. A directive that is a function makes each node's own."""
     nodes = []
     try:
         for _ in range(count):
             own = ["--cluster-join", etcd.join(name), "--cluster-replicas", str(replicas), "--threads", "2"]
-            nodes.append(Server(*own, *directives, *each()))
+            made = [word for one in directives for word in (one() if callable(one) else [one])]
+            nodes.append(Server(*own, *made))
         cluster = Nodes(nodes)
         logs = lambda: "\n".join(node.log()[-1500:] for node in nodes)  # noqa: E731
 

@@ -235,7 +235,7 @@ def test_tls_between_nodes_carries_failovers_and_moves(etcd):
 
     common = (*SYNC, *DEBUG, "--tls-cluster", "yes", "--tls-replication", "yes", "--appendonly", "yes")
     try:
-        with dunlin_nodes(etcd, 4, *common, replicas=1, each=each) as cluster:
+        with dunlin_nodes(etcd, 4, *common, each, replicas=1) as cluster:
             until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
             fill(cluster, 40)
             before = all_content_of(cluster, etcd)

@@ -363,3 +363,28 @@ def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd
         until(lambda: cluster.client(3).dbsize() == 0, "an empty node")
         shown = all_content(cluster, etcd)
         assert {key: shown[key] for key in before} == before
+
+
+def test_the_light_slots_leave_a_shard_that_has_a_heavy_one(etcd):
+    with nodes_of(etcd, 2) as cluster:
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port)
+        # An empty slot counts as 4 KB, 64 MB in all; 120 MB in one slot are more than all others together.
+        for number in range(1_000):
+            client.set(f"light:{number}", b"x" * 2_000)
+        for number in range(120):
+            client.rpush("heavy", *(f"{number}:{part}:" + "x" * 100_000 for part in range(10)))
+        slot = key_slot(b"heavy")
+
+        def runs_beside_it():
+            runs = shard_order(cluster)
+            (owner,) = [run[2] for run in runs if run[0] <= slot <= run[1]]
+            return [run for run in runs if run[2] == owner] != [(slot, slot, owner)]
+
+        until(lambda: not runs_beside_it(), lambda: f"{shard_order(cluster)} {logs(cluster)}", 120)
+        begun = [job["name"] for number in range(2) for job in jobs(cluster, number)]
+        # It stays so: looks at a balanced cluster, one each half second, move nothing.
+        time.sleep(6)
+        assert [job["name"] for number in range(2) for job in jobs(cluster, number)] == begun
+        assert not runs_beside_it()
+        assert client.llen("heavy") == 1_200 and client.get("light:999") == b"x" * 2_000
+        client.close()

@@ -55,6 +55,8 @@ pub struct View {
     pub slots: (Revision, SlotsRecord),
     /// Bytes of data of each shard. One that is missing has none.
     pub bytes: BTreeMap<ShardId, u64>,
+    /// Bytes of slots that take much more than the others of their shard. They are part of its [`bytes`](Self::bytes).
+    pub heavy: BTreeMap<u16, u64>,
 }
 
 /// Limits of a plan.

@@ -229,6 +229,9 @@ pub struct AliveRecord {
     pub boot: BootId,
     /// Bytes of memory that its data takes.
     pub used_bytes: u64,
+    /// Slots that take much more than others, and their bytes: a primary's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heavy: Vec<(u16, u64)>,
 }
 
 impl Record for AliveRecord {}

@@ -23,7 +23,7 @@ mod propagation;
 mod random;
 pub mod rdb;
 mod serve;
-mod slot_removal;
+mod slot_walk;
 pub mod snapshot;
 mod statistics;
 mod survey;
@@ -48,7 +48,7 @@ pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Noti
 pub use offload::{Computed, OffloadOutcome, Offloaded};
 pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
-pub use slot_removal::SlotWalk;
+pub use slot_walk::{SlotWalk, SlotWeights};
 pub use statistics::{Counter, Statistics};
 pub use survey::Survey;
 pub use transaction::{Footprint, Transaction};

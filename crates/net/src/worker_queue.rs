@@ -64,6 +64,9 @@ pub trait Commitments: Send + Sync {
 
     /// The commitment before which a push about what was changed last may not leave.
     fn of_push(&self) -> Commitment;
+
+    /// Whether nothing that waits for a level now will be released any more.
+    fn is_void(&self, level: u8) -> bool;
 }
 
 /// They, once they are set.
@@ -177,7 +180,13 @@ impl<M> WorkerQueues<M> {
         self.commitments.0.get().map_or_else(Commitment::default, |commitments| commitments.of_push())
     }
 
-    fn is_met(&self, Commitment { level, mark }: Commitment) -> bool {
+    /// Whether a commitment will not be met any more: what waits for it is never to leave.
+    pub fn is_void(&self, commitment: Commitment) -> bool {
+        commitment.mark != 0 && self.commitments.0.get().is_some_and(|all| all.is_void(commitment.level))
+    }
+
+    /// Whether what waits for a commitment may leave.
+    pub fn is_met(&self, Commitment { level, mark }: Commitment) -> bool {
         mark == 0 || self.commitments.0.get().is_some_and(|all| all.released(level) >= mark)
     }
 

@@ -1,6 +1,9 @@
 //! Which shard has which slots: shares by memory, and the moves that come closest to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{Plan, Step};
 use crate::{
@@ -14,9 +17,11 @@ pub(super) const SLOT_BYTES: u64 = 4096;
 /// A shard's part of the balance. All amounts are bytes.
 struct Part {
     shard: ShardId,
+    /// Its slots but for the heavy ones, and their mean weight.
     slots: SlotSet,
-    /// The mean weight of its slots.
     slot_bytes: u64,
+    /// Its heavy slots and their weights.
+    heavy: Vec<(u16, u64)>,
     load: u64,
     share: u64,
 }
@@ -68,12 +73,18 @@ impl Plan<'_> {
             .map(|shard| (*shard, if self.leaving.contains(shard) { 0 } else { self.weight(*shard) }))
             .collect();
         let weight_sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
-        let parts = slots.into_iter().map(|(shard, slots)| {
+        let parts = slots.into_iter().map(|(shard, mut slots)| {
             let load = load(&shard, &slots);
+            let is_mine = |slot: &(u16, u64)| slots.contains(slot.0);
+            let heavy: Vec<(u16, u64)> =
+                self.view.heavy.iter().map(|(slot, bytes)| (*slot, *bytes)).filter(is_mine).collect();
+            slots.remove_all(&heavy.iter().map(|(slot, _)| *slot).collect());
+            let light = load.saturating_sub(heavy.iter().map(|(_, bytes)| bytes).sum());
             Part {
                 shard,
-                slot_bytes: (load / u64::from(slots.len().max(1))).max(1),
+                slot_bytes: (light / u64::from(slots.len().max(1))).max(1),
                 slots,
+                heavy,
                 load,
                 share: (u128::from(total) * u128::from(weights[&shard]) / weight_sum) as u64,
             }
@@ -121,40 +132,64 @@ impl Plan<'_> {
                 && !self.touched.contains(&part.shard)
                 && record.is_some_and(|record| self.is_up(record.primary))
         };
-        let tolerance = self.wishes.tolerance;
         let gives = |part: &&Part| {
-            // Less than a slot cannot be given; and giving one that is all of the excess would only change who has it.
-            let excess = part.load.saturating_sub(part.share);
-            let is_far = excess > part.share / 100 * tolerance && excess > part.slot_bytes;
-            !part.slots.is_empty() && (is_far || part.share == 0)
+            let has_any = !part.slots.is_empty() || !part.heavy.is_empty();
+            has_any && (part.load > part.share + self.slack(part) || part.share == 0)
         };
-        let from = parts
-            .iter()
-            .filter(is_ready)
-            .filter(gives)
-            .max_by_key(|part| (part.load - part.share, part.shard))?;
-        let to = parts
-            .iter()
-            .filter(is_ready)
-            .filter(|part| part.shard != from.shard && part.share > 0)
-            .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
-        let (excess, room) = (from.load - from.share, to.share.saturating_sub(to.load));
-        let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
-        let count = match from.share {
-            // A shard that leaves gives what it has, whether there is room or not.
-            0 if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),
-            _ => (excess.min(room) / from.slot_bytes).max(1),
-        };
-        let count = count.min(most).min(u64::from(from.slots.len()));
-        if count == 0 {
-            return None;
-        }
-        let slots = last_slots(&from.slots, count as u16);
+        let mut givers: Vec<&Part> = parts.iter().filter(is_ready).filter(gives).collect();
+        givers.sort_unstable_by_key(|part| Reverse((part.load - part.share, part.shard)));
+        // The slots of some may be too heavy for any other.
+        let (from, to, slots) = givers.into_iter().find_map(|from| {
+            let to = parts
+                .iter()
+                .filter(is_ready)
+                .filter(|part| part.shard != from.shard && part.share > 0)
+                .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
+            Some((from, to, self.slots_to_give(from, to)?))
+        })?;
         let epoch = |shard: ShardId| self.view.shards.get(&shard).map_or(0, |(_, record)| record.epoch);
         let (from, to) = (from.shard, to.shard);
         let (from_epoch, to_epoch) = (epoch(from), epoch(to));
         let id = self.new_move();
         Some(Move { id, slots, from, to, from_epoch, to_epoch })
+    }
+
+    /// How far from its share a shard may be.
+    fn slack(&self, part: &Part) -> u64 {
+        part.share / 100 * self.wishes.tolerance
+    }
+
+    /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as long as
+    /// there are enough of them. A heavy one goes alone, and only where the larger of the two loads becomes smaller by more
+    /// than the slack: otherwise it would go to and fro.
+    fn slots_to_give(&self, from: &Part, to: &Part) -> Option<SlotSet> {
+        let is_leaving = from.share == 0;
+        let (excess, room) = (from.load - from.share, to.share.saturating_sub(to.load));
+        let wanted = excess.min(room);
+        let light = u64::from(from.slots.len());
+        if light * from.slot_bytes < wanted || light == 0 {
+            let beyond = to.load.saturating_sub(to.share);
+            let fits = |(_, bytes): &&(u16, u64)| bytes + beyond + self.slack(from) <= excess + room;
+            let fitting = || from.heavy.iter().filter(fits);
+            let largest = fitting().filter(|(_, bytes)| *bytes <= wanted).max_by_key(|(_, bytes)| *bytes);
+            let smallest = fitting().min_by_key(|(_, bytes)| *bytes);
+            let any = from.heavy.first().filter(|_| is_leaving && light == 0);
+            if let Some((slot, _)) = largest.or(smallest).or(any) {
+                return Some([*slot].into_iter().collect());
+            }
+        }
+        // Less than a slot cannot be given.
+        if excess <= from.slot_bytes && !is_leaving {
+            return None;
+        }
+        let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
+        let count = match is_leaving {
+            // It gives what it has, whether there is room or not.
+            true if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),
+            _ => (wanted / from.slot_bytes).max(1),
+        };
+        let count = count.min(most).min(light);
+        (count > 0).then(|| last_slots(&from.slots, count as u16))
     }
 }
 

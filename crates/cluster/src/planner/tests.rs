@@ -42,6 +42,7 @@ fn view(nodes: impl IntoIterator<Item = Node>, replicas: u8) -> View {
         shards: BTreeMap::new(),
         slots: (0, SlotsRecord::default()),
         bytes: BTreeMap::new(),
+        heavy: BTreeMap::new(),
     }
 }
 
@@ -53,11 +54,13 @@ struct Model {
     steps: usize,
     slots_moved: usize,
     shards_changed: usize,
+    /// Bytes of each slot, where they are not spread evenly.
+    weights: Option<Vec<u64>>,
 }
 
 impl Model {
     fn new(view: View) -> Self {
-        Self { view, revision: 1_000, drawn: 0, steps: 0, slots_moved: 0, shards_changed: 0 }
+        Self { view, revision: 1_000, drawn: 0, steps: 0, slots_moved: 0, shards_changed: 0, weights: None }
     }
 
     fn plan(&mut self) -> Vec<Step> {
@@ -177,6 +180,44 @@ impl Model {
             self.slots_moved += usize::from(one.slots.len());
             self.revision += 1;
             *revision = self.revision;
+        }
+        self.weigh();
+    }
+
+    /// Has each shard report what its slots weigh.
+    fn weigh(&mut self) {
+        let Some(weights) = &self.weights else { return };
+        self.view.heavy.clear();
+        for shard in self.view.shards.keys() {
+            let own = self.view.slots.1.slots.slots_of(*shard);
+            let bytes = own.iter().map(|slot| weights[usize::from(slot)]).sum();
+            self.view.bytes.insert(*shard, bytes);
+            let is_heavy = |slot: &u16| weights[usize::from(*slot)] > bytes / 200;
+            self.view
+                .heavy
+                .extend(own.iter().filter(is_heavy).map(|slot| (slot, weights[usize::from(slot)])));
+        }
+    }
+
+    /// No shard has more than its share, but for a heavy slot that is too much for any.
+    fn check_weights(&self) {
+        let weights = self.weights.as_ref().expect("they are known");
+        let (_, slots) = &self.view.slots;
+        let own = |shard: &ShardId| slots.slots.slots_of(*shard);
+        let load = |shard: &ShardId| {
+            own(shard).iter().map(|slot| weights[usize::from(slot)] + SLOT_BYTES).sum::<u64>()
+        };
+        let share =
+            weights.iter().map(|bytes| bytes + SLOT_BYTES).sum::<u64>() / self.view.shards.len() as u64;
+        let room = self.view.shards.keys().map(|shard| share.saturating_sub(load(shard))).max().unwrap_or(0);
+        for shard in self.view.shards.keys() {
+            let excess = load(shard).saturating_sub(share);
+            let lightest =
+                own(shard).iter().map(|slot| weights[usize::from(slot)] + SLOT_BYTES).min().unwrap_or(0);
+            assert!(
+                excess <= share / 100 * 5 + 2 || lightest >= excess.min(room) / 2,
+                "{shard:?} has {excess} too much, its lightest slot {lightest}; there is room for {room}"
+            );
         }
     }
 
@@ -414,6 +455,40 @@ fn plan_follows_the_memory_of_nodes() {
 }
 
 /// The time of a round is printed and not asserted: `cargo test … a_thousand_nodes -- --nocapture`.
+#[test]
+fn plan_leaves_a_shard_alone_whose_one_slot_is_too_much() {
+    let mut model = even(3, 3, 0);
+    let mut weights = vec![10_000; usize::from(SLOTS)];
+    weights[100] = 2 << 30;
+    model.weights = Some(weights);
+    model.weigh();
+    let rounds = model.settle();
+    assert!(rounds < 50, "{rounds}");
+    let (_, slots) = &model.view.slots;
+    let owner = slots.slots.owner(100).unwrap();
+    assert_eq!(slots.slots.slots_of(owner).len(), 1, "it has nothing else");
+    model.check_weights();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn plan_balances_slots_of_any_weight(
+        shards in 2usize..6,
+        heavy in prop::collection::vec((0u16..SLOTS, 1u64 << 20..4 << 30), 0..12),
+        light in 0u64..200_000,
+    ) {
+        let mut model = even(shards, shards, 0);
+        let mut weights = vec![light; usize::from(SLOTS)];
+        heavy.iter().for_each(|(slot, bytes)| weights[usize::from(*slot)] = *bytes);
+        model.weights = Some(weights);
+        model.weigh();
+        model.settle();
+        model.check_weights();
+    }
+}
+
 #[test]
 fn plan_is_made_for_a_thousand_nodes() {
     let mut model = even(1_000, 250, 1);

@@ -86,7 +86,11 @@ fn records_read_what_they_write() {
         min_sync: 2,
         created_ms: 1,
     });
-    reads_what_it_writes(AliveRecord { boot: BootId::from_bytes([3; 20]), used_bytes: 5 });
+    reads_what_it_writes(AliveRecord {
+        boot: BootId::from_bytes([3; 20]),
+        used_bytes: 5,
+        heavy: vec![(7, 4)],
+    });
     reads_what_it_writes(UsersRecord { users: vec!["user default on".into()] });
     reads_what_it_writes(FunctionsRecord { libraries: [("lib".into(), "#!lua name=lib\n".into())].into() });
     reads_what_it_writes(SettingsRecord { settings: [("maxmemory".into(), "1gb".into())].into() });

@@ -531,7 +531,8 @@ impl Shard {
         if record.primary == self.me {
             if self.lead.is_some() {
                 self.still_leads(settled.is_some(), actions);
-            } else if !is_first && self.fits() {
+            } else if !is_first && is_new_epoch && self.fits() {
+                // In an epoch that it has led before, another process may have written what this one lacks.
                 self.begin_to_lead(now_ms, actions);
             } else {
                 self.restarted = true;

@@ -234,6 +234,20 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
     assert_eq!(primary.commit(), 60);
 }
 
+/// Found by the simulator (seed 582, when members first lost their data while they ran).
+#[test]
+fn primary_that_restarts_does_not_lead_by_a_newer_record_of_the_same_epoch() {
+    let local = Local { history: Some(history(1)), end: 50, held: 50, clean: true };
+    let mut primary =
+        Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), Options::default(), local, 0);
+    let begins_here = ShardRecord { history: History { from: 50, ..record(3).history }, ..record(3) };
+    step(&mut primary, 0, Event::Node(node(P), 5, boot(P), None));
+    step(&mut primary, 0, Event::Read(1, Some((10, begins_here.clone()))));
+    // An order has changed the record, and nothing else.
+    step(&mut primary, 10, Event::Watched((11, begins_here)));
+    assert!(!primary.leads());
+}
+
 #[test]
 fn member_that_ends_asks_to_be_expelled_and_takes_nothing_over() {
     let (mut member, _) = started(M, true);

@@ -11,7 +11,6 @@
 //! A topology that takes slots from this node is published behind the closed gate. A worker looks at its number inside
 //! the gate, for each command with keys: so no command on a slot runs here once its loss has been published.
 
-pub(crate) mod bus;
 pub(crate) mod inbox;
 mod lease;
 mod letter;
@@ -36,7 +35,6 @@ use dunlin_engine::keyspace::{Keyspace, slot};
 
 pub(crate) use self::letter::Letter;
 use self::{
-    bus::Bus,
     inbox::Inbox,
     lease::Lease,
     moves::{Moves, Parked},
@@ -65,8 +63,6 @@ pub(crate) struct Cluster {
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     pub(crate) version: AtomicU64,
-    /// Messages of pub/sub for other nodes.
-    pub(crate) bus: Bus,
     /// Inputs for the thread that drives the node's shard.
     pub(crate) shard: Inbox,
     /// Whether this node may answer as a primary.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use dunlin_cluster::{MoveId, NodeId, SLOTS, SlotSet};
+use dunlin_cluster::{MoveId, NodeId, SLOTS, SlotSet, meta::Revision};
 use dunlin_engine::{
     command::CommandError,
     keyspace::{Keyspace, SlotBits},
@@ -50,7 +50,17 @@ pub(crate) struct Moves {
     /// There is another view, or an order.
     news: Condvar,
     parked: ArcSwapOption<Parked>,
+    heavy: Mutex<HeavySlots>,
     pub(crate) jobs: Jobs,
+}
+
+/// Slots of this primary that take much more than others, as they were weighed last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HeavySlots {
+    /// Slots and their bytes, in the order of slots.
+    pub(crate) heavy: Vec<(u16, u64)>,
+    /// The revision of the record of slots that they were weighed under.
+    pub(crate) slots: Revision,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +95,16 @@ pub(crate) struct Misplaced {
 impl Moves {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Slots have been weighed.
+    pub(crate) fn set_heavy(&self, heavy: HeavySlots) {
+        *self.heavy.lock().unwrap_or_else(PoisonError::into_inner) = heavy;
+    }
+
+    /// The heavy slots, as they were weighed last.
+    pub(crate) fn heavy(&self) -> HeavySlots {
+        self.heavy.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Moves that go on or have ended lately, newest first.

@@ -250,7 +250,8 @@ pub(crate) mod tests {
         let mut view = View::default();
         for (number, host) in (1..).zip(hosts) {
             view.nodes.insert(node_id(number), (number.into(), node_record(number, host)));
-            let alive = AliveRecord { boot: BootId::from_bytes([number; 20]), used_bytes: 0 };
+            let alive =
+                AliveRecord { boot: BootId::from_bytes([number; 20]), used_bytes: 0, heavy: Vec::new() };
             view.alive.insert(node_id(number), (number.into(), alive));
         }
         view

@@ -305,7 +305,7 @@ fn send(
     let exchange = &shared.exchange;
     if context.in_transaction && context.executor.withholds_pushes() {
         // It may show what the transaction has changed, whose record comes at the end.
-        if exchange.is_heard() {
+        if exchange.is_heard() || exchange.bus.is_attached() {
             let (channel, payload) = (channel.into(), payload.into());
             context.executor.worker.notices.push(HostNotice::Message { kind, channel, payload }.into());
         }
@@ -315,11 +315,10 @@ fn send(
         context.executor.worker.tell(context.executor.caller.client);
         let commitment = context.executor.commitment_of_message(context.session);
         reply.count(exchange.publish(kind, channel, payload, commitment, context.executor.queues()));
+        exchange.bus.send(kind, channel, payload, commitment);
     }
     // Nodes of a cluster, replicas among them, get it from their bus.
-    let is_relayed =
-        context.shared.cluster.is_on() && context.shared.cluster.bus.send(kind, channel, payload);
-    if !is_relayed && context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
+    if !exchange.bus.is_attached() && context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
         let (database, worker) = (context.session.database, &mut context.executor.worker);
         context.shared.engine.propagate(database, worker, args.words(), context.in_transaction);
     }

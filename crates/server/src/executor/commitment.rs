@@ -52,6 +52,10 @@ impl Commitments for Levels {
         let shared = self.0.upgrade();
         shared.map_or_else(Commitment::default, |shared| shared.commitment_of_push(&shared.config.current()))
     }
+
+    fn is_void(&self, level: u8) -> bool {
+        self.0.upgrade().is_none_or(|shared| shared.is_level_void(level))
+    }
 }
 
 /// Lets workers, and what posts pushes, know the levels.
@@ -98,6 +102,12 @@ impl Shared {
         let mark = self.durability.tail();
         let is_met = self.level_released(level, config) >= mark;
         if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// Whether nothing that waits for a level now will be released any more: its term as a primary is over.
+    fn is_level_void(&self, level: u8) -> bool {
+        let term = self.cluster.lease.term();
+        COMMIT.contains(&level) && (term == 0 || level != COMMIT[(term & 1) as usize])
     }
 
     /// How far a level has come.

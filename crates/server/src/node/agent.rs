@@ -37,7 +37,7 @@ use super::{
     wide,
 };
 use crate::{
-    cluster::{ALIVE_MS, inbox::Input, overview::Overview, view::View},
+    cluster::{ALIVE_MS, inbox::Input, moves::HeavySlots, overview::Overview, view::View},
     config::{ClusterDurability, Config},
     shared::{Shared, Stop},
     system::host,
@@ -368,7 +368,7 @@ impl Agent {
         (self.lease, self.renewed) = (Some(lease), Instant::now());
         let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
         let key = self.member.keys.text(Key::Alive(me));
-        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        let alive = AliveRecord { boot: self.boot, used_bytes, heavy: Vec::new() }.encode();
         let taken = self
             .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
         if taken { Ok(()) } else { Err(Failure::Later("the node's presence has changed".to_owned())) }
@@ -399,16 +399,27 @@ impl Agent {
     fn report(&mut self, view: &View) {
         let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
         let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
-        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50);
+        let HeavySlots { heavy, slots: weighed } = self.shared.cluster.moves.heavy();
+        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50)
+            || has_shifted(&heavy, &alive.heavy);
         let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
-        let is_due = slots_changed && self.shared.cluster.moves.is_settled(&self.shared.engine.keyspace)
-            || has_changed && self.reported.elapsed() >= REPORT_PAUSE;
+        // The planner goes on when all loads are newer than the record of slots: they are reported when they are those of the
+        // slots that the shard has now, and it is known which of them are heavy.
+        let is_ready = || {
+            let leads = self.shared.cluster.lease.term() != 0;
+            let is_weighed = view.slots.as_ref().is_none_or(|(slots, _)| weighed == *slots);
+            (is_weighed || !leads) && self.shared.cluster.moves.is_settled(&self.shared.engine.keyspace)
+        };
+        let is_due = match slots_changed {
+            true => is_ready(),
+            false => has_changed && self.reported.elapsed() >= REPORT_PAUSE,
+        };
         if !is_due || alive.boot != self.boot {
             return;
         }
         self.reported = Instant::now();
         let key = self.member.keys.text(Key::Alive(me));
-        let alive = AliveRecord { boot: self.boot, used_bytes }.encode();
+        let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
         // A hint: one that is lost is given again.
         self.member
             .meta
@@ -565,4 +576,11 @@ impl Agent {
         }
         Ok(())
     }
+}
+
+/// Whether heavy slots have come or gone, or one weighs a tenth more or less.
+fn has_shifted(now: &[(u16, u64)], before: &[(u16, u64)]) -> bool {
+    let is_close =
+        |one: &(u16, u64), other: &(u16, u64)| one.0 == other.0 && one.1.abs_diff(other.1) <= other.1 / 10;
+    now.len() != before.len() || now.iter().zip(before).any(|(one, other)| !is_close(one, other))
 }

@@ -145,12 +145,19 @@ fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
         let (_, alive) = view.alive.get(&shard.primary)?;
         Some((*id, alive.used_bytes))
     });
+    let heavy = view.shards.iter().flat_map(|(id, (_, shard))| {
+        let alive = view.alive.get(&shard.primary).map(|(_, alive)| &alive.heavy[..]).unwrap_or_default();
+        let is_own = |(slot, _): &&(u16, u64)| slots.1.slots.owner(*slot) == Some(*id);
+        alive.iter().filter(is_own).copied()
+    });
+    let heavy = heavy.collect();
     let seen = planner::View {
         cluster: cluster.clone(),
         nodes: nodes.collect(),
         shards: view.shards.clone(),
         slots,
         bytes: bytes.collect(),
+        heavy,
     };
     let steps = planner::plan(&seen, &Wishes { moves_max, ..Wishes::default() }, draw);
     steps.first().map(|step| step.transaction(keys))

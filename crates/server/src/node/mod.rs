@@ -7,6 +7,7 @@ mod controller;
 mod data;
 mod ending;
 mod identity;
+mod links;
 mod membership;
 mod moves;
 mod publish;

@@ -100,6 +100,7 @@ impl Notifier {
             }
             Some(HostNotice::Message { kind, channel, payload }) => {
                 self.exchange.publish(*kind, channel, payload, commitment, &self.queues);
+                self.exchange.bus.send(*kind, channel, payload, commitment);
             }
             None => debug_assert!(false, "the host has no other notices"),
         }

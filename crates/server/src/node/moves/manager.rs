@@ -14,7 +14,10 @@ use dunlin_cluster::{
 };
 use dunlin_engine::{Caller, Environment, SlotWalk, Worker, keyspace::SlotBits};
 
-use super::source::{self, Handle};
+use super::{
+    source::{self, Handle},
+    weights::{WEIGHING_PAUSE, Weighed, Weighing},
+};
 use crate::{
     cluster::{
         moves::{JobState, Order, Requested},
@@ -28,8 +31,8 @@ use crate::{
 
 /// Between two looks, without news.
 const WAIT: Duration = Duration::from_millis(200);
-/// How long keys are removed before something else has its turn.
-const TURN: Duration = Duration::from_millis(5);
+/// How long keys are removed, or slots weighed, before something else has its turn.
+pub(super) const TURN: Duration = Duration::from_millis(5);
 /// Between two looks whether a replica's keys of slots that are not its shard's are gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Attempts to change a record that others change, too.
@@ -51,14 +54,16 @@ pub(in super::super) fn start(
         known: BTreeSet::new(),
         is_first: true,
         removal: None,
+        weighing: None,
+        weighed: None,
         looks_again: Instant::now(),
     };
     let thread = thread::Builder::new().name("moves".to_owned()).spawn(move || manager.run());
     thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-struct Manager {
-    shared: Arc<Shared>,
+pub(super) struct Manager {
+    pub(super) shared: Arc<Shared>,
     me: NodeId,
     keys: Keys,
     meta: Arc<dyn Meta>,
@@ -67,13 +72,16 @@ struct Manager {
     known: BTreeSet<MoveId>,
     /// No view with this node as a primary has come yet.
     is_first: bool,
-    removal: Option<Removal>,
+    pub(super) removal: Option<Removal>,
+    /// The walk that weighs slots, and the one before.
+    pub(super) weighing: Option<Weighing>,
+    pub(super) weighed: Option<Weighed>,
     /// When a replica's walk may begin anew.
     looks_again: Instant,
 }
 
 /// Keys that are being removed, or counted where they are the primary's to remove.
-struct Removal {
+pub(super) struct Removal {
     slots: SlotSet,
     bits: SlotBits,
     walk: SlotWalk,
@@ -84,7 +92,11 @@ impl Manager {
     fn run(mut self) {
         lower_priority();
         while !self.shared.cluster.ended.load(SeqCst) {
-            let time = if self.removal.is_some() { Duration::ZERO } else { WAIT };
+            let time = match (&self.removal, &self.weighing) {
+                (Some(_), _) => Duration::ZERO,
+                (None, Some(_)) => WEIGHING_PAUSE,
+                (None, None) => WAIT,
+            };
             let order = self.shared.cluster.moves.wait(time);
             let (Some(view), _) = self.shared.cluster.moves.view() else { continue };
             match order {
@@ -105,6 +117,7 @@ impl Manager {
                 self.begin(&view, mine);
             }
             self.remove(leads);
+            self.weigh(&view, mine, leads);
         }
     }
 

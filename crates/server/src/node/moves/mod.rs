@@ -25,5 +25,6 @@
 mod filter;
 mod manager;
 mod source;
+mod weights;
 
 pub(super) use self::manager::start;

@@ -16,9 +16,10 @@ use dunlin_cluster::{
     shard::{Known, Proposal},
 };
 
-use super::{Restarts, links::Place};
+use super::Restarts;
 use crate::{
     cluster::{inbox::Input, view::Stored},
+    node::links::Place,
     shared::Shared,
 };
 

@@ -14,7 +14,6 @@
 //! - Clients are sent away before a primary follows another one, and let in when a new one knows its slots and has a lease.
 
 mod errands;
-mod links;
 mod orders;
 mod start;
 
@@ -37,17 +36,12 @@ use dunlin_cluster::{
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
 
-use self::{
-    errands::{Errand, Errands},
-    links::{Links, Place},
-};
-pub(super) use self::{
-    links::login,
-    start::{Restarts, report},
-};
+use self::errands::{Errand, Errands};
+pub(super) use self::start::{Restarts, report};
 use super::{
     data::{history_of, id_of, is_durable, local},
     ending::Ending,
+    links::{Links, Place},
     publish::publish,
 };
 use crate::{
@@ -73,6 +67,10 @@ const READ_AGAIN: Duration = Duration::from_millis(500);
 /// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
 const LEASE_MS: u64 = 900;
 const GRACE_MS: u64 = 1_300;
+/// Bytes of messages that wait for another member at most: the next ones say the same, and newer.
+const WAITING_BYTES_MAX: usize = 64 << 10;
+/// Between two attempts to connect to another member.
+const RETRY: Duration = Duration::from_millis(100);
 const WAKER: Token = Token(usize::MAX);
 
 /// The part of the thread that other threads start it with.
@@ -100,7 +98,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::default(),
+        links: Links::new(WAITING_BYTES_MAX, RETRY),
         view: None,
         slots: None,
         started: None,

@@ -21,7 +21,7 @@ use std::{
 use dunlin_engine::glob::Glob;
 use dunlin_net::{Client, Commitment, Listener, Push, Pushed, WorkerQueues};
 
-use super::{Kind, message::Message};
+use super::{Kind, bus::Bus, message::Message};
 
 /// Locks that the names of channels are spread over.
 const STRIPES: usize = 64;
@@ -127,6 +127,8 @@ pub(crate) struct Exchange {
     channels: Channels,
     shard_channels: Channels,
     patterns: RwLock<Patterns>,
+    /// Messages for subscribers at other nodes.
+    pub(crate) bus: Bus,
 }
 
 impl Exchange {
@@ -136,6 +138,7 @@ impl Exchange {
             channels: Channels::new(),
             shard_channels: Channels::new(),
             patterns: RwLock::default(),
+            bus: Bus::default(),
         }
     }
 

@@ -16,10 +16,12 @@
 //!   unsubscribed.
 //! - Whoever has seen an effect of a command, or anything later, comes after the messages and events of that command.
 
+mod bus;
 mod exchange;
 mod message;
 mod subscriptions;
 
+pub(crate) use bus::{BusMessage, BusQueue};
 pub(crate) use exchange::Exchange;
 pub(crate) use subscriptions::{subscribe, unsubscribe, unsubscribe_all};
 

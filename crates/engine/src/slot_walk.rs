@@ -1,9 +1,10 @@
-//! Removing the keys of slots that a cluster's node has no part in any more, in slices.
+//! Walks over the keyspace in slices, for a cluster: to remove the keys of slots that its node has no part in any more, and to
+//! weigh slots.
 
 use crate::{
     context::{Environment, Worker, WriteContext},
     execute::Engine,
-    keyspace::{SlotBits, slot},
+    keyspace::{SLOTS, SlotBits, slot},
 };
 
 /// Entries that are looked at under one hold of a stripe's lock, about, and keys that are removed.
@@ -19,7 +20,37 @@ pub struct SlotWalk {
     pub found: u64,
 }
 
+/// The bytes that the keys of each slot take.
+pub type SlotWeights = [u64; SLOTS as usize];
+
 impl Engine {
+    /// Goes on with a walk that adds the bytes of keys to the weights of their slots. Returns whether it has come to the end.
+    /// Keys that come or go meanwhile may be missed or counted twice. The caller is inside the gate. O(keys that are looked
+    /// at), which are some hundred.
+    pub fn weigh_slots(&self, walk: &mut SlotWalk, weights: &mut SlotWeights) -> bool {
+        if !self.keyspace.stripes().contains(&walk.stripe) {
+            return true;
+        }
+        let Some(locked) = self.keyspace.lock_one_unless_long(walk.stripe) else { return false };
+        if let Some(database) = locked.stripe(walk.stripe).database(0) {
+            let mut visited = 0;
+            loop {
+                walk.position = database.scan(walk.position, |entry| {
+                    visited += 1;
+                    weights[usize::from(slot(entry.key()))] += entry.memory_bytes() as u64;
+                });
+                visited += 1;
+                if walk.position == 0 || visited >= VISITED_MAX {
+                    break;
+                }
+            }
+        }
+        if walk.position == 0 {
+            walk.stripe += 1;
+        }
+        false
+    }
+
     /// Goes on with a walk over the keys of these slots, and where they `leave`, removes them, which is recorded. Returns
     /// whether it has come to the end. A stripe that a script holds for long is tried again. The caller is inside the
     /// gate. O(keys that are looked at), which are some hundred.

@@ -1,6 +1,7 @@
-//! The connections on which a member sends its messages to the others of its shard.
+//! Connections on which a node sends requests to other nodes: the messages of its shard, and those of the bus.
 //!
-//! A message that cannot be sent is dropped: the next one says the same, and newer. Answers are read and not looked at.
+//! A request that cannot be sent is dropped, with all that wait behind it: what goes here is either said again, and newer, or
+//! not kept. Answers are read and not looked at.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +17,10 @@ use mio::{Interest, Registry, Token, net::TcpStream, unix::SourceFd};
 
 use crate::{config::Config, shared::Shared};
 
-/// Bytes that wait for a node at most.
-const WAITING_BYTES_MAX: usize = 64 << 10;
-/// Between two attempts to connect to a node.
-const RETRY: Duration = Duration::from_millis(100);
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
+/// Memory of a link that it keeps when it has sent everything.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// A node's address, as its record says it.
 pub(super) type Place = (String, u16);
@@ -34,17 +33,26 @@ struct Link {
     stream: Option<Stream>,
     is_made: bool,
     tried: Option<Instant>,
+    /// Requests, of which the first `sent` bytes are on their way.
     waiting: Vec<u8>,
+    sent: usize,
 }
 
 /// The connections.
-#[derive(Default)]
 pub(super) struct Links {
     links: BTreeMap<NodeId, Link>,
     next: usize,
+    /// Bytes that wait for a node at most.
+    waiting_bytes_max: usize,
+    /// Between two attempts to connect to a node.
+    retry: Duration,
 }
 
 impl Links {
+    pub(super) fn new(waiting_bytes_max: usize, retry: Duration) -> Self {
+        Self { links: BTreeMap::new(), next: 0, waiting_bytes_max, retry }
+    }
+
     /// Has a connection to each of these nodes, and to no other. Returns the names that have to be looked up.
     pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, Place)]) -> Vec<(NodeId, Place)> {
         let mut before = std::mem::take(&mut self.links);
@@ -65,6 +73,7 @@ impl Links {
                     is_made: false,
                     tried: None,
                     waiting: Vec::new(),
+                    sent: 0,
                 }
             });
             self.links.insert(*node, link);
@@ -80,20 +89,21 @@ impl Links {
         }
     }
 
-    /// Sends a message, or drops it.
-    pub(super) fn send(&mut self, node: NodeId, encoded: &[u8]) {
-        if let Some(link) = self.links.get_mut(&node)
-            && link.waiting.len() + encoded.len() <= WAITING_BYTES_MAX
-        {
+    /// Sends a request; whether there was room for it.
+    pub(super) fn send(&mut self, node: NodeId, encoded: &[u8]) -> bool {
+        let Some(link) = self.links.get_mut(&node) else { return true };
+        let has_room = link.waiting.len() - link.sent + encoded.len() <= self.waiting_bytes_max;
+        if has_room {
             link.waiting.extend_from_slice(encoded);
         }
+        has_room
     }
 
     /// Connects where something is to be sent, and sends what the sockets take.
     pub(super) fn go_on(&mut self, registry: &Registry, shared: &Shared) {
         let now = Instant::now();
         for link in self.links.values_mut() {
-            if let Err(error) = link.go_on(registry, shared, now)
+            if let Err(error) = link.go_on(registry, shared, now, self.retry)
                 && error.kind() != ErrorKind::WouldBlock
                 && error.kind() != ErrorKind::Interrupted
             {
@@ -105,9 +115,15 @@ impl Links {
 }
 
 impl Link {
-    fn go_on(&mut self, registry: &Registry, shared: &Shared, now: Instant) -> io::Result<()> {
+    fn go_on(
+        &mut self,
+        registry: &Registry,
+        shared: &Shared,
+        now: Instant,
+        retry: Duration,
+    ) -> io::Result<()> {
         if self.stream.is_none() {
-            let is_due = self.tried.is_none_or(|tried| now >= tried + RETRY);
+            let is_due = self.tried.is_none_or(|tried| now >= tried + retry);
             let Some(address) = self.address.filter(|_| is_due && !self.waiting.is_empty()) else {
                 return Ok(());
             };
@@ -138,10 +154,21 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        while !self.waiting.is_empty() {
-            let sent = (&*stream).write(&self.waiting)?;
-            self.waiting.drain(..sent);
+        while self.sent < self.waiting.len() {
+            match (&*stream).write(&self.waiting[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) => {
+                    // Half at least, so that moving the rest costs no more than sending did.
+                    if self.sent > self.waiting.len() / 2 {
+                        self.waiting.drain(..std::mem::take(&mut self.sent));
+                    }
+                    return Err(error);
+                }
+            }
         }
+        self.waiting.clear();
+        self.waiting.shrink_to(KEPT_BYTES_MAX);
+        self.sent = 0;
         stream.flush().map(drop)
     }
 
@@ -167,12 +194,12 @@ impl Link {
             let _ = registry.deregister(&mut SourceFd(&stream.as_raw_fd()));
         }
         self.is_made = false;
-        self.waiting.clear();
+        (self.waiting, self.sent) = (Vec::new(), 0);
     }
 }
 
 /// The request by which a node makes itself known to another one, where that is needed.
-pub(in super::super) fn login(config: &Config) -> Option<Vec<u8>> {
+fn login(config: &Config) -> Option<Vec<u8>> {
     let user: &[u8] = if config.masteruser.is_empty() { b"default" } else { config.masteruser.bytes() };
     (!config.masterauth.is_empty())
         .then(|| dunlin_replication::request(&[b"AUTH", user, config.masterauth.bytes()]))

@@ -1,0 +1,106 @@
+"""PUBLISH over the bus of a cluster: inside TLS, and never before what a message shows is committed."""
+
+import contextlib
+import signal
+import time
+
+import pytest
+import redis
+
+from certificates import Authority
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
+from harness import DUNLIN, free_port, is_redis
+
+pytestmark = [
+    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
+    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+]
+
+
+@pytest.fixture()
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+@contextlib.contextmanager
+def listening(node, *channels):
+    with redis.Redis(port=node.port, socket_timeout=30) as client, client.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(*channels)
+        # Its reply is that of the last subscription.
+        client.ping()
+        while not listener.subscribed:
+            listener.get_message(timeout=1)
+        yield listener
+
+
+def next_payload(listener):
+    """The next message but for those that show that there is a connection."""
+    payload = b"begin"
+    while payload == b"begin":
+        payload = until(lambda: listener.get_message(timeout=0.05), "a message")["data"]
+    return payload
+
+
+def test_publish_reaches_other_shards_inside_tls(etcd, tmp_path):
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("node")
+    own = lambda: (  # noqa: E731
+        *("--tls-port", str(free_port()), "--tls-cluster", "yes", "--tls-replication", "yes"),
+        *("--tls-cert-file", str(cert), "--tls-key-file", str(key), "--tls-ca-cert-file", str(authority.cert)),
+    )
+    with dunlin_nodes(etcd, 2, own) as cluster, listening(cluster.nodes[1], "news") as listener:
+        publisher = cluster.client(0)
+        # The first ones may find no connection yet: they are not kept.
+        until(lambda: publisher.publish("news", "begin") == 0 and listener.get_message(timeout=0.1), "a message")
+        for number in range(100):
+            publisher.publish("news", number)
+        assert [next_payload(listener) for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+
+def test_messages_wait_for_the_commit_of_their_shard(etcd):
+    sync = ("--cluster-durability", "sync", "--cluster-min-sync", "2", "--shutdown-timeout", "1")
+    with dunlin_nodes(etcd, 4, *sync, replicas=1) as cluster:
+        first, second, *replicas = cluster.nodes
+        until(lambda: takes_writes(first, "bar") and takes_writes(second, "foo"), "both shards")
+        replica = next(node for node in replicas if shard_of(node) == shard_of(first))
+        with listening(second, "news") as listener:
+            until(lambda: cluster.client(0).publish("news", "begin") == 0 and listener.get_message(timeout=0.1), "it")
+            replica.process.send_signal(signal.SIGSTOP)
+            writers = []
+            # Alone behind a write, in a transaction with it, and in a script.
+            for words in (
+                [("SET", "bar", "1"), ("PUBLISH", "news", "alone")],
+                [("MULTI",), ("SET", "bar", "2"), ("PUBLISH", "news", "multi"), ("EXEC",)],
+                [("EVAL", "redis.call('set', KEYS[1], 3) redis.call('publish', 'news', 'script')", "1", "bar")],
+            ):
+                writer = first.connect()
+                writer.sendall(b"".join(packed(*command) for command in words))
+                writers.append(writer)
+            # Nothing that shows would do for a sign: replies wait, too. A message that does not wait has left by then.
+            time.sleep(0.5)
+            # Messages of another shard are not held up.
+            other = cluster.client(1)
+            for number in range(3):
+                other.publish("news", f"other {number}")
+            seen = [next_payload(listener) for _ in range(3)]
+            assert seen == [b"other 0", b"other 1", b"other 2"]
+            replica.process.send_signal(signal.SIGCONT)
+            assert [next_payload(listener) for _ in range(3)] == [b"alone", b"multi", b"script"]
+            for writer in writers:
+                writer.close()
+
+
+def takes_writes(node, key):
+    try:
+        return redis.Redis(port=node.port).set(key, 0)
+    except redis.ResponseError as error:
+        assert "NOREPLICAS" in str(error)
+
+
+def shard_of(node):
+    return redis.Redis(port=node.port).execute_command("CLUSTER", "MYSHARDID")
+
+
+def packed(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
