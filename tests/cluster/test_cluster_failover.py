@@ -123,7 +123,9 @@ class Writer(threading.Thread):
                 self.gap_s, last = max(self.gap_s, time.monotonic() - last), time.monotonic()
                 continue
             except MovedError as error:
-                at = next(place for place, node in enumerate(self.nodes) if node.port == error.port)
+                places = (place for place, node in enumerate(self.nodes) if node.port == error.port)
+                # A node may have got another address meanwhile.
+                at = next(places, (at + 1) % len(self.nodes))
             except (redis.RedisError, OSError) as error:
                 self.errors.append(f"{type(error).__name__}: {error}")
                 self.unknown.append(number)

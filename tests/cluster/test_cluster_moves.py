@@ -179,7 +179,7 @@ class Load:
     def __init__(self, cluster, threads=3, tags=200):
         self.cluster, self.tags = cluster, tags
         self.stopping = threading.Event()
-        self.errors, self.done = [], 0
+        self.errors = []
         self.counts = [{} for _ in range(threads)]
         self.windows = {}
         self.threads = [threading.Thread(target=self.run, args=(number,)) for number in range(threads)]
@@ -215,6 +215,10 @@ class Load:
             counts[tag] = counts.get(tag, 0) + 1
             window = int(time.monotonic() * 10)
             self.windows[window] = self.windows.get(window, 0) + 1
+
+    def done_count(self):
+        """Changes of a counter, a list and a hash that were made so far."""
+        return sum(map(sum, (list(counts.values()) for counts in self.counts)))
 
     def check(self):
         """No command has failed, and every change is there once."""

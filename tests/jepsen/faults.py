@@ -1,6 +1,16 @@
-"""What befalls the nodes. Every few seconds one fault begins; it ends before the next, or a little later."""
+"""What befalls the nodes. Every few seconds one fault begins; it ends before the next, or a little later.
 
+Where the cluster can move slots, they move between shards all the time."""
+
+import collections
+import threading
 import time
+
+from redis.crc import key_slot
+
+_SLOTS = 16_384
+# Moves take a second or two where nothing is wrong. Behind this time the next one is asked for.
+_MOVE_S = 8
 
 
 class Nemesis:
@@ -20,6 +30,8 @@ class Nemesis:
     def repair(self):
         self.network.heal()
         self.cluster.repair()
+        if self.cluster.stores:
+            self.undrain()
         self.note("repair", "all")
 
     def _target(self):
@@ -102,6 +114,80 @@ class Nemesis:
         self.cluster.stores[0].start()
 
 
+    def drain(self, time_s):
+        """An operator takes a node away, and brings it back. With as few nodes as there are its shard may go, too."""
+        node = self._target()
+        name = node.ask("CLUSTER", "MYID")
+        self.note("drain", node.host.name)
+        self._wish("DRAIN", name)
+        time.sleep(2 * time_s)
+        self.undrain()
+
+    def undrain(self):
+        """All nodes may hold data."""
+        for node in self.cluster.nodes:
+            name = node.ask("CLUSTER", "MYID")
+            if isinstance(name, bytes):
+                self._wish("DRAIN", name, "off")
+
+    def _wish(self, *words):
+        """Says something to the cluster, over any node; whether it was heard."""
+        return any(node.ask("CLUSTER", *words) == b"OK" for node in self.cluster.nodes)
+
+
+class Mover(threading.Thread):
+    """Has slots move between shards all the time, the workloads' more often than others. `outcomes` counts the ends of moves."""
+
+    def __init__(self, cluster, tags, random, clock, until):
+        super().__init__(daemon=True)
+        self.cluster, self.random, self.clock, self.until = cluster, random, clock, until
+        self.slots = [key_slot(tag.encode()) for tag in tags]
+        self.outcomes = collections.Counter()
+
+    def run(self):
+        while self.clock() < self.until:
+            time.sleep(self.random.uniform(0.05, 0.8))
+            shards = self.cluster.shards()
+            if len(shards) < 2:
+                continue
+            source, target = self.random.sample(list(shards), 2)
+            words = self._ranges(shards[source][1])
+            if words:
+                self._move(shards[source][0], [*words, "NODE", target])
+
+    def _ranges(self, runs):
+        """One to three runs of slots that a shard has, around a slot that is in use."""
+        words = []
+        for _ in range(self.random.randint(1, 3)):
+            slot = self.random.choice(self.slots)
+            for first, last in runs:
+                if first <= slot <= last:
+                    length = int(10 ** self.random.uniform(0, 3.5))
+                    own = [max(first, slot - self.random.randint(0, length)), min(last, slot + length)]
+                    if all(own[1] < words[at] or words[at + 1] < own[0] for at in range(0, len(words), 2)):
+                        words += own
+        return words and ["SLOTSRANGE", *words]
+
+    def _move(self, source, words):
+        if source.ask("CLUSTER", "MIGRATESLOTS", *words) != b"OK":
+            self.outcomes["refused"] += 1
+            return
+        name, state = None, None
+        until = self.clock() + _MOVE_S
+        while self.clock() < min(until, self.until):
+            jobs = source.ask("CLUSTER", "GETSLOTMIGRATIONS")
+            jobs = [dict(zip(job[::2], job[1::2])) for job in jobs] if isinstance(jobs, list) else []
+            if name is None and jobs:
+                name = jobs[0][b"name"]
+            state = next((job[b"state"].decode() for job in jobs if job[b"name"] == name), state)
+            if state in ("success", "failed", "cancelled"):
+                break
+            if self.random.random() < 0.02:
+                source.ask("CLUSTER", "CANCELSLOTMIGRATIONS")
+            time.sleep(0.1)
+        self.outcomes[state if state in ("success", "failed", "cancelled") else "unknown"] += 1
+
+
 _FAULTS_OF_NODES = {
     "kill": Nemesis.kill,
     "stop": Nemesis.stop,
@@ -112,4 +198,4 @@ _FAULTS_OF_NODES = {
     "set_clock": Nemesis.set_clock,
 }
 # Two killed nodes of redis-server's cluster can be a majority, which it does not come back from by itself.
-_FAULTS = {**_FAULTS_OF_NODES, "kill_two": Nemesis.kill_two, "stop_store": Nemesis.stop_store, "kill_store": Nemesis.kill_store}
+_FAULTS = {**_FAULTS_OF_NODES, "kill_two": Nemesis.kill_two, "stop_store": Nemesis.stop_store, "kill_store": Nemesis.kill_store, "drain": Nemesis.drain}

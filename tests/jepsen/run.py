@@ -13,6 +13,8 @@ _CLIENTS_EACH = 3
 _GROUPS = 6
 _PAUSE_S = 0.01
 _FINISH_S = 60
+# A run so long sees slots move, whatever goes wrong.
+_MOVES_S = 50
 
 
 def run(network, system, seed, seconds, folder, shards=2, replicas=2, say=print, is_calm=False, directives=()):
@@ -41,8 +43,17 @@ def run(network, system, seed, seconds, folder, shards=2, replicas=2, say=print,
             threads.append(threading.Thread(target=_play, args=arguments))
         for thread in threads:
             thread.start()
+        mover = None
+        if cluster.stores:
+            tags = [tag for workload in chosen for tag in workload.tags()]
+            mover = faults.Mover(cluster, tags, random.Random(seed + 1), clock, until)
+            mover.start()
         if not is_calm:
             faults.Nemesis(cluster, network, random.Random(seed), clock, note).run(until)
+        if mover is not None:
+            mover.join()
+            note("moves", ", ".join(f"{count} {state}" for state, count in sorted(mover.outcomes.items())))
+            assert mover.outcomes["success"] or seconds < _MOVES_S, "no slot has moved"
         for thread in threads:
             thread.join()
         assert not broken, broken

@@ -125,6 +125,20 @@ class Cluster:
                     return found
         return self.nodes
 
+    def shards(self):
+        """The shards with slots, by the ids of their primaries: the node and its runs of slots, as any node says."""
+        for node in self.nodes:
+            runs = node.ask("CLUSTER", "SLOTS", timeout_s=0.5)
+            if not isinstance(runs, list):
+                continue
+            found = {}
+            for first, last, (host, _, name, *_), *_ in runs:
+                primary = next((node for node in self.nodes if node.host.address == host.decode()), None)
+                if primary is not None:
+                    found.setdefault(name.decode(), (primary, []))[1].append((first, last))
+            return found
+        return {}
+
     def repair(self):
         for node in self.nodes:
             node.break_disk(None)

@@ -48,6 +48,9 @@ class Lists:
         self.rounds = [0] * groups
         self.lock = threading.Lock()
 
+    def tags(self):
+        return [f"l{group}.{number}" for group in range(self.groups) for number in range(4)]
+
     def _tag(self, random):
         with self.lock:
             group = random.randrange(self.groups)
@@ -99,6 +102,9 @@ class Registers:
         self.keys = [f"r{number}" for number in range(groups)]
         self.values = itertools.count(1)
 
+    def tags(self):
+        return self.keys
+
     def step(self, history, process, client, random):
         key = random.choice(self.keys)
         if random.random() < 0.4:
@@ -126,6 +132,9 @@ class Counters:
     def __init__(self, groups):
         self.keys = [f"c{number}" for number in range(groups)]
 
+    def tags(self):
+        return self.keys
+
     def step(self, history, process, client, random):
         self._run(history, process, client, random.choice(self.keys), increment=random.random() < 0.7)
 
@@ -149,6 +158,9 @@ class Queues:
     def __init__(self, groups):
         self.keys = [f"q{number}" for number in range(groups)]
         self.elements = itertools.count(1)
+
+    def tags(self):
+        return self.keys
 
     def step(self, history, process, client, random):
         key = random.choice(self.keys)

@@ -59,7 +59,8 @@ impl Shard {
     /// A copy is coming, so the stream is joined as it was.
     pub(super) fn take_emptied(&mut self) {
         debug_assert!(self.lead.is_none(), "a primary copies nobody");
-        self.local = Local { clean: false, ..Local::default() };
+        self.copies += 1;
+        self.local = Local { clean: self.is_broken(Fault::EmptiedIsClean), ..Local::default() };
         self.attach = Attach::Copy;
     }
 
@@ -119,6 +120,7 @@ impl Shard {
             revision: self.revision(),
             history: self.local.history.filter(|_| self.attach == Attach::Stream),
             held: self.local.held,
+            copy: self.copies,
             lost: self.is_lost(),
         };
         actions.push(Action::Send(to, echo));

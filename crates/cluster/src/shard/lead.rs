@@ -17,6 +17,8 @@ struct Peer {
     is_attached: bool,
     /// How much of it it has, for good.
     held: u64,
+    /// The times that its data was replaced.
+    copy: u64,
     lost: bool,
     revision: Revision,
     /// Where the stream ended at some time, and that time: a member is behind since then.
@@ -49,7 +51,7 @@ impl Lead {
     /// A node has another process: what the one before it said of its data is nothing any more. Its promise stands.
     pub(super) fn forget(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
-            (peer.is_attached, peer.held, peer.lost) = (false, 0, false);
+            (peer.is_attached, peer.held, peer.copy, peer.lost) = (false, 0, 0, false);
         }
     }
 }
@@ -131,9 +133,12 @@ impl Shard {
     }
 
     pub(super) fn take_echo(&mut self, now_ms: u64, from: NodeId, message: Message) {
-        let Message::Echo { epoch, sent_ms, boot, revision, history, held, lost } = message else { return };
+        let Message::Echo { epoch, sent_ms, boot, revision, history, held, copy, lost } = message else {
+            return;
+        };
         let is_own = self.nodes.get(&from).is_some_and(|process| process.boot == boot);
         let is_hearsay = self.is_broken(Fault::AdmitOnHearsay);
+        let outlives = self.is_broken(Fault::HeldOutlivesCopy);
         let (fault, lease_ms) = (self.options.fault, self.options.lease_ms);
         let own_epoch = self.epoch();
         let (Some((_, record)), Some(lead)) = (&self.known, &mut self.lead) else { return };
@@ -150,6 +155,13 @@ impl Shard {
             .peers
             .entry(from)
             .or_insert_with(|| Peer { mark: (self.local.end, now_ms), ..Peer::default() });
+        if copy < peer.copy && !outlives {
+            // Said of data that are gone.
+            return;
+        }
+        if copy > peer.copy && !outlives {
+            (peer.copy, peer.held) = (copy, 0);
+        }
         peer.lost = lost;
         peer.revision = peer.revision.max(revision);
         if !lost {

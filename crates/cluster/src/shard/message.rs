@@ -43,6 +43,8 @@ pub enum Message {
         history: Option<HistoryId>,
         /// How much of it it has, for good.
         held: u64,
+        /// Counts the times that the process's data was replaced: what it had before counts for nothing.
+        copy: u64,
         /// It has lost what it had acknowledged, and promises nothing.
         lost: bool,
     },

@@ -99,6 +99,10 @@ pub enum Fault {
     UnknownIsFailure,
     /// A process that has lost its tail remains a member.
     LostIsClean,
+    /// A member whose data is gone remains one.
+    EmptiedIsClean,
+    /// A node is believed to have what it had before its data was replaced by a copy.
+    HeldOutlivesCopy,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.
@@ -257,6 +261,8 @@ pub struct Shard {
     /// The newest epoch heard of.
     epoch_seen: u64,
     local: Local,
+    /// Counts the times that the data was replaced.
+    copies: u64,
     commit: u64,
     lead: Option<Lead>,
     /// The node may be primary by the record without leading: its process has restarted since.
@@ -303,6 +309,7 @@ impl Shard {
             known: None,
             epoch_seen: 0,
             local: Local { clean, ..local },
+            copies: 0,
             commit: 0,
             lead: None,
             restarted: true,
@@ -446,6 +453,7 @@ impl Shard {
             }
             Event::Rewound(end) => self.take_rewound(end),
             Event::Copied(history, end) => {
+                self.copies += 1;
                 self.local = Local { history: Some(history), end, held: end, clean: true };
                 self.join(actions);
             }
@@ -538,7 +546,8 @@ impl Shard {
         if record.primary == self.me {
             if self.lead.is_some() {
                 self.still_leads(settled.is_some(), actions);
-            } else if !is_first && self.fits() {
+            } else if !is_first && is_new_epoch && self.fits() {
+                // In an epoch that it has led before, another process may have written what this one lacks.
                 self.begin_to_lead(now_ms, actions);
             } else {
                 self.restarted = true;

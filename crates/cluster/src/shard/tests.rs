@@ -121,6 +121,7 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
             revision: 11,
             history: primary_history(),
             held: 50,
+            copy: 0,
             lost: false,
         };
         Event::Message(node(M), message)
@@ -200,6 +201,53 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: true });
 }
 
+/// Found by the simulator (seed 106, when members first lost their data while they ran).
+#[test]
+fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    let history = primary.local().history;
+    let mut sent_ms = 10;
+    let mut echo = |primary: &mut Shard, held, copy| {
+        sent_ms += 1;
+        let message = Message::Echo {
+            epoch: 4,
+            sent_ms,
+            boot: boot(M),
+            revision: 11,
+            history,
+            held,
+            copy,
+            lost: false,
+        };
+        step(primary, sent_ms, Event::Message(node(M), message));
+    };
+    step(&mut primary, 10, Event::Grown(60, 60));
+    echo(&mut primary, 55, 0);
+    assert_eq!(primary.commit(), 55);
+    // It had 60, has a copy of 55 now, and a word from before comes late.
+    echo(&mut primary, 55, 2);
+    echo(&mut primary, 60, 0);
+    assert_eq!(primary.commit(), 55);
+    echo(&mut primary, 60, 2);
+    assert_eq!(primary.commit(), 60);
+}
+
+/// Found by the simulator (seed 582, when members first lost their data while they ran).
+#[test]
+fn primary_that_restarts_does_not_lead_by_a_newer_record_of_the_same_epoch() {
+    let local = Local { history: Some(history(1)), end: 50, held: 50, clean: true };
+    let mut primary =
+        Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), Options::default(), local, 0);
+    let begins_here = ShardRecord { history: History { from: 50, ..record(3).history }, ..record(3) };
+    step(&mut primary, 0, Event::Node(node(P), 5, boot(P), None));
+    step(&mut primary, 0, Event::Read(1, Some((10, begins_here.clone()))));
+    // An order has changed the record, and nothing else.
+    step(&mut primary, 10, Event::Watched((11, begins_here)));
+    assert!(!primary.leads());
+}
+
 #[test]
 fn member_that_ends_asks_to_be_expelled_and_takes_nothing_over() {
     let (mut member, _) = started(M, true);
@@ -216,8 +264,16 @@ fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
     step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
     let history = primary.local().history;
     let echo = |sent_ms, held| {
-        let message =
-            Message::Echo { epoch: 4, sent_ms, boot: boot(M), revision: 11, history, held, lost: false };
+        let message = Message::Echo {
+            epoch: 4,
+            sent_ms,
+            boot: boot(M),
+            revision: 11,
+            history,
+            held,
+            copy: 0,
+            lost: false,
+        };
         Event::Message(node(M), message)
     };
     step(&mut primary, 100, echo(90, 50));

@@ -125,6 +125,8 @@ fn broken_rules_are_found_out() {
         (Fault::LostIsClean, &["I1", "I2", "I4", "I5"]),
         (Fault::AnswerUncommitted, &["I1", "I2", "I4"]),
         (Fault::AcceptStaleEpoch, &["I4", "I5", "I6"]),
+        (Fault::EmptiedIsClean, &["I1", "I2", "I4", "I5"]),
+        (Fault::HeldOutlivesCopy, &["I1", "I2", "I4", "I5"]),
     ];
     find_out(faults, 1_000);
 }

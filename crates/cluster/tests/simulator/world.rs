@@ -115,6 +115,15 @@ enum Happening {
     Rewind(usize, BootId, u64),
     /// Commands that were let in before the handover have ended.
     Rest(usize, BootId),
+    Load {
+        node: usize,
+        boot: BootId,
+        epoch: u64,
+        history: HistoryId,
+        entries: Vec<Entry>,
+    },
+    Ending(usize, BootId),
+    End(usize, BootId),
     Client(usize),
     Controller,
     Trouble,
@@ -288,7 +297,10 @@ impl World {
             | Happening::Release(node, _)
             | Happening::Sync(node, _)
             | Happening::Rest(node, _)
-            | Happening::Rewind(node, ..) => *node,
+            | Happening::Rewind(node, ..)
+            | Happening::Load { node, .. }
+            | Happening::Ending(node, _)
+            | Happening::End(node, _) => *node,
             _ => return None,
         };
         let until = self.nodes[node].paused_until;
@@ -364,6 +376,25 @@ impl World {
             Happening::Rest(node, boot) => {
                 if self.is_running(node, boot) {
                     self.step(node, Event::Rested);
+                }
+            }
+            Happening::Load { node, boot, epoch, history, entries } => {
+                if self.is_running(node, boot) {
+                    self.load(node, epoch, history, entries);
+                }
+            }
+            Happening::Ending(node, boot) => {
+                if self.is_running(node, boot) {
+                    self.step(node, Event::Ending);
+                    let delay = self.random.below(600);
+                    self.at(delay, Happening::End(node, boot));
+                }
+            }
+            Happening::End(node, boot) => {
+                if self.is_running(node, boot) {
+                    self.crash(node, true);
+                    let delay = 50 + self.random.below(4_000);
+                    self.at(delay, Happening::Start(node));
                 }
             }
             Happening::Client(client) => self.client(client),
@@ -448,12 +479,43 @@ impl World {
                 if !shard.accepts_copy(epoch) {
                     return;
                 }
-                let end = entries.len() as u64;
-                let node = &mut self.nodes[to];
-                (node.log, node.synced) = (entries, end as usize);
-                self.step(to, Event::Copied(history, end));
+                // What there was is gone before the copy is there.
+                let boot = self.nodes[to].process.as_ref().expect("it runs").boot;
+                self.empty(to);
+                let delay = self.random.below(200);
+                self.at(delay, Happening::Load { node: to, boot, epoch, history, entries });
             }
         }
+    }
+
+    fn empty(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        (node.log, node.synced) = (Vec::new(), 0);
+        self.step(at, Event::Emptied);
+    }
+
+    /// A copy is there. One of an earlier epoch came over a link that is no more.
+    fn load(&mut self, at: usize, epoch: u64, history: HistoryId, entries: Vec<Entry>) {
+        let node = &mut self.nodes[at];
+        let is_awaited = node.shard().is_some_and(|shard| shard.accepts_copy(epoch));
+        if !is_awaited || !node.log.is_empty() {
+            return;
+        }
+        let end = entries.len() as u64;
+        (node.log, node.synced) = (entries, end as usize);
+        self.step(at, Event::Copied(history, end));
+    }
+
+    /// An operator ends the process, which has the shard go on without it first.
+    fn end(&mut self, at: usize) {
+        let Some(process) = &self.nodes[at].process else { return };
+        let boot = process.boot;
+        let mut delay = 0;
+        if self.nodes[at].leads() {
+            self.step(at, Event::HandOver(None));
+            delay = self.random.below(1_000);
+        }
+        self.at(delay, Happening::Ending(at, boot));
     }
 
     // Nodes.
@@ -498,12 +560,14 @@ impl World {
 
     fn tick(&mut self, at: usize) {
         let now = self.now;
+        let is_part = self.record().1.has(self.nodes[at].id);
         let node = &mut self.nodes[at];
         let (history, offset, clean) = (node.history, node.log.len() as u64, node.clean);
         let process = node.process.as_mut().expect("it runs");
         if process.shard.is_none() {
             let shard = self.shard;
-            let restart = history.map(|history| Restart { shard, epoch: 0, history, offset, clean });
+            let history = history.unwrap_or(HistoryId::from_bytes([0; 20]));
+            let restart = is_part.then_some(Restart { shard, epoch: 0, history, offset, clean });
             self.ask(at, Request::Announce { restart, is_start: true });
             return;
         }

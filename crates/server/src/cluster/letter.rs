@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank [revision record]
-//!                                   ECHO      epoch sent_ms boot revision history|- held lost
+//!                                   ECHO      epoch sent_ms boot revision history|- held copy lost
 //!                                   STALE     revision record
 //! ```
 //!
@@ -45,7 +45,7 @@ impl Letter {
                 add(rank);
                 known = record.as_ref();
             }
-            Message::Echo { epoch, sent_ms, boot, revision, history, held, lost } => {
+            Message::Echo { epoch, sent_ms, boot, revision, history, held, copy, lost } => {
                 add(&"ECHO");
                 add(epoch);
                 add(sent_ms);
@@ -56,6 +56,7 @@ impl Letter {
                     None => add(&"-"),
                 }
                 add(held);
+                add(copy);
                 add(&u8::from(*lost));
             }
             Message::Stale { record } => {
@@ -97,6 +98,7 @@ impl Letter {
                     id => Some(parse(id)?),
                 },
                 held: field(&mut words)?,
+                copy: field(&mut words)?,
                 lost: match *words.next()? {
                     b"0" => false,
                     b"1" => true,
@@ -150,6 +152,7 @@ mod tests {
             revision: 12,
             history,
             held: 6,
+            copy: 2,
             lost,
         };
         let messages = [

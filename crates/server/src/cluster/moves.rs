@@ -73,23 +73,36 @@ pub(crate) struct HeavySlots {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+struct State {
     /// Slots that may have keys which are not to be seen unless the slots are this shard's.
-    pub(crate) stale: SlotSet,
+    stale: SlotSet,
     /// Imports that this process has begun, or that an earlier one may have: their keys stay while the record names them.
-    pub(crate) begun: BTreeSet<MoveId>,
+    begun: BTreeSet<MoveId>,
     /// By move.
     parked: BTreeMap<MoveId, SlotSet>,
     view: Option<Arc<View>>,
     /// Counts the views.
     views: u64,
+    /// A topology comes into force that knows more than the view: nothing is decided by the view until the next one is here.
+    is_behind: bool,
     /// Whether the last view had this node as a primary.
     was_primary: bool,
     orders: VecDeque<MoveOrder>,
 }
 
+/// Keys that have no place here.
+#[derive(Debug)]
+pub(crate) struct Misplaced {
+    /// Their slots: stale, and neither this shard's nor on their way to it.
+    pub(crate) slots: SlotSet,
+    /// The slots whose keys stay.
+    pub(crate) kept: SlotSet,
+    /// The view that says so.
+    pub(crate) views: u64,
+}
+
 impl Moves {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,15 +143,18 @@ impl Moves {
         state.was_primary = is_primary;
         state.view = Some(Arc::new(view.clone()));
         state.views += 1;
+        state.is_behind = false;
         hide(keyspace, &state.stale, topology);
         drop(state);
         self.news.notify_all();
     }
 
-    /// These slots are another shard's from now on; their keys are still here.
+    /// These slots are another shard's from now on; their keys are still here. [`Self::follow`] is to come.
     pub(crate) fn lose(&self, slots: impl Iterator<Item = u16>) {
         let slots: SlotSet = slots.collect();
-        self.state().stale.insert_all(&slots);
+        let mut state = self.state();
+        state.stale.insert_all(&slots);
+        state.is_behind = true;
     }
 
     /// Hides what is not to be seen under a topology, which is about to be in force.
@@ -146,11 +162,39 @@ impl Moves {
         hide(keyspace, &self.state().stale, topology);
     }
 
-    /// Nothing is in these slots that is not to be seen.
-    pub(crate) fn settle(&self, keyspace: &Keyspace, topology: &Topology, slots: &SlotSet) {
+    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None` where
+    /// there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
+    pub(crate) fn misplaced(&self, keyspace: &Keyspace, me: NodeId) -> Option<Misplaced> {
         let mut state = self.state();
+        let view = state.view.clone().filter(|_| !state.is_behind)?;
+        let (mine, _) = view.shard_of(me)?;
+        let (_, record) = view.slots.as_ref()?;
+        let own = record.slots.slots_of(mine);
+        if state.stale.intersects(&own) {
+            // Slots of this shard's own are seen, whatever they have.
+            state.stale.remove_all(&own);
+            let hidden: SlotBits = state.stale.iter().collect();
+            keyspace.hidden().set(&hidden);
+        }
+        let mut kept = record.slots.unowned();
+        kept.insert_all(&own);
+        let imported = view.moves().filter(|one| one.to == mine && state.begun.contains(&one.id));
+        imported.for_each(|one| kept.insert_all(&one.slots));
+        let mut slots = state.stale.clone();
+        slots.remove_all(&kept);
+        Some(Misplaced { slots, kept, views: state.views })
+    }
+
+    /// Nothing is in these slots any more that is not to be seen, as it was decided by that view. Whether it holds still.
+    pub(crate) fn settle(&self, keyspace: &Keyspace, slots: &SlotSet, views: u64) -> bool {
+        let mut state = self.state();
+        if state.is_behind || state.views != views {
+            return false;
+        }
         state.stale.remove_all(slots);
-        hide(keyspace, &state.stale, topology);
+        let hidden: SlotBits = state.stale.iter().collect();
+        keyspace.hidden().set(&hidden);
+        true
     }
 
     /// Whether keys of slots wait to be removed, or are being imported.
@@ -172,6 +216,9 @@ impl Moves {
         let id_read: MoveId = id.parse().map_err(|_| CommandError::text("ERR this is no id of a move"))?;
         let slots: SlotSet = (0..SLOTS).filter(|slot| bits.contains(*slot)).collect();
         let mut state = self.state();
+        if state.is_behind {
+            return later("this node is reading the records");
+        }
         if state.begun.contains(&id_read) {
             return Err(CommandError::text("ERR the import has begun before"));
         }
@@ -241,4 +288,104 @@ impl Moves {
 /// Hides the keys of slots that are stale and not this shard's.
 fn hide(keyspace: &Keyspace, stale: &SlotSet, topology: &Topology) {
     keyspace.hidden().set(&stale.iter().filter(|slot| !topology.is_mine(*slot)).collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_cluster::{
+        HistoryId, ShardId, SlotMap,
+        records::{History, Move, ShardRecord, SlotsRecord},
+    };
+
+    use super::*;
+    use crate::cluster::view::tests::{node_id, view_of};
+
+    const SHARDS: [ShardId; 2] = [ShardId::from_bytes([1; 20]), ShardId::from_bytes([2; 20])];
+
+    fn set(first: u16, last: u16) -> SlotSet {
+        (first..=last).collect()
+    }
+
+    /// Two shards of one node each, of which the first has these slots and the second the others.
+    fn view(first: &SlotSet, moving: Vec<Move>) -> View {
+        let mut view = view_of(&["a", "b"]);
+        let mut slots = SlotMap::default();
+        slots.assign(&SlotSet::all(), Some(SHARDS[1]));
+        slots.assign(first, Some(SHARDS[0]));
+        view.slots = Some((6, SlotsRecord { slots, moving }));
+        for (shard, node) in SHARDS.into_iter().zip([node_id(1), node_id(2)]) {
+            let record = ShardRecord {
+                epoch: 1,
+                primary: node,
+                in_sync: [node].into(),
+                learners: [].into(),
+                history: History { id: HistoryId::from_bytes([9; 20]), from: 0, previous: None },
+                wish: None,
+            };
+            view.shards.insert(shard, (5, record));
+        }
+        view
+    }
+
+    struct Story {
+        moves: Moves,
+        keyspace: Keyspace,
+    }
+
+    impl Story {
+        /// The node has these slots, and nothing that is not to be seen.
+        fn of(first: &SlotSet) -> Self {
+            let story = Self { moves: Moves::default(), keyspace: Keyspace::new(1, 1, 1, [0; 4]) };
+            let view = view(first, Vec::new());
+            story.follow(&view);
+            let misplaced = story.misplaced().unwrap();
+            assert!(story.moves.settle(&story.keyspace, &misplaced.slots, misplaced.views));
+            story
+        }
+
+        fn follow(&self, view: &View) {
+            let me = node_id(1);
+            self.moves.follow(&self.keyspace, &view.topology(me).unwrap(), me, view);
+        }
+
+        fn misplaced(&self) -> Option<Misplaced> {
+            self.moves.misplaced(&self.keyspace, node_id(1))
+        }
+    }
+
+    #[test]
+    fn slots_that_were_given_away_are_misplaced_whenever_the_thread_looks() {
+        let story = Story::of(&set(0, 99));
+        // The topology knows it before the view does. By the view they would be this shard's, and settled.
+        story.moves.lose(50..100);
+        assert!(story.misplaced().is_none());
+        story.follow(&view(&set(0, 49), Vec::new()));
+        let misplaced = story.misplaced().unwrap();
+        assert_eq!(misplaced.slots, set(50, 99));
+        assert!(!story.keyspace.hidden().is_empty());
+        // What was removed by an older view is looked at again.
+        story.follow(&view(&set(0, 49), Vec::new()));
+        assert!(!story.moves.settle(&story.keyspace, &misplaced.slots, misplaced.views));
+        assert_eq!(story.misplaced().unwrap().slots, set(50, 99));
+    }
+
+    #[test]
+    fn imported_keys_are_never_misplaced_while_the_record_names_the_move() {
+        let story = Story::of(&set(0, 99));
+        let id = MoveId::from_bytes([7; 20]);
+        let moving =
+            Move { id, slots: set(200, 299), from: SHARDS[1], to: SHARDS[0], from_epoch: 1, to_epoch: 1 };
+        let begun = view(&set(0, 99), vec![moving]);
+        let topology = begun.topology(node_id(1)).unwrap();
+        let import = || story.moves.begin_import(&story.keyspace, &topology, &id.to_string());
+        // The topology knows the move before the view does.
+        story.moves.lose(std::iter::empty());
+        assert!(import().is_err());
+        story.follow(&begun);
+        import().unwrap();
+        assert!(story.misplaced().unwrap().slots.is_empty());
+        assert!(!story.keyspace.hidden().is_empty());
+        story.follow(&view(&set(0, 99), Vec::new()));
+        assert_eq!(story.misplaced().unwrap().slots, set(200, 299), "the move came to nothing");
+    }
 }

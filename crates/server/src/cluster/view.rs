@@ -93,6 +93,12 @@ impl View {
         self.shards.iter().find(|(_, (_, shard))| shard.has(node)).map(|(id, shard)| (*id, shard))
     }
 
+    /// Whether a shard that was there has been dissolved: it has no record, and no slot.
+    pub(crate) fn has_dissolved(&self, shard: ShardId) -> bool {
+        let has_slots = |(_, record): &Stored<SlotsRecord>| !record.slots.slots_of(shard).is_empty();
+        !self.shards.contains_key(&shard) && self.slots.as_ref().is_some_and(|slots| !has_slots(slots))
+    }
+
     /// The same with what this node knows before the view has it.
     pub(crate) fn renewed(&self, newest: &Newest<'_>) -> Self {
         let mut view = self.clone();

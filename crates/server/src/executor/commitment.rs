@@ -183,7 +183,9 @@ impl Executor {
     /// The first commitment of a reply on a node of a cluster; `None` where that is met.
     fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
-        let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async;
+        // What a move brings may be years old: in `async`, too, all members have it before the source gives it up.
+        let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async
+            || session.import.is_some();
         let level = match (term, waits) {
             (0, false) => return None,
             (0, true) => SEEN[usize::from(shared.replication.is_copy_odd())],

@@ -281,8 +281,9 @@ impl Link {
             Ok(()) => {
                 let offset = self.shared.replication.offset(self.shared.durability.tail());
                 self.step(Event::Applied(offset));
-                if self.shared.cluster.is_sync() || self.applier.ack_wanted {
-                    // The primary's clients wait for this.
+                let imports = !self.shared.engine.keyspace.hidden().is_empty();
+                if self.shared.cluster.is_sync() || imports || self.applier.ack_wanted {
+                    // The primary's clients wait for this, or the source of a move.
                     self.shared.cluster.shard.wake();
                 }
                 if std::mem::take(&mut self.applier.ack_wanted) {

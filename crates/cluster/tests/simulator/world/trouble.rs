@@ -65,9 +65,10 @@ impl World {
         if self.random.chance(50) {
             node = self.nodes.iter().position(Node::leads).unwrap_or(node);
         }
-        match self.random.below(12) {
+        match self.random.below(13) {
+            0 | 1 if self.random.chance(20) => self.end(node),
             0 | 1 => {
-                let is_orderly = self.random.chance(20);
+                let is_orderly = self.random.chance(10);
                 self.crash(node, is_orderly);
                 let delay = 50 + self.random.below(4_000);
                 self.at(delay, Happening::Start(node));
@@ -93,6 +94,16 @@ impl World {
             8 => self.store_cut[node] = true,
             9 => self.store_down_until = self.now + 100 + self.random.below(3_000),
             10 => self.loss = self.random.below(40),
+            // A member is told to begin anew, while another one has everything.
+            11 => {
+                let leads =
+                    |node: &Node| node.leads() && node.shard().is_some_and(|shard| shard.local().clean);
+                if self.nodes.iter().any(leads)
+                    && self.nodes[other].shard().is_some_and(|shard| !shard.leads() && !shard.takes_over())
+                {
+                    self.empty(other);
+                }
+            }
             _ => self.heal(),
         }
         if self.random.chance(40) {

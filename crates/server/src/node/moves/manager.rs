@@ -123,7 +123,7 @@ impl Manager {
             if leads {
                 self.begin(&view, mine);
             }
-            self.remove(&view, mine, leads);
+            self.remove(leads);
             self.weigh(&view, mine, leads);
         }
     }
@@ -286,36 +286,22 @@ impl Manager {
     }
 
     /// Removes keys of slots that are neither this shard's nor on their way to it. A replica sees them go.
-    fn remove(&mut self, view: &View, mine: ShardId, is_primary: bool) {
-        let moves = &self.shared.cluster.moves;
-        let Some((_, record)) = &view.slots else { return };
-        if self.removal.as_ref().is_some_and(|removal| removal.is_primary != is_primary) {
-            self.removal = None;
-        }
-        let begun = moves.state().begun.clone();
-        let mut kept: SlotSet = record.slots.unowned();
-        kept.insert_all(&record.slots.slots_of(mine));
-        let imported = view.moves().filter(|one| one.to == mine && begun.contains(&one.id));
-        imported.for_each(|one| kept.insert_all(&one.slots));
-        if self.removal.is_none() {
-            let mut slots = moves.state().stale.clone();
-            // Slots of this shard's own are seen, whatever they have.
-            let own = record.slots.slots_of(mine);
-            if slots.intersects(&own) {
-                self.settle(&own);
+    fn remove(&mut self, is_primary: bool) {
+        let (moves, keyspace) = (&self.shared.cluster.moves, &self.shared.engine.keyspace);
+        let Some(misplaced) = moves.misplaced(keyspace, self.me) else { return };
+        // What is under way is looked at anew where a move came in between, or another role.
+        let goes_on = |removal: &Removal| {
+            removal.is_primary == is_primary && !removal.slots.intersects(&misplaced.kept)
+        };
+        let is_early = !is_primary && Instant::now() < self.looks_again;
+        let mut removal = match self.removal.take().filter(goes_on) {
+            Some(removal) => removal,
+            None if misplaced.slots.is_empty() || is_early => return,
+            None => {
+                let bits = misplaced.slots.iter().collect();
+                Removal { slots: misplaced.slots, bits, walk: SlotWalk::default(), is_primary }
             }
-            slots.remove_all(&kept);
-            if slots.is_empty() || !is_primary && Instant::now() < self.looks_again {
-                return;
-            }
-            let bits = slots.iter().collect();
-            self.removal = Some(Removal { slots, bits, walk: SlotWalk::default(), is_primary });
-        }
-        let Some(mut removal) = self.removal.take() else { return };
-        if removal.slots.intersects(&kept) {
-            // A move came in between; what is left is looked at anew.
-            return;
-        }
+        };
         if !self.walk(&mut removal) {
             self.removal = Some(removal);
             return;
@@ -328,14 +314,8 @@ impl Manager {
             );
         }
         if removal.is_primary || removal.walk.found == 0 {
-            self.settle(&removal.slots);
+            moves.settle(keyspace, &removal.slots, misplaced.views);
         }
-    }
-
-    /// Nothing is in these slots that is not to be seen.
-    fn settle(&self, slots: &SlotSet) {
-        let Some(topology) = self.shared.cluster.topology() else { return };
-        self.shared.cluster.moves.settle(&self.shared.engine.keyspace, &topology, slots);
     }
 
     /// Goes on with a walk for a turn; whether it has come to the end.

@@ -332,10 +332,25 @@ impl Driver {
         let is_sync =
             view.cluster.as_ref().is_some_and(|(_, cluster)| cluster.durability == Durability::Sync);
         self.shared.cluster.is_sync.store(is_sync, SeqCst);
+        if self.machine.as_ref().is_some_and(|machine| view.has_dissolved(machine.id)) {
+            tracing::info!("Cluster: this node's shard is dissolved: its slots are other shards'");
+            self.leave();
+        }
         match self.machine {
             Some(_) => self.feed_records(&view),
             None => self.begin(),
         }
+    }
+
+    /// The node is part of no shard any more, and its data are nobody's.
+    fn leave(&mut self) {
+        self.end_term();
+        self.unpark();
+        self.machine = None;
+        self.shared.cluster.shard.set_standing(None);
+        self.publish();
+        self.cleared = self.shared.replication.order(RoleOrder::Clear);
+        self.role = Role::Detached;
     }
 
     /// Makes a machine, once the node is part of a shard.
@@ -511,11 +526,7 @@ impl Driver {
                 self.end_term();
                 if is_known {
                     tracing::info!("Cluster: this node has left its shard");
-                    self.machine = None;
-                    self.shared.cluster.shard.set_standing(None);
-                    self.publish();
-                    self.cleared = self.shared.replication.order(RoleOrder::Clear);
-                    self.role = Role::Detached;
+                    self.leave();
                 }
             }
             // Each turn publishes it.
