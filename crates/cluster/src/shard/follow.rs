@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition, table};
-use crate::{NodeId, records::ShardRecord};
+use crate::{
+    HistoryId, NodeId,
+    records::{Restart, ShardRecord},
+};
 
 impl Shard {
     /// Decides how this node joins the stream of the record's primary, from what it has.
@@ -158,20 +161,41 @@ impl Shard {
                 ..Facts::default()
             };
             self.propose(now_ms, Transition::TakeOver, self.me, &facts, Vec::new(), actions);
-        } else if !self.local.clean {
+        } else if !self.local.clean && !self.report_loss(now_ms, actions) {
             self.recover(now_ms, actions);
         }
     }
 
-    /// A learner whose record still says that its process has lost data has it written anew: the word would be taken for a
-    /// member's once it is one.
-    fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that look for
+    /// the one that has most would wait for it. Whether that is to be done.
+    fn report_loss(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+        let Some((revision, _)) = &self.known else { return false };
+        let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
+        let says_nothing = own.is_some_and(|own| own.restart.as_ref().is_none_or(|restart| restart.clean));
+        if says_nothing {
+            self.propose_at_ms = now_ms + self.options.retry_ms;
+            let restart = Restart {
+                shard: self.shard,
+                epoch: self.epoch(),
+                history: self.local.history.unwrap_or(HistoryId::from_bytes([0; 20])),
+                offset: self.local.end,
+                clean: false,
+            };
+            actions.push(Action::ReportLoss(restart, *revision));
+        }
+        says_nothing
+    }
+
+    /// A learner, or a primary by recovery, whose record still says that its process has lost data has it written anew: the word
+    /// would be taken for a member's once there are members. Whether the record says it.
+    pub(super) fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let is_reported = own.is_some_and(|own| own.restart.as_ref().is_some_and(|restart| !restart.clean));
-        if is_reported {
+        if is_reported && now_ms >= self.propose_at_ms {
             self.propose_at_ms = now_ms + self.options.retry_ms;
             actions.push(Action::ClearReport);
         }
+        is_reported
     }
 
     /// Nobody of the in-sync set has all that was acknowledged: the member with most goes on, and every node sees which one

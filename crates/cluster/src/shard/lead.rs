@@ -196,6 +196,11 @@ impl Shard {
                 return;
             }
         }
+        // A recovery made this node the primary in spite of its report. A member that lost data, too, would take the report for
+        // today's word, and recover from a primary that lacks nothing.
+        if self.clear_report(now_ms, actions) {
+            return;
+        }
         for node in learners {
             let (facts, nodes) = self.facts_about(now_ms, node);
             // Its process is the one that said so, or the proposal fails. Nothing may be left in its record that would be taken

@@ -224,6 +224,9 @@ pub enum Action {
     Unpark,
     /// Write this node's record without the report of a restart that lost data: the node is a learner now.
     ClearReport,
+    /// Write into this node's record that a member has lost data though its process goes on, as it would have at a restart; only
+    /// if the shard's record is still of this revision.
+    ReportLoss(Restart, Revision),
     /// A line for the operator.
     Warn(String),
 }

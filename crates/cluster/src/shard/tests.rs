@@ -142,7 +142,9 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
 #[test]
 fn member_that_has_lost_its_tail_promises_nothing_and_takes_nothing_over() {
     let (mut member, actions) = started(M, false);
-    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 3, attach: Attach::Not }]);
+    let report = Restart { shard: member.shard, epoch: 3, history: history(1), offset: 50, clean: false };
+    let follow = Action::Follow { primary: node(P), epoch: 3, attach: Attach::Not };
+    assert_eq!(actions, [follow, Action::ReportLoss(report, 10)], "its record does not say so yet");
     let actions = step(&mut member, 100, heartbeat(3, 7));
     assert!(matches!(actions.last(), Some(Action::Send(_, Message::Echo { lost: true, .. }))), "{actions:?}");
     assert_eq!(proposed(&step(&mut member, 60_000, Event::Tick)), None);
@@ -317,4 +319,53 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     let actions = step(&mut learner, 9_040, Event::Outcome(number, Outcome::Done(12)));
     assert!(matches!(actions[0], Action::Lead { epoch: 4, from: 50, .. }), "{actions:?}");
     assert_eq!(learner.lease_until_ms(), u64::MAX, "it is alone");
+}
+
+/// The report of a process that has lost data.
+fn lost(offset: u64) -> Option<Restart> {
+    let shard = ShardId::from_bytes([1; 20]);
+    Some(Restart { shard, epoch: 3, history: history(1), offset, clean: false })
+}
+
+#[test]
+fn primary_by_recovery_admits_nobody_before_its_report_is_gone() {
+    let (mut primary, _) = started(P, false);
+    step(&mut primary, 300, Event::Node(node(M), 6, boot(M), lost(40)));
+    let actions = step(&mut primary, 600, Event::Node(node(P), 6, boot(P), lost(50)));
+    let actions = [actions, step(&mut primary, 900, Event::Tick)].concat();
+    let number = proposed(&actions).expect("it has most").number;
+    assert_eq!(proposed(&actions).unwrap().transition, Transition::Recover);
+    step(&mut primary, 910, Event::Outcome(number, Outcome::Done(11)));
+    // A learner has everything, and nothing is left in its record.
+    step(&mut primary, 920, Event::Node(node(M), 7, boot(M), None));
+    let history = primary.local().history;
+    let echo = Message::Echo {
+        epoch: 4,
+        sent_ms: 920,
+        boot: boot(M),
+        revision: 11,
+        history,
+        held: 50,
+        copy: 0,
+        lost: false,
+    };
+    let mut actions = step(&mut primary, 930, Event::Message(node(M), echo));
+    actions.extend(step(&mut primary, 1_200, Event::Tick));
+    assert!(actions.contains(&Action::ClearReport), "{actions:?}");
+    assert_eq!(proposed(&actions), None, "a member could recover from a primary that lacks nothing");
+    let mut actions = step(&mut primary, 1_300, Event::Node(node(P), 8, boot(P), None));
+    actions.extend(step(&mut primary, 1_500, Event::Tick));
+    assert_eq!(proposed(&actions).expect("it has cleared it").transition, Transition::Admit);
+}
+
+#[test]
+fn member_whose_data_are_thrown_away_reports_it() {
+    let (mut member, _) = started(M, true);
+    let actions = [step(&mut member, 500, Event::Emptied), step(&mut member, 800, Event::Tick)].concat();
+    let reports =
+        |action: &Action| matches!(action, Action::ReportLoss(Restart { offset: 0, clean: false, .. }, 10));
+    assert!(actions.iter().any(reports), "{actions:?}");
+    step(&mut member, 900, Event::Node(node(M), 9, boot(M), lost(0)));
+    let actions = step(&mut member, 1_200, Event::Tick);
+    assert!(!actions.iter().any(reports), "once is enough: {actions:?}");
 }

@@ -60,6 +60,7 @@ enum Request {
     Read(u64),
     Watch,
     Announce { restart: Option<Restart>, is_start: bool },
+    Report { restart: Restart, compare: u64 },
 }
 
 #[derive(Debug, Clone)]
@@ -689,6 +690,7 @@ impl World {
                 }
                 Action::Unpark => self.nodes[at].process.as_mut().expect("it runs").parked = false,
                 Action::ClearReport => self.ask(at, Request::Announce { restart: None, is_start: false }),
+                Action::ReportLoss(restart, compare) => self.ask(at, Request::Report { restart, compare }),
                 Action::Warn(_) => {}
             }
         }

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(told(&alone), ["shard s has 0 of 1 replica"]);
         let mut gone = healthy.clone();
         gone.nodes[0].health = "failed".to_owned();
-        gone.nodes[1].host = "a".to_owned();
+        (gone.nodes[1].host, gone.nodes[1].sync) = ("a".to_owned(), "in-sync".to_owned());
         assert_eq!(
             told(&gone),
             [

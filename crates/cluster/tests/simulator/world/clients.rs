@@ -7,7 +7,7 @@ impl World {
         let delay = 20 + self.random.below(80);
         if self.is_trouble
             || self.now < 3_000 + STORM_MS + CALM_MS
-            || self.why_unwell() == "nothing was acknowledged"
+            || self.oracle.acknowledged == self.acknowledged_in_calm
         {
             self.at(delay, Happening::Client(at));
         }

@@ -49,6 +49,19 @@ impl World {
                 });
                 Answer::Watch(Some(self.record()), nodes.collect())
             }
+            Request::Report { restart, compare } => {
+                let key = self.keys.text(Key::Node(self.nodes[node].id));
+                let own =
+                    self.store.item(&key).map(|item| NodeRecord::decode(&item.value).expect("a record"));
+                if let Some(own) = own.filter(|own| own.boot == boot) {
+                    let record = NodeRecord { restart: Some(restart), ..own };
+                    let shard = self.keys.text(Key::Shard(self.shard));
+                    let transaction =
+                        Transaction::default().compare(shard, compare).put(key, record.encode());
+                    self.store.commit(&transaction);
+                }
+                return;
+            }
             Request::Announce { restart, is_start } => {
                 let record = NodeRecord {
                     addresses: Addresses::default(),

@@ -11,8 +11,8 @@ use std::{
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    meta::{Meta, Transaction},
-    records::{Key, Keys, NodeRecord, Record, RecordError, SlotsRecord},
+    meta::{Meta, Outcome, Revision, Transaction},
+    records::{Key, Keys, NodeRecord, Record, RecordError, Restart, SlotsRecord},
     shard::{Known, Proposal},
 };
 
@@ -28,13 +28,15 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Errand {
     /// Makes a change of a shard's record. [`Input::Outcome`] follows.
-    Propose(ShardId, Proposal),
+    Propose(ShardId, Box<Proposal>),
     /// Reads a shard's record. [`Input::Read`] follows, unless etcd fails.
     Read(ShardId, u64),
     /// Reads who owns which slots. [`Input::Slots`] follows, unless etcd fails.
     Slots(u64),
     /// Writes the node's record without the report of a restart that has lost data.
     ClearReport(NodeId, Box<Stored<NodeRecord>>),
+    /// Writes such a report, if the shard's record is of this revision.
+    ReportLoss(NodeId, Box<(Stored<NodeRecord>, Restart)>, ShardId, Revision),
     /// Looks the address of a name up. [`Input::Resolved`] follows, if there is one.
     Resolve(NodeId, Place),
     /// Writes an operator's wish for another primary into the shard's record.
@@ -121,6 +123,11 @@ impl Runner {
                 self.clear_report(node, *known);
                 None
             }
+            Errand::ReportLoss(node, report, shard, compare) => {
+                let ((revision, record), restart) = *report;
+                self.report_loss(node, (revision, record), restart, (Key::Shard(shard), compare));
+                None
+            }
             Errand::Resolve(node, place) => {
                 let found = (place.0.as_str(), place.1).to_socket_addrs().ok();
                 let address = found.and_then(|mut addresses| addresses.next());
@@ -143,6 +150,25 @@ impl Runner {
         let snapshot = self.meta.get(&self.keys.text(key)).ok()?;
         let item = snapshot.items.first();
         Some(item.map(|item| Ok((item.revision, R::decode(&item.value)?))).transpose())
+    }
+
+    fn report_loss(
+        &self,
+        node: NodeId,
+        (revision, mut record): Stored<NodeRecord>,
+        restart: Restart,
+        (shard, compare): (Key, Revision),
+    ) {
+        record.restart = Some(restart.clone());
+        let key = self.keys.text(Key::Node(node));
+        let transaction = Transaction::default()
+            .compare(self.keys.text(shard), compare)
+            .compare(key.clone(), revision)
+            .put(key, record.encode());
+        // Where it does not come about, the machine asks again.
+        if let Outcome::Done(_) = self.meta.commit(&transaction) {
+            self.restarts.set(Some(restart));
+        }
     }
 
     fn clear_report(&self, node: NodeId, (revision, mut record): Stored<NodeRecord>) {

@@ -549,6 +549,13 @@ impl Driver {
                     self.errands.run(Errand::ClearReport(self.settings.me, Box::new(known)));
                 }
             }
+            Action::ReportLoss(restart, compare) => {
+                let known = self.view.as_ref().and_then(|view| view.nodes.get(&self.settings.me)).cloned();
+                if let Some(known) = known {
+                    let report = Box::new((known, restart));
+                    self.errands.run(Errand::ReportLoss(self.settings.me, report, machine.id, compare));
+                }
+            }
             Action::Warn(line) => tracing::warn!("Cluster: {line}"),
         }
     }
@@ -572,7 +579,7 @@ impl Driver {
                 let order = machine.parked.map_or(u64::MAX, |parked| parked.order);
                 machine.held = Some(HeldProposal { proposal, order });
             }
-            _ => self.errands.run(Errand::Propose(machine.id, proposal)),
+            _ => self.errands.run(Errand::Propose(machine.id, Box::new(proposal))),
         }
     }
 
@@ -590,7 +597,7 @@ impl Driver {
         let is_before = known.is_some_and(|known| own == known.previous && data.end <= known.from);
         let is_same = own == begins.previous || own.is_none() || is_before;
         if data.is_whole() && is_same && data.end == begins.from {
-            return self.errands.run(Errand::Propose(machine.id, proposal));
+            return self.errands.run(Errand::Propose(machine.id, Box::new(proposal)));
         }
         let reason = MetaError::Refused("the data set has changed meanwhile".to_owned());
         self.step(Event::Outcome(proposal.number, Outcome::Failed(reason)));
