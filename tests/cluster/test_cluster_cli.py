@@ -79,7 +79,7 @@ def test_cli_reshards_and_rebalances_under_load(etcd, cluster, cli):
     source, target = cluster.nodes[0], cluster.nodes[2]
     names = ["--cluster-from", id_of(source), "--cluster-to", id_of(target)]
     how = [] if cli.name == "redis-cli" else ["--cluster-use-atomic-slot-migration"]
-    with Load(cluster, 1) as load:
+    with Load(cluster, 1, name=cli.name) as load:
         cli("reshard", at(cluster.nodes[1]), *names, "--cluster-slots", "7", "--cluster-yes", *how)
         after = slots_by_port(cluster)
         assert (after[source.port], after[target.port]) == (counts[source.port] - 7, counts[target.port] + 7)
@@ -136,6 +136,9 @@ def test_cli_removes_a_node_that_is_drained(name):
             redis.Redis(port=goes.port).execute_command("CLUSTER", "RESET")
         client.execute_command("CLUSTER", "DRAIN", gone)
         until(lambda: goes.port not in slots_by_port(cluster), lambda: logs(cluster))
+        # The program asks the node itself.
+        own = lambda: redis.Redis(port=goes.port, protocol=2).execute_command("CLUSTER NODES").values()  # noqa: E731
+        until(lambda: not any(node["slots"] for node in own() if "myself" in node["flags"]), lambda: logs(cluster))
         command = [CLIS[name], "--cluster", "del-node", at(goes), gone]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         assert done.returncode == 0, (done.stdout, logs(cluster))

@@ -130,9 +130,10 @@ def test_move_shows_its_progress_while_it_runs(etcd):
     with dunlin_nodes(etcd, 2) as cluster:
         put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})
         client = cluster.client(0)
-        # 160 MB in one slot, for a target that takes them slowly.
+        # 160 MB in one slot, sent slowly to a target that takes them slowly.
         for number in range(160):
             client.set(f"{{bar}}:{number}", bytes(1_000_000))
+        client.config_set("rdb-key-save-delay", 20_000)
         slot = 5061
         target = cluster.client(1).execute_command("CLUSTER MYID")
         target = target if isinstance(target, str) else target.decode()

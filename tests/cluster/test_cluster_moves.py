@@ -174,10 +174,10 @@ def test_migrateslots_moves_keys_as_they_are(etcd):
 
 
 class Load:
-    """Clients that change keys of all types and know what they should be."""
+    """Clients that change keys of all types and know what they should be. `name` makes them other keys than another load's."""
 
-    def __init__(self, cluster, threads=3, tags=200):
-        self.cluster, self.tags = cluster, tags
+    def __init__(self, cluster, threads=3, tags=200, name=""):
+        self.cluster, self.tags, self.name = cluster, tags, name
         self.stopping = threading.Event()
         self.errors = []
         self.counts = [{} for _ in range(threads)]
@@ -199,7 +199,7 @@ class Load:
         rng, counts = random.Random(number), self.counts[number]
         while not self.stopping.is_set():
             tag = rng.randrange(self.tags)
-            counter, things, both = f"{{{tag}}}c{number}", f"{{{tag}}}l{number}", f"{{{tag}}}t{number}"
+            counter, things, both = self.keys(tag, number)
             try:
                 client.incr(counter)
                 client.rpush(things, counts.get(tag, 0))
@@ -216,6 +216,10 @@ class Load:
             window = int(time.monotonic() * 10)
             self.windows[window] = self.windows.get(window, 0) + 1
 
+    def keys(self, tag, number):
+        """A counter, a list and a hash."""
+        return [f"{{{tag}}}{self.name}{kind}{number}" for kind in "clt"]
+
     def done_count(self):
         """Changes of a counter, a list and a hash that were made so far."""
         return sum(map(sum, (list(counts.values()) for counts in self.counts)))
@@ -226,9 +230,10 @@ class Load:
         client = redis.RedisCluster(host="127.0.0.1", port=self.cluster.nodes[0].port)
         for number, counts in enumerate(self.counts):
             for tag, count in counts.items():
-                assert int(client.get(f"{{{tag}}}c{number}")) == count, (tag, number)
-                assert [int(item) for item in client.lrange(f"{{{tag}}}l{number}", 0, -1)] == list(range(count))
-                both = client.hgetall(f"{{{tag}}}t{number}")
+                counter, things, both = self.keys(tag, number)
+                assert int(client.get(counter)) == count, (tag, number)
+                assert [int(item) for item in client.lrange(things, 0, -1)] == list(range(count))
+                both = client.hgetall(both)
                 assert both == {b"a": str(count).encode(), b"b": str(count).encode()}, (tag, number)
         client.close()
 

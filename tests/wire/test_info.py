@@ -36,6 +36,11 @@ ADDED = {
     "acl_access_denied_tls_cert": "Valkey 9.0",
     "acl_auth_delayed": "attempts that wait behind many failures of their address",
     "used_cpu_worker_N": "processor time of each worker thread",
+    "cluster_moving_slots": "slots on their way from and to the node",
+    "cluster_moves_from_here": "slots on their way from and to the node",
+    "cluster_moves_to_here": "slots on their way from and to the node",
+    "cluster_moves_sent_bytes": "slots on their way from and to the node",
+    "cluster_moves_behind_bytes": "slots on their way from and to the node",
 }
 
 # Sections that redis-server 7.0 has not.
