@@ -40,10 +40,10 @@ def follow_and_cut(primary, replica, seed):
     with Link(primary.port) as link:
         replica.follow(link.port)
         settle(primary, replica)
-        run(primary, calls[:1000], seed)
+        run(primary, calls[:1000], seed, primary.program == DUNLIN)
         full, made = primary.info("stats")["sync_full"], link.made
         link.cut()
-        run(primary, calls[1000:], seed + 1)
+        run(primary, calls[1000:], seed + 1, primary.program == DUNLIN)
         until(lambda: link.made > made and has_link(replica), "another link")
         settle(primary, replica)
         assert primary.info("stats")["sync_full"] == full
