@@ -86,7 +86,8 @@ def test_messages_wait_for_the_commit_of_their_shard(etcd):
             seen = [next_payload(listener) for _ in range(3)]
             assert seen == [b"other 0", b"other 1", b"other 2"]
             replica.process.send_signal(signal.SIGCONT)
-            assert [next_payload(listener) for _ in range(3)] == [b"alone", b"multi", b"script"]
+            # They are three clients', so any may be first.
+            assert {next_payload(listener) for _ in range(3)} == {b"alone", b"multi", b"script"}
             for writer in writers:
                 writer.close()
 
