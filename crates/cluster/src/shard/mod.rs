@@ -276,7 +276,7 @@ pub struct Shard {
     rank: u32,
     /// The last heartbeat that was answered: its sender, epoch and time.
     answered: Option<(NodeId, u64, u64)>,
-    /// What the primary had committed by its last heartbeat of the current epoch, and when that came.
+    /// The commit of the primary's last heartbeat of the current epoch, and when that came.
     heard: Option<(u64, u64)>,
     pending: Option<Pending>,
     next_number: u64,
@@ -365,7 +365,7 @@ impl Shard {
         self.commit
     }
 
-    /// Returns what the primary had committed by its last heartbeat of this epoch, and when that came, by this node's clock.
+    /// Returns the commit of the primary's last heartbeat of this epoch, and when that came, by this node's clock.
     pub fn heard(&self) -> Option<(u64, u64)> {
         self.heard
     }

@@ -480,7 +480,7 @@ impl World {
                 if !shard.accepts_copy(epoch) {
                     return;
                 }
-                // What there was is gone before the copy is there.
+                // The former data is gone before the copy is there.
                 let boot = self.nodes[to].process.as_ref().expect("it runs").boot;
                 self.empty(to);
                 let delay = self.random.below(200);

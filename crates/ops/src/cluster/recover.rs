@@ -104,7 +104,7 @@ fn show(server: &ServerFlags, state: &State, shard: &Shard) -> Result<(), String
     Ok(())
 }
 
-/// What a node has, in a few words.
+/// Describes a node's data in a few words.
 fn describe(report: &Value) -> String {
     let offset = number(report, "offset").unwrap_or(0);
     match word(report, "history").as_str() {
@@ -115,7 +115,7 @@ fn describe(report: &Value) -> String {
     }
 }
 
-/// What is lost when a node leads with what it has.
+/// The losses if a node leads with its data.
 fn losses(report: &Value) -> Vec<String> {
     let number = |name: &str| number(report, name);
     let offset = number("offset").unwrap_or(0);

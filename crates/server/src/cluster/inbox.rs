@@ -55,13 +55,13 @@ pub(crate) enum Input {
     Force(BTreeSet<NodeId>),
 }
 
-/// A node's own word about what it has of its shard.
+/// A node's own word about its part of the shard's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
     pub(crate) epoch: u64,
     pub(crate) leads: bool,
     pub(crate) local: Local,
-    /// What the primary had committed by its last heartbeat of this epoch, and when that came, on the monotonic clock.
+    /// The commit of the primary's last heartbeat of this epoch, and when that came, on the monotonic clock.
     pub(crate) heard: Option<(u64, u64)>,
 }
 
@@ -142,7 +142,7 @@ impl Inbox {
         self.push(Input::Force(absent));
     }
 
-    /// What this node has of its shard; `None` while it is of none.
+    /// This node's own part of its shard's data; `None` while it is of none.
     pub(crate) fn standing(&self) -> Option<Standing> {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }

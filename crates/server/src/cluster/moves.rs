@@ -1,4 +1,4 @@
-//! Slots on their way from and to this node, as workers and the thread `moves` see them. How they move is told in
+//! Slots on their way from and to this node, as workers and the thread `moves` see them. How they move is described in
 //! [`crate::node::moves`].
 
 mod jobs;
@@ -363,7 +363,7 @@ mod tests {
         let misplaced = story.misplaced().unwrap();
         assert_eq!(misplaced.slots, set(50, 99));
         assert!(!story.keyspace.hidden().is_empty());
-        // What was removed by an older view is looked at again.
+        // Keys that were removed by an older view are looked at again.
         story.follow(&view(&set(0, 49), Vec::new()));
         assert!(!story.moves.settle(&story.keyspace, &misplaced.slots, misplaced.views));
         assert_eq!(story.misplaced().unwrap().slots, set(50, 99));

@@ -183,7 +183,7 @@ impl Executor {
     /// The first commitment of a reply on a node of a cluster; `None` where that is met.
     fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
-        // What a move brings may be years old: in `async`, too, all members have it before the source gives it up.
+        // The keys of a move may be years old: in `async`, too, all members have it before the source gives it up.
         let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async
             || session.import.is_some();
         let level = match (term, waits) {

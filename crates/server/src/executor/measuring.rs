@@ -1,4 +1,4 @@
-//! What the executor notes of commands: times, errors, the slow log, hot keys.
+//! The executor's notes on commands: times, errors, the slow log, hot keys.
 
 use std::time::Instant;
 

@@ -10,6 +10,7 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,7 +21,7 @@ use dunlin_replication::{Event, Framing, History, Id};
 
 use super::link::{Link, READ_BYTES, TICK};
 use crate::{
-    config::{Config, ReplDisklessLoad},
+    config::ReplDisklessLoad,
     loading::{LoadError, Reporter},
     rdb::{Expired, LoadedSnapshot, load_snapshot},
     system::host::monotonic_ms,
@@ -83,9 +84,8 @@ impl Link {
                 let total = if let Framing::Size(bytes) = framing { bytes } else { 0 };
                 Ok(Way::Direct(Arrived { total, ..Arrived::default() }))
             }
-            false => {
-                spool_file(&config).map(|file| Way::Spooled(Spooled { file, bytes: 0, is_complete: false }))
-            }
+            false => spool_file(&config.dir)
+                .map(|file| Way::Spooled(Spooled { file, bytes: 0, is_complete: false })),
         };
         let on_the_way = if is_direct { ", and is loaded on the way" } else { "" };
         tracing::info!("Full resynchronisation: a snapshot comes, of {id} at {offset}{on_the_way}");
@@ -357,9 +357,9 @@ impl Read for Arrival<'_> {
     }
 }
 
-/// A file in `dir` that has no name, and goes away with its handle.
-pub(super) fn spool_file(config: &Config) -> io::Result<File> {
-    let path = config.dir.join(format!("temp-{}.{}.rdb", monotonic_ms(), std::process::id()));
+/// A file in a folder that has no name, and goes away with its handle.
+pub(super) fn spool_file(folder: &Path) -> io::Result<File> {
+    let path = folder.join(format!("temp-{}.{}.rdb", monotonic_ms(), std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)

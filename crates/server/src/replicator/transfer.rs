@@ -11,7 +11,6 @@
 //! into a file that has no name, and sent when it is complete.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Read, Seek, Write},
     path::Path,
     sync::{
@@ -26,6 +25,7 @@ use dunlin_engine::rdb::Version;
 use dunlin_replication::{Framing, Peer, Place, SnapshotForm, SnapshotFrame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::snapshot::spool_file;
 use crate::{
     config::Config,
     rdb::{Cut, CutForm, Destination, thread_for_cut},
@@ -187,12 +187,9 @@ impl Snapshot {
 
     /// Sends it when it is complete.
     fn send_with_length(self, sink: &mut FanOut<'_>, folder: &Path) -> io::Result<()> {
-        let path = folder.join(format!("temp-sync-{}.rdb", std::process::id()));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        // The file goes with its last handle, whatever becomes of the process.
-        let mut file = match file.and_then(|file| std::fs::remove_file(&path).map(|()| file)) {
+        let mut file = match spool_file(folder) {
             Ok(file) => file,
-            Err(error) => return self.give_up(sink, &format!("{}: {error}", path.display())),
+            Err(error) => return self.give_up(sink, &format!("{}: {error}", folder.display())),
         };
         sink.server.write_cut_to(self.cut, &mut file, self.functions_only, self.checksum)?;
         let length = file.stream_position()?;

@@ -35,7 +35,7 @@ impl WaitingStream {
             return Ok(());
         }
         if self.file.is_none() {
-            self.file = Some(spool_file(config)?);
+            self.file = Some(spool_file(&config.dir)?);
         }
         if let Some(file) = &self.file {
             file.write_all_at(&self.memory, self.written)?;

@@ -94,7 +94,7 @@ impl World {
             8 => self.store_cut[node] = true,
             9 => self.store_down_until = self.now + 100 + self.random.below(3_000),
             10 => self.loss = self.random.below(40),
-            // A member is told to begin anew, while another one has everything.
+            // A member has to begin anew, while another one has everything.
             11 => {
                 let leads =
                     |node: &Node| node.leads() && node.shard().is_some_and(|shard| shard.local().clean);

@@ -164,7 +164,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(replica_read_only)),
         default: "yes",
         change: Change::Anytime,
-        doc: "Refuse writes of clients while this server is a replica. What is written otherwise stays here: no replica and no log has it.",
+        doc: "Refuse writes of clients while this server is a replica. Writes that are let in stay here: no replica and no log has them.",
         settle: as_is,
     },
     Directive {

@@ -289,7 +289,7 @@ impl Manager {
     fn remove(&mut self, is_primary: bool) {
         let (moves, keyspace) = (&self.shared.cluster.moves, &self.shared.engine.keyspace);
         let Some(misplaced) = moves.misplaced(keyspace, self.me) else { return };
-        // What is under way is looked at anew where a move came in between, or another role.
+        // A walk that is under way begins anew where a move came in between, or another role.
         let goes_on = |removal: &Removal| {
             removal.is_primary == is_primary && !removal.slots.intersects(&misplaced.kept)
         };

@@ -481,7 +481,7 @@ impl Driver {
         let Some(parked) = self.machine.as_mut().and_then(|machine| machine.parked.as_mut()) else { return };
         if !parked.is_rested && self.shared.replication.is_carried_out(parked.order) {
             parked.is_rested = true;
-            // What they have added comes first.
+            // Their changes come first.
             self.note_data();
             self.step(Event::Rested);
         }
@@ -692,7 +692,7 @@ impl Driver {
             Wanted::Nothing => self.follow(None, None),
         }
         let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        // What is added to the stream before the role has changed would be beyond the end that was handed over.
+        // Changes that are added to the stream before the role has changed would be beyond the end that was handed over.
         if !leads && self.shared.replication.is_carried_out(self.joined) {
             self.unpark();
         }
