@@ -165,6 +165,16 @@ class Server:
             self.kill()
 
 
+def suspend(process):
+    """Suspends a process with SIGSTOP, and returns when none of its threads runs any more, which the signal does not wait for."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        while (thread / "stat").read_text().rsplit(") ", 1)[1][0] not in "TZX":
+            assert time.monotonic() < deadline, "a thread goes on"
+            time.sleep(0.001)
+
+
 def driver(name, *arguments, timeout=1800):
     """Runs one of the Rust test drivers and asserts that it succeeds."""
     program = DRIVERS / name

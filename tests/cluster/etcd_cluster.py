@@ -13,7 +13,7 @@ import urllib.request
 
 import redis
 
-from harness import DUNLIN, Server, free_port, is_redis
+from harness import DUNLIN, Server, free_port, is_redis, suspend
 
 ETCD = shutil.which("etcd")
 REDIS_CLI = shutil.which("redis-cli")
@@ -74,7 +74,7 @@ class Etcd:
             self.process.wait()
 
     def pause(self, on):
-        self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+        suspend(self.process) if on else self.process.send_signal(signal.SIGCONT)
 
     def __enter__(self):
         return self

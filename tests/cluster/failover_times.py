@@ -13,7 +13,8 @@ import time
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
 
 from etcd_cluster import Etcd, dunlin_nodes, until  # noqa: E402
-from test_cluster_failover import SYNC, Writer, answer, in_sync, list_of, restart, serving, stop  # noqa: E402
+from harness import suspend  # noqa: E402
+from test_cluster_failover import SYNC, Writer, answer, in_sync, list_of, restart, serving  # noqa: E402
 
 
 def round_of(etcd, cluster, fault):
@@ -28,7 +29,7 @@ def round_of(etcd, cluster, fault):
         primary.process.kill()
         primary.process.wait()
     elif fault == "stop":
-        stop(primary)
+        suspend(primary.process)
     else:
         until(lambda: answer(other, "CLUSTER", "FAILOVER") in (b"OK", True), "the order")
     until(lambda: serving([other]), other.log)

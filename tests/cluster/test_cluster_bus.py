@@ -9,7 +9,7 @@ import redis
 
 from certificates import Authority
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
-from harness import DUNLIN, free_port, is_redis
+from harness import DUNLIN, free_port, is_redis, suspend
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -66,7 +66,7 @@ def test_messages_wait_for_the_commit_of_their_shard(etcd):
         replica = next(node for node in replicas if shard_of(node) == shard_of(first))
         with listening(second, "news") as listener:
             until(lambda: cluster.client(0).publish("news", "begin") == 0 and listener.get_message(timeout=0.1), "it")
-            replica.process.send_signal(signal.SIGSTOP)
+            suspend(replica.process)
             writers = []
             # Alone behind a write, in a transaction with it, and in a script.
             for words in (

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
-from harness import DUNLIN, Server, is_redis
+from harness import DUNLIN, Server, is_redis, suspend
 from test_cluster_membership import put, records
 
 pytestmark = [
@@ -108,7 +108,7 @@ def test_move_brings_slots_to_a_shard_and_shows_how_far_that_is(etcd):
             run("move", "-p", ports[0], code=2)
             assert "no slots are being moved" in run("move", "--cancel", "-p", ports[0])
             # A target that is stopped holds its move up, which any node shows.
-            cluster.nodes[2].process.send_signal(signal.SIGSTOP)
+            suspend(cluster.nodes[2].process)
             try:
                 begun = run("move", "7-9", "--to", third[:10], "--no-wait", "-p", ports[1])
                 assert "`dunlin cluster status` shows how far that is" in begun, begun
@@ -146,7 +146,7 @@ def test_move_shows_its_progress_while_it_runs(etcd):
 
         def is_done():
             if begun.poll() is None:
-                cluster.nodes[1].process.send_signal(signal.SIGSTOP)
+                suspend(cluster.nodes[1].process)
                 time.sleep(0.05)
                 cluster.nodes[1].process.send_signal(signal.SIGCONT)
                 moves = [one for key, record in records(etcd).items() if key.startswith("progress/") for one in record["moves"]]

@@ -1,6 +1,5 @@
 """A shard whose primary dies, is stopped, or is to end: who serves then, and what is left of the writes."""
 
-import pathlib
 import signal
 import subprocess
 import threading
@@ -11,7 +10,7 @@ import redis
 from redis.exceptions import MovedError
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
-from harness import DUNLIN, command, free_port, is_redis
+from harness import DUNLIN, command, free_port, is_redis, suspend
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -53,14 +52,6 @@ def restart(node, etcd, *directives, name="test"):
     with open(node.log_path, "ab") as log:
         node.process = subprocess.Popen(command(DUNLIN, *arguments, *directives), stdout=log, stderr=log)
     node._await_ping()
-
-
-def stop(node):
-    """Stops a process; every thread of it has."""
-    node.process.send_signal(signal.SIGSTOP)
-    tasks = pathlib.Path(f"/proc/{node.process.pid}/task")
-    state = lambda task: (task / "stat").read_text().rsplit(")", 1)[1].split()[0]  # noqa: E731
-    until(lambda: all(state(task) == "T" for task in tasks.iterdir()), "the end of its turn")
 
 
 def logs(cluster):
@@ -183,7 +174,7 @@ def test_failover_of_a_primary_that_is_stopped(etcd):
         writer = Writer(cluster.nodes)
         writer.start()
         until(lambda: len(writer.acknowledged) > 200, "writes")
-        stop(first)
+        suspend(first.process)
         late.sendall(b"SET list{list} late\r\nGET list{list}\r\n")
         seen = len(writer.acknowledged)
         until(lambda: len(writer.acknowledged) > seen + 200, lambda: second.log()[-3000:])
@@ -222,7 +213,7 @@ def test_failover_old_primary_keeps_nothing_uncommitted(etcd):
         client = cluster.client(0)
         client.set("key", "old")
         # What is written now is nobody's but the primary's.
-        stop(second)
+        suspend(second.process)
         assert client.execute_command("CLIENT", "KILL", "TYPE", "replica") == 1
         late = first.connect(timeout=30)
         late.sendall(b"SET key new\r\n")
@@ -230,7 +221,7 @@ def test_failover_old_primary_keeps_nothing_uncommitted(etcd):
         reader.sendall(b"GET key\r\n")
         with pytest.raises(TimeoutError):
             reader.recv(100)
-        stop(first)
+        suspend(first.process)
         second.process.send_signal(signal.SIGCONT)
         assert until(lambda: answer(second, "GET", "key") == b"old" and serving([second], "other"), second.log)
         first.process.send_signal(signal.SIGCONT)
@@ -252,7 +243,7 @@ def test_sync_loses_no_acknowledged_write(etcd):
             until(lambda: all(len(w.acknowledged) > s + 50 for w, s in zip(writers, seen)), lambda: logs(cluster))
             primary = until(lambda: serving(cluster.nodes), lambda: logs(cluster))
             if fault == "stop":
-                stop(primary)
+                suspend(primary.process)
                 until(lambda: serving([node for node in cluster.nodes if node is not primary]), lambda: logs(cluster))
                 primary.process.send_signal(signal.SIGCONT)
             elif fault == "kill":
@@ -360,7 +351,7 @@ def test_sync_shows_no_event_that_could_be_lost(etcd):
         assert until(listener.get_message, "the confirmation")["type"] == "psubscribe"
         # Nobody has the write but the primary, and nobody can be expelled.
         etcd.pause(True)
-        stop(cluster.nodes[1])
+        suspend(cluster.nodes[1].process)
         replies = []
         writer = threading.Thread(target=lambda: replies.append(answer(cluster.nodes[0], "SET", "key", "value", timeout=30)))
         writer.start()

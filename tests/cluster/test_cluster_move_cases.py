@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, until
-from harness import ROOT, is_redis
-from test_cluster_failover import SYNC, Writer, answer, id_of, stop
+from harness import ROOT, is_redis, suspend
+from test_cluster_failover import SYNC, Writer, answer, id_of
 from test_cluster_moves import (
     DEBUG,
     Load,
@@ -124,7 +124,7 @@ def test_a_move_is_committed_by_all_members_in_async_too(etcd):
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
         fill(cluster, 40)
         replica = cluster.nodes[3]
-        stop(replica)
+        suspend(replica.process)
         target = next(key for key, record in are_in_sync(etcd, 2).items() if record["primary"] == id_of(cluster.nodes[1]))
         until(lambda: answer(cluster.nodes[0], "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", 0, 299, "NODE", id_of(cluster.nodes[1])) in (b"OK", True), "a move")
 

@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
-from harness import DUNLIN, command, is_redis
+from harness import DUNLIN, command, is_redis, suspend
 from test_cluster_command import run
-from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving, stop
+from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -38,13 +38,13 @@ def test_recover_takes_a_shard_from_members_that_are_gone(etcd):
         (shard,) = [key.split("/")[1] for key in records(etcd) if key.startswith("shards/")]
         until(lambda: replica_value(second) == b"old", lambda: logs(cluster))
         # Nobody but the primary has what is written from here on.
-        stop(second)
+        suspend(second.process)
         assert cluster.client(0).execute_command("CLIENT", "KILL", "TYPE", "replica") == 1
         until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
         assert answer(first, "SET", "key", "new", timeout=5) in (True, b"OK")
         # Heartbeats say how much is acknowledged.
         until(lambda: serving([first], "other"), lambda: logs(cluster))
-        stop(first)
+        suspend(first.process)
         second.process.send_signal(signal.SIGCONT)
         # The primary may be there still, as far as anybody knows.
         refused = run("recover", shard[:8], "--from", second_id, "--yes", "-p", second.port, code=1)

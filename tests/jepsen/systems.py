@@ -8,7 +8,7 @@ import struct
 import subprocess
 import time
 
-from harness import DUNLIN, ORACLE
+from harness import DUNLIN, ORACLE, suspend
 
 from .client import Connection
 
@@ -81,7 +81,7 @@ class Process:
 
     def pause(self, on):
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+            suspend(self.process) if on else self.process.send_signal(signal.SIGCONT)
 
     def ask(self, *command, timeout_s=1.0):
         """The reply to a command, `None` where there is none."""

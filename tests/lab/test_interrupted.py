@@ -55,14 +55,16 @@ def eventually(condition):
 def test_no_server_is_left_behind(name, sent, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    process = subprocess.Popen(
-        [DUNLIN, "bench", *COMMANDS[name], "--out", tmp_path / "report"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(scratch)},
-    )  # fmt: skip
+    said = tmp_path / "said"
+    with said.open("w") as output:
+        process = subprocess.Popen(
+            [DUNLIN, "bench", *COMMANDS[name], "--out", tmp_path / "report"],
+            stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(scratch)},
+        )  # fmt: skip
     servers = []
     try:
         servers = eventually(lambda: servers_of(process) or process.poll() is not None and [0])
-        assert servers != [0], f"it ended by itself with {process.returncode}"
+        assert servers != [0], f"it ended by itself with {process.returncode}: {said.read_text()}"
         process.send_signal(sent)
         assert process.wait(DEADLINE_S) == -sent
         eventually(lambda: not any(map(is_alive, servers)))

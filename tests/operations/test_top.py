@@ -12,7 +12,7 @@ import threading
 import pytest
 import redis
 
-from harness import DUNLIN, Server, free_port
+from harness import DUNLIN, Server, free_port, suspend
 from web import eventually
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing (Debian: tmux)")
@@ -154,7 +154,7 @@ def test_top_comes_back_to_a_server_that_comes_back(tmp_path):
 def test_top_says_that_a_server_hangs(tmp_path):
     with Server() as server, top(tmp_path, "-p", server.port) as screen:
         screen.shows("every 1 s")
-        server.process.send_signal(signal.SIGSTOP)
+        suspend(server.process)
         try:
             screen.shows("no answer for")
         finally:

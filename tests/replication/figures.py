@@ -27,7 +27,7 @@ import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parent)]
 
-from harness import DUNLIN, ORACLE, VALKEY  # noqa: E402
+from harness import DUNLIN, ORACLE, VALKEY, suspend  # noqa: E402
 from links import Link, Node, has_link, settle, until  # noqa: E402
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -118,7 +118,7 @@ def figures_apply():
             replica.follow(primary.port)
             settle(primary, replica)
             # What it lacks waits in the primary's output buffer.
-            replica.process.send_signal(signal.SIGSTOP)
+            suspend(replica.process)
             write(primary, requests)
             wanted = primary.info()["master_repl_offset"]
             before, begun = cpu_s(replica), time.monotonic()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 import pytest
 import redis
@@ -231,6 +232,23 @@ def test_direct_load_that_is_cut_leaves_nothing_and_begins_again():
                 # It is part of no history: others that come for the primary's have to begin anew.
                 assert replica.info()["master_replid"] != "a" * 40
                 assert replica.info()["master_replid2"] != "a" * 40
+
+
+def test_replicaof_is_answered_though_a_load_has_begun_by_then():
+    turn = (
+        b"EVAL \"local now = function() local t = redis.call('time') return t[1] * 1000000 + t[2] end "
+        b"local e = now() + 5e5 repeat until now() > e\" 0\r\n"
+    )
+    body = snapshot()
+    with Node(DUNLIN, "--threads", "2") as replica, Fake(b"$EOF:" + MARK + b"\r\n", body[: len(body) // 2]) as fake:
+        with replica.connect() as follower, replica.connect() as first, replica.connect() as second:
+            # What comes during the first script runs in order, and the second lasts until the load has begun.
+            first.sendall(turn)
+            time.sleep(0.02)
+            follower.sendall(b"REPLICAOF 127.0.0.1 %d\r\n" % fake.port)
+            time.sleep(0.02)
+            second.sendall(turn)
+            assert follower.recv(100) == b"+OK\r\n"
 
 
 def test_direct_load_takes_no_snapshot_before_its_mark():

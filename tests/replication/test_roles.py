@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, suspend
 from links import Link, Node, has_link, is_online, raw, settle, until
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
@@ -252,7 +252,7 @@ def test_failover_pauses_writes_until_it_is_aborted(pair):
     with Link(primary.port) as link:
         replica.follow(link.port)
         settle(primary, replica)
-        replica.process.send_signal(signal.SIGSTOP)
+        suspend(replica.process)
         try:
             primary.call("SET", "unseen", 1)
             assert primary.call("FAILOVER") == b"OK"
@@ -284,7 +284,7 @@ def test_failover_pauses_writes_until_it_is_aborted(pair):
 
 def test_failover_by_force_goes_on_without_what_is_lacking(pair):
     primary, replica = pair
-    replica.process.send_signal(signal.SIGSTOP)
+    suspend(replica.process)
     try:
         primary.call("SET", "lacking", 1)
         words = ("FAILOVER", "TO", "127.0.0.1", replica.port, "FORCE", "TIMEOUT", 50)

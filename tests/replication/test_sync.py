@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, suspend
 from links import Link, Node, has_link, is_online, raw, settle, until
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "wire"))
@@ -65,14 +65,6 @@ class Group:
         self.primary.stop()
 
 
-def halt(server):
-    """Stops a server; returns when none of its threads runs any more."""
-    server.process.send_signal(signal.SIGSTOP)
-    threads = Path(f"/proc/{server.process.pid}/task")
-    state = lambda thread: (thread / "stat").read_text().rsplit(") ", 1)[1][0]
-    until(lambda: all(state(thread) == "T" for thread in threads.iterdir()), "the stop")
-
-
 def quiet_turns(primary, times=20):
     """Lets the primary take some turns, and its replica some time to answer if it can."""
     for _ in range(times):
@@ -86,7 +78,7 @@ def test_replies_wait_for_replicas_and_for_what_they_show(house):
         with primary.connect() as writer, primary.connect() as reader, primary.connect() as careless:
             assert ask(writer, "SET k 1") == b"+OK\r\n"
             assert ask(careless, "CLIENT DURABILITY async") == b"+OK\r\n"
-            halt(replica)
+            suspend(replica.process)
             writer.sendall(b"SET k 2\r\n")
 
             def seen():
@@ -112,7 +104,7 @@ def test_a_connection_chooses_what_it_waits_for():
     with Group() as (primary, replica):
         with primary.connect() as payment, primary.connect() as cache:
             assert ask(payment, "CLIENT DURABILITY sync 1") == b"+OK\r\n"
-            halt(replica)
+            suspend(replica.process)
             payment.sendall(b"SET payment 1\r\n")
             assert ask(cache, "SET cache 1") == b"+OK\r\n"
             quiet_turns(primary)
@@ -155,7 +147,7 @@ def test_disk_of_the_primary_is_waited_for():
 def test_demotion_ends_what_waits_in_vain():
     with Group(*SYNC) as (primary, replica), Node(DUNLIN) as other:
         with primary.connect() as writer:
-            halt(replica)
+            suspend(replica.process)
             writer.sendall(b"SET k 1\r\n")
             quiet_turns(primary)
             assert is_silent(writer)
@@ -210,7 +202,7 @@ def test_pushes_wait_for_replicas(kind, protocol, threads):
                 for line in setup:
                     peer.line(line)
             assert cache.line("CLIENT TRACKING ON BCAST") == "OK"
-            halt(replica)
+            suspend(replica.process)
             writer.send_all(*change)
             assert cache.read() == ["invalidate", ["k"]], "which shows no value and does not wait"
             quiet_turns(primary)
@@ -232,7 +224,7 @@ def test_a_push_that_waits_holds_up_the_listeners_replies_behind_it():
         with Peer(primary) as writer:
             assert listener.line("CLIENT DURABILITY async") == "OK"
             listener.line("SUBSCRIBE __keyspace@0__:k")
-            halt(replica)
+            suspend(replica.process)
             writer.send_all("SET k 1")
             until(lambda: primary.info("keyspace"), "the write")
             listener.send_all("PING", "GET k", "PING")
@@ -270,7 +262,7 @@ def test_pushes_of_a_demoted_primary_are_not_delivered(kind):
         with Peer(primary) as listener, Peer(primary) as writer:
             for line in setup:
                 listener.line(line)
-            halt(replica)
+            suspend(replica.process)
             writer.send_all(*change)
             quiet_turns(primary)
             with raw(primary.port) as operator:

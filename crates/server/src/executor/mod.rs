@@ -465,6 +465,11 @@ impl Executor {
                 let request = Request { entry, words, keys, encoded };
                 return self.perform(shared, session, request, None, turn, reply);
             }
+            // Another thread carries its order out, which may be why it would be refused now.
+            _ if session.awaits_order() => {
+                let request = Request { entry, words, keys, encoded };
+                return self.perform(shared, session, request, None, turn, reply);
+            }
             Verdict::Queue => {
                 let request = Request { entry, words, keys, encoded };
                 let queue = session.queue.as_mut().expect("commands are queued while there is a queue");

@@ -328,6 +328,12 @@ impl Session {
         }
     }
 
+    /// Whether the command at hand is presented again since it waits for what another thread carries out.
+    #[cold]
+    pub(crate) fn awaits_order(&self) -> bool {
+        self.held_since.is_some() && (self.role_order.is_some() || self.order.is_some())
+    }
+
     /// Whether it may do little more than listen: RESP2 cannot tell messages from replies.
     #[inline]
     pub(crate) fn only_listens(&self) -> bool {
