@@ -98,7 +98,7 @@ def test_a_data_set_of_several_databases_does_not_found_a_cluster(etcd):
 def test_a_server_that_runs_founds_a_cluster(etcd, kept):
     with Server("--threads", "2", *kept) as first:
         fill(first)
-        writer = Writer([first], patience_s=20)
+        writer = Writer([first], patience_s=Writer.PATIENT)
         writer.start()
         until(lambda: len(writer.acknowledged) > 100, "writes")
         with redis.Redis(port=first.port) as client:
@@ -122,7 +122,7 @@ def test_a_server_that_runs_founds_a_cluster(etcd, kept):
             until(lambda: replica_value(second, "key:7") == b"7", second.log)
             assert answer(second, "DBSIZE") == answer(first, "DBSIZE") == 501
             # It is a node like any other: the replica takes over, and the first one comes back as its replica.
-            writer = Writer([first, second])
+            writer = Writer([first, second], patience_s=Writer.PATIENT)
             writer.start()
             until(lambda: len(writer.acknowledged) > 100, first.log)
             until(lambda: answer(second, "CLUSTER", "FAILOVER") in (True, b"OK"), second.log)

@@ -88,7 +88,10 @@ def shard_order_at(node):
 
 
 class Writer(threading.Thread):
-    """Appends numbers to a list, wherever its shard's primary is, and keeps what was acknowledged."""
+    """Appends numbers to a list, wherever its shard's primary is, and keeps what was acknowledged. Where nothing fails it has
+    all patience (`PATIENT`), since the machine may be slow; where something does it looks elsewhere soon."""
+
+    PATIENT = 20.0
 
     def __init__(self, nodes, key="list", patience_s=0.5):
         super().__init__(daemon=True)
@@ -191,7 +194,7 @@ def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), first.log)
-        writer = Writer(cluster.nodes)
+        writer = Writer(cluster.nodes, patience_s=Writer.PATIENT)
         writer.start()
         etcd.kill()
         seen = len(writer.acknowledged)
@@ -280,7 +283,7 @@ def test_cluster_failover_hands_over_without_an_error(etcd):
         first, second = cluster.nodes
         assert "should send CLUSTER FAILOVER to a replica" in str(answer(first, "CLUSTER", "FAILOVER"))
         until(lambda: in_sync(etcd), first.log)
-        writer = Writer(cluster.nodes)
+        writer = Writer(cluster.nodes, patience_s=Writer.PATIENT)
         writer.start()
         until(lambda: len(writer.acknowledged) > 200, "writes")
         for replica in (second, first, second):
@@ -317,7 +320,7 @@ def test_a_primary_that_ends_hands_over_first(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), first.log)
-        writer = Writer(cluster.nodes)
+        writer = Writer(cluster.nodes, patience_s=Writer.PATIENT)
         writer.start()
         until(lambda: len(writer.acknowledged) > 200, "writes")
         seen = len(writer.acknowledged)
@@ -333,7 +336,6 @@ def test_a_primary_that_ends_hands_over_first(etcd):
         gone = gone.split("/")[1]
         assert "can't forget myself" in str(answer(second, "CLUSTER", "FORGET", id_of(second)))
         assert "Unknown node" in str(answer(second, "CLUSTER", "FORGET", "0" * 40))
-
 
         def is_forgotten():
             answer(second, "CLUSTER", "FORGET", gone)

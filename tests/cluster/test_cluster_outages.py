@@ -65,7 +65,8 @@ def are_in_sync(etcd, count):
 def writers_of(cluster, count=6):
     """Writers whose keys are spread over the slots."""
     each = 16_384 // count
-    writers = [Writer(cluster.nodes, key_in(at * each, at * each + each - 1)) for at in range(count)]
+    keys = [key_in(at * each, at * each + each - 1) for at in range(count)]
+    writers = [Writer(cluster.nodes, key, Writer.PATIENT) for key in keys]
     for writer in writers:
         writer.start()
     return writers
