@@ -109,7 +109,10 @@ def all_content(cluster, etcd):
         slots = record(etcd, "slots")
         if slots["moving"]:
             return None
-        parts = [content(cluster, number) for number in range(len(cluster.nodes))]
+        try:
+            parts = [content(cluster, number) for number in range(len(cluster.nodes))]
+        except redis.exceptions.MovedError:
+            return None
         return [parts] if record(etcd, "slots") == slots else None
 
     [parts] = until(read, lambda: logs(cluster))

@@ -183,9 +183,24 @@ fn telling_line(log: &str) -> &str {
     lines.clone().find(tells).or(lines.next_back()).unwrap_or("it said nothing")
 }
 
-/// A port of the loopback interface without a listener.
+/// Ports for servers: below those that Linux gives to connections by itself (32,768 and up), one of which could take a port
+/// before its server listens on it.
+const PORTS: std::ops::Range<u16> = 30_000..32_768;
+
+/// A port of the loopback interface without a listener; another one than the last, which may not be in use yet.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    for _ in 0..count {
+        // Other processes choose ports, too: each begins elsewhere.
+        let place =
+            std::process::id().wrapping_mul(61).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = PORTS.start + place as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no port from 30,000 to 32,767 is free"))
 }
 
 /// A program by its path, or by its name on PATH and where Debian keeps daemons; absolute, since

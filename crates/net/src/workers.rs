@@ -91,7 +91,7 @@ impl Workers {
         stack_bytes: usize,
         make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
     ) -> Result<Running<S::Message>, StartError> {
-        Ok(self.listen()?.start(stack_bytes, make)?)
+        Ok(self.listen()?.start(stack_bytes, |_| {}, make)?)
     }
 }
 
@@ -111,7 +111,8 @@ impl Listened {
     }
 
     /// Starts the threads `worker-0`, `worker-1`, …; `make` builds each worker's service on its thread, whose
-    /// stack has `stack_bytes`. When this returns, clients are served.
+    /// stack has `stack_bytes`. `prepare` gets the addresses to be changed, before the first client is served. When this returns,
+    /// clients are served.
     ///
     /// # Errors
     /// When the system has no room for a poller or a thread.
@@ -121,6 +122,7 @@ impl Listened {
     pub fn start<S: Service>(
         self,
         stack_bytes: usize,
+        prepare: impl FnOnce(Arc<Listening<S::Message>>),
         make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
     ) -> io::Result<Running<S::Message>> {
         assert!(self.threads > 0, "a server has at least one worker");
@@ -142,6 +144,7 @@ impl Listened {
             population: (0..self.threads).map(|_| Default::default()).collect(),
         });
         let listening = Arc::new(Listening::new(shared.queues.clone(), &listeners)?);
+        prepare(Arc::clone(&listening));
         let mut threads = Vec::with_capacity(self.threads);
         for (index, poll) in polls.into_iter().enumerate() {
             let context = WorkerContext {
@@ -191,11 +194,6 @@ impl<M> Running<M> {
     /// The counts of each worker.
     pub fn traffic(&self) -> &[Traffic] {
         &self.shared.traffic
-    }
-
-    /// The addresses that they listen on, to be changed.
-    pub fn listening(&self) -> &Arc<Listening<M>> {
-        &self.listening
     }
 
     /// The TCP addresses bound at the start.

@@ -4,11 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use dunlin_net::{Client, Limits, ListenOptions, Running, Workers};
+use dunlin_net::{Client, Limits, ListenOptions, Running, WorkerContext, Workers};
 
 use crate::lines::Lines;
 
@@ -48,7 +48,18 @@ impl Server {
             limits: limits.clone(),
             tls: Arc::default(),
         };
-        Self { running: Some(workers.start(STACK_BYTES, Lines::new).unwrap()), limits, unix_path }
+        // What a command can set in motion has to be there before the first one.
+        let is_prepared = Arc::new(AtomicBool::new(false));
+        let prepare = |_| is_prepared.store(true, Ordering::Relaxed);
+        let make = {
+            let is_prepared = Arc::clone(&is_prepared);
+            move |context: WorkerContext<_>| {
+                assert!(is_prepared.load(Ordering::Relaxed), "a worker came first");
+                Lines::new(context)
+            }
+        };
+        let running = workers.listen().unwrap().start(STACK_BYTES, prepare, make).unwrap();
+        Self { running: Some(running), limits, unix_path }
     }
 
     pub fn running(&self) -> &Running<String> {

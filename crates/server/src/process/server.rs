@@ -190,15 +190,21 @@ impl Server {
             shared.directory.release();
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
         }
+        // All that a command can set in motion is there before the first one runs.
+        let agent = AgentSlot::default();
+        node::register_join(&shared, &agent);
         let running = listened
-            .start(dunlin_scripting::STACK_BYTES, make)
+            .start(
+                dunlin_scripting::STACK_BYTES,
+                |listening| register_listening(&shared.config, listening),
+                make,
+            )
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
         let replication =
             replicator::Threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let agent = membership.map(|member| AgentThread::start(&shared, member)).transpose()?;
-        let agent: AgentSlot = Arc::new(Mutex::new(agent));
-        node::register_join(&shared, &agent);
-        register_listening(&shared.config, Arc::clone(running.listening()));
+        if let Some(member) = membership {
+            *lock(&agent) = Some(AgentThread::start(&shared, member)?);
+        }
         readiness.advance();
         Ok(Self { agent, shared, running, log, replication, http, audit, supervisor, stopper, orders })
     }
@@ -230,7 +236,7 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
-            let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let agent = lock(&self.agent).take();
             if let Some(agent) = agent {
                 agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
