@@ -67,10 +67,11 @@ part "bench and ops without their features (check)" '^$' cargo check --profile f
 part "models of what threads share (loom)" '^test result:' env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 
-# Three files at a time on two processors: many of these tests wait. A file's tests share its servers.
+# Three files at a time on two processors: many of these tests wait. A file's tests share its servers. The order is that of
+# tests/conftest.py.
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
 part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \
-    tests/.env/bin/pytest tests -rs -n "${PYTEST_PROCESSES:-3}" --dist loadfile ${PYTEST_ARGS:-}
+    tests/.env/bin/pytest tests -rs -n "${PYTEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder ${PYTEST_ARGS:-}
 echo "took $((SECONDS - start)) s"
 finish

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -53,8 +54,8 @@ def eventually(condition):
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_server_is_left_behind(name, sent, tmp_path):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
+    # Paths of sockets have to be short, and those of pytest are not.
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
     said = tmp_path / "said"
     with said.open("w") as output:
         process = subprocess.Popen(
@@ -73,6 +74,7 @@ def test_no_server_is_left_behind(name, sent, tmp_path):
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
         for pid in filter(is_alive, servers):
             if pid:
                 os.kill(pid, signal.SIGKILL)
