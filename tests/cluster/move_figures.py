@@ -65,7 +65,7 @@ def counts(cluster):
 def join_dunlin(etcd, cluster):
     """A node that joins; what waits until the slots are balanced."""
     newcomer = Server("--cluster-join", etcd.join(), "--cluster-replicas", "0", "--threads", "2")
-    return newcomer, lambda: until(lambda: len(counts(cluster)) == 4 and min(counts(cluster).values()) > 3_900, newcomer.log, 300)
+    return newcomer, lambda: until(lambda: len(counts(cluster)) == 4 and min(counts(cluster).values()) > 3_800, newcomer.log, 300)
 
 
 def join_valkey(program, cluster):

@@ -163,9 +163,15 @@ fn rank(level: Level) -> (LogLevel, char) {
     }
 }
 
+/// Whether a line may be written at all. Libraries only warn: what else they say of their work is of no use to an operator, and
+/// those for HTTP write all that they send, passwords among it.
+fn is_for_operators(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("dunlin") || *metadata.level() <= Level::WARN
+}
+
 impl<S: Subscriber> Layer<S> for Lines {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        rank(*metadata.level()).0 as u8 >= self.level.load(Ordering::Relaxed)
+        rank(*metadata.level()).0 as u8 >= self.level.load(Ordering::Relaxed) && is_for_operators(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -239,6 +245,21 @@ mod tests {
         let strip =
             |line: &str| line.strip_prefix(&prefix).and_then(|rest| rest.get(25..)).map(str::to_owned);
         text.lines().map(|line| strip(line).unwrap_or_else(|| panic!("{line}"))).collect()
+    }
+
+    #[test]
+    fn libraries_only_warn() {
+        let dir = ScratchDir::new("libraries");
+        let path = dir.path("a.log");
+        let (subscriber, _handle) = logging_to(&path, LogLevel::Debug);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::trace!(target: "ureq_proto::util", "authorization: secret");
+            // Lines of the crate `log` have this target.
+            tracing::info!(target: "log", "secret");
+            tracing::warn!(target: "log", "careful");
+            tracing::trace!("ours");
+        });
+        assert_eq!(read(&path), ["# careful", ". ours"]);
     }
 
     #[test]

@@ -169,12 +169,16 @@ impl Link {
         if status.primary.as_ref() != Some(address) {
             status.primary = Some(address.clone());
         }
-        status.state = replica.link();
+        let has_changed = std::mem::replace(&mut status.state, replica.link()) != replica.link();
         status.heard_ms = replica.heard_ms();
         status.down_since_ms = replica.down_since_ms().unwrap_or(0);
         status.snapshot = replica.snapshot_progress();
         drop(status);
         replication.set_state(STALE, replica.link() != LinkState::Connected);
+        if has_changed {
+            // A shard's follower that is sent away tries again soon.
+            self.shared.cluster.shard.wake();
+        }
     }
 
     pub(super) fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
