@@ -1,14 +1,22 @@
 """Commands of a cluster in windows of 100 ms while a fourth node joins three and takes its part of the slots.
 
-    tests/.env/bin/python tests/cluster/move_figures.py [--program valkey-server] [--keys 2000000] [--clients 24] [--verbs set,get]
+    tests/.env/bin/python tests/cluster/move_figures.py [--program valkey-server] [--keys 2000000] [--clients 3]
 
-redis-benchmark writes and reads keys of 100 bytes all the time, as fast as it can; one client of redis-py checks replies meanwhile.
-The windows are counted at the servers. Dunlin's planner moves the slots; Valkey (9.0 and newer) is told to, by CLUSTER MIGRATESLOTS.
+Processes write values of 100 bytes to keys of all slots, 16 in a pipeline, as fast as they can; a client of redis-py checks what it
+reads meanwhile. (redis-benchmark keeps to one slot of each node.) The windows are counted at the servers. Dunlin's planner moves the
+slots; Valkey (9.0 and newer) is told to, by CLUSTER MIGRATESLOTS.
 """
 
 import argparse
+import binascii
+import itertools
+import multiprocessing
 import pathlib
+import random
+import re
+import socket
 import statistics
+import string
 import subprocess
 import sys
 import threading
@@ -49,9 +57,75 @@ class Windows(threading.Thread):
         return sorted(rate for at, rate in self.rates if start + WINDOW_S < at <= end)
 
 
-def benchmark(port, *options):
-    words = ["redis-benchmark", "--cluster", "-p", port, "-d", 100, *options]
-    return subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def tags():
+    """For each slot a tag of four letters that is in it."""
+    found = [None] * 16_384
+    missing = len(found)
+    for letters in itertools.product(string.ascii_lowercase.encode(), repeat=4):
+        tag = bytes(letters)
+        slot = binascii.crc_hqx(tag, 0) % len(found)
+        if found[slot] is None:
+            found[slot] = tag
+            missing -= 1
+            if not missing:
+                return found
+    raise AssertionError("four letters are too few")
+
+
+class Writes:
+    """Sends SETs where their slots are, and follows redirections."""
+
+    BATCH = 16
+    VALUE = b"x" * 100
+
+    def __init__(self, ports, each):
+        self.links = {port: self.connect(port) for port in ports}
+        self.owners = [ports[0]] * 16_384
+        self.tags, self.each = tags(), each
+        self.errors = []
+
+    def connect(self, port):
+        link = socket.create_connection(("127.0.0.1", port), timeout=30)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return link
+
+    def write(self, slot, numbers):
+        head = b"*3\r\n$3\r\nSET\r\n$11\r\n{%s}:" % self.tags[slot]
+        request = b"".join([b"%s%04d\r\n$100\r\n%s\r\n" % (head, number, self.VALUE) for number in numbers])
+        while True:
+            port = self.owners[slot]
+            link = self.links.get(port) or self.links.setdefault(port, self.connect(port))
+            link.sendall(request)
+            answer = b""
+            while answer.count(b"\r\n") < len(numbers):
+                answer += link.recv(1 << 16)
+            if b"-" not in answer:
+                return
+            moved = re.search(rb"-MOVED \d+ [^:]*:(\d+)", answer)
+            if moved is None:
+                self.errors.append(answer[:200])
+                return
+            self.owners[slot] = int(moved[1])
+
+    def fill(self):
+        for slot in range(16_384):
+            for first in range(0, self.each, 64):
+                self.write(slot, range(first, min(first + 64, self.each)))
+
+    def go_on(self, until):
+        # Not all keys in turn: any of all.
+        while not until.is_set():
+            first = random.randrange(max(1, self.each - self.BATCH))
+            self.write(random.randrange(16_384), range(first, first + self.BATCH))
+
+
+def load(ports, each, ends, errors):
+    writes = Writes(ports, each)
+    try:
+        writes.go_on(ends)
+    except OSError as error:
+        writes.errors.append(repr(error))
+    errors.put(writes.errors)
 
 
 def counts(cluster):
@@ -65,7 +139,8 @@ def counts(cluster):
 def join_dunlin(etcd, cluster):
     """A node that joins; what waits until the slots are balanced."""
     newcomer = Server("--cluster-join", etcd.join(), "--cluster-replicas", "0", "--threads", "2")
-    return newcomer, lambda: until(lambda: len(counts(cluster)) == 4 and min(counts(cluster).values()) > 3_800, newcomer.log, 300)
+    is_balanced = lambda: len(counts(cluster)) == 4 and min(counts(cluster).values()) > 3_800  # noqa: E731
+    return newcomer, lambda: until(is_balanced, lambda: f"{counts(cluster)} {newcomer.log()}", 300)
 
 
 def join_valkey(program, cluster):
@@ -90,11 +165,14 @@ def join_valkey(program, cluster):
 def measure(etcd, program, options):
     is_ours = not is_redis(program)
     with (dunlin_nodes(etcd, 3) if is_ours else oracle_nodes(program)) as cluster:
-        port = cluster.nodes[0].port
-        benchmark(port, "-t", "set", "-r", options.keys, "-n", 2 * options.keys, "-P", 32, "-c", 12, "-q").wait()
+        ports, each = [node.port for node in cluster.nodes], -(-options.keys // 16_384)
+        Writes(ports, each).fill()
         print(f"{sum(cluster.client(number).dbsize() for number in range(3))} keys", flush=True)
-        load = benchmark(port, "-t", options.verbs, "-r", options.keys, "-c", options.clients, "-n", 10**9, "-q")
+        ends, errors = multiprocessing.Event(), multiprocessing.Queue()
+        writers = [multiprocessing.Process(target=load, args=(ports, each, ends, errors)) for _ in range(options.clients)]
         windows = Windows(cluster.nodes)
+        for writer in writers:
+            writer.start()
         try:
             with Load(cluster, threads=1) as checked:
                 windows.start()
@@ -108,15 +186,16 @@ def measure(etcd, program, options):
                     time.sleep(3)
                     windows.is_over.set()
                     windows.join()
+                    ends.set()
+                    seen = [error for _ in writers for error in errors.get()]
                     checked.stopping.set()
-                    load.kill()
                     checked.check()
         finally:
-            load.kill()
-            load.wait()
+            for writer in writers:
+                writer.kill()
         before, during, after = windows.between(0, begun - 1), windows.between(begun, ended), windows.between(ended, ended + 3)
         median = statistics.median(before)
-        print(f"balanced in {ended - begun:.1f} s, {len(during)} windows, errors {checked.errors}")
+        print(f"balanced in {ended - begun:.1f} s, {len(during)} windows, errors {checked.errors + seen[:3]}")
         for name, rates in (("before", before), ("during", during), ("after", after)):
             if rates:
                 tenth = rates[len(rates) // 10]
@@ -131,8 +210,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default=DUNLIN)
     parser.add_argument("--keys", type=int, default=2_000_000)
-    parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--verbs", default="set")
+    parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--before", type=float, default=8)
     options = parser.parse_args()
     if is_redis(options.program):
