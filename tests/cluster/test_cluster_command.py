@@ -126,6 +126,34 @@ def test_move_brings_slots_to_a_shard_and_shows_how_far_that_is(etcd):
             assert [client.get(f"key:{number}") for number in range(2000)] == [b"%d" % number for number in range(2000)]
 
 
+def test_pinned_slots_stay_where_an_operator_has_moved_them(etcd):
+    with dunlin_nodes(etcd, 2) as cluster:
+        port = cluster.nodes[0].port
+        done = run("move", "0-1999", "--to", f"127.0.0.1:{cluster.nodes[1].port}", "--pin", "-p", port)
+        assert "The slots are pinned" in done
+        # The planner gives the first shard others in their place.
+        balanced = lambda: not records(etcd)["slots"]["moving"] and len(held_slots(cluster, 0)) > 7_700  # noqa: E731
+        until(balanced, lambda: str(records(etcd)["slots"]), 60)
+        assert set(range(2000)) <= held_slots(cluster, 1)
+        assert "pinned, the planner does not move them: slots 0-1999" in run("status", "-p", port)
+        assert "501 slots pinned" in run("pin", "9000,1500-1999", "-p", port)
+        assert "1000 slots: the planner may move" in run("pin", "500-1499", "--undo", "-p", cluster.nodes[1].port)
+        assert records(etcd)["slots"]["pinned"] == "0-499,1500-1999,9000"
+        assert "are no slots" in run("pin", "3-1", "-p", port, code=1)
+        client = cluster.client(0)
+        for words, error in [
+            ((0, 16384), "Invalid or out of range slot"),
+            ((0, 1, 2), "No end slot for final slot range"),
+            ((5, 3), "Start slot number 5 is greater than end slot number 3"),
+            ((0,), "wrong number of arguments"),
+        ]:
+            with pytest.raises(redis.ResponseError, match=error):
+                client.execute_command("CLUSTER", "PIN", *words)
+        assert client.execute_command("CLUSTER", "UNPIN", 0, 16383) in (b"OK", True)
+        assert "pinned" not in records(etcd)["slots"]
+        assert "pinned" not in run("status", "-p", port)
+
+
 def test_move_shows_its_progress_while_it_runs(etcd):
     with dunlin_nodes(etcd, 2) as cluster:
         put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})

@@ -292,6 +292,9 @@ pub struct SlotsRecord {
     /// The moves that have begun and not ended.
     #[serde(default)]
     pub moving: Vec<Move>,
+    /// Slots that an operator has pinned: the planner leaves them where they are, unless their shard is to end.
+    #[serde(default, skip_serializing_if = "SlotSet::is_empty")]
+    pub pinned: SlotSet,
 }
 
 impl Record for SlotsRecord {

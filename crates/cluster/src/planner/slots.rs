@@ -17,11 +17,12 @@ pub(super) const SLOT_BYTES: u64 = 4096;
 /// A shard's part of the balance. All amounts are bytes.
 struct Part {
     shard: ShardId,
-    /// Its slots but for the heavy ones, and their mean weight.
+    /// Its slots that may be moved, but for the heavy ones, and their mean weight.
     slots: SlotSet,
     slot_bytes: u64,
-    /// Its heavy slots and their weights.
+    /// Its heavy slots that may be moved, and their weights.
     heavy: Vec<(u16, u64)>,
+    /// Of all its slots.
     load: u64,
     share: u64,
 }
@@ -76,13 +77,19 @@ impl Plan<'_> {
         let parts = slots.into_iter().map(|(shard, mut slots)| {
             let load = load(&shard, &slots);
             let is_mine = |slot: &(u16, u64)| slots.contains(slot.0);
-            let heavy: Vec<(u16, u64)> =
+            let mut heavy: Vec<(u16, u64)> =
                 self.view.heavy.iter().map(|(slot, bytes)| (*slot, *bytes)).filter(is_mine).collect();
             slots.remove_all(&heavy.iter().map(|(slot, _)| *slot).collect());
             let light = load.saturating_sub(heavy.iter().map(|(_, bytes)| bytes).sum());
+            let slot_bytes = (light / u64::from(slots.len().max(1))).max(1);
+            // A shard that is to end gives all that it has.
+            if !self.leaving.contains(&shard) {
+                slots.remove_all(&record.pinned);
+                heavy.retain(|(slot, _)| !record.pinned.contains(*slot));
+            }
             Part {
                 shard,
-                slot_bytes: (light / u64::from(slots.len().max(1))).max(1),
+                slot_bytes,
                 slots,
                 heavy,
                 load,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{slots::SLOT_BYTES, *};
 use crate::{
-    BootId, ClusterId, SLOTS, SlotRange,
+    BootId, ClusterId, SLOTS, SlotRange, SlotSet,
     records::{Addresses, Durability, History, Move},
 };
 
@@ -334,6 +334,36 @@ prop_compose! {
         }
         view
     }
+}
+
+#[test]
+fn pinned_slots_stay_unless_their_shard_ends() {
+    let nodes = (0..4).map(|at| node(at, 0, 1 << 30, NodeState::Active));
+    let mut model = Model::new(view(nodes, 0));
+    model.settle();
+    let owner_of = |model: &Model, slot| model.view.slots.1.slots.owner(slot).unwrap();
+    // An operator has moved a thousand slots to a shard that has its share, and has pinned some of them.
+    let heir = owner_of(&model, SLOTS - 1);
+    model.view.slots.1.slots.assign(&SlotRange::new(0, 999).unwrap().into(), Some(heir));
+    let pinned: SlotSet = SlotRange::new(100, 899).unwrap().into();
+    model.view.slots.1.pinned = pinned.clone();
+    model.settle();
+    let has = |model: &Model, shard| model.view.slots.1.slots.slots_of(shard);
+    assert!(has(&model, heir).contains_all(&pinned));
+    assert!(has(&model, heir).len() < 4_400, "others leave in their place");
+    // All of a shard's slots are pinned: it is above its share and gives nothing.
+    let whole: SlotSet = SlotRange::new(0, 5_999).unwrap().into();
+    model.view.slots.1.slots.assign(&whole, Some(heir));
+    let all = has(&model, heir);
+    model.view.slots.1.pinned = all.clone();
+    model.settle();
+    assert_eq!(has(&model, heir), all);
+    // Its node is drained: they go, and stay where they come to.
+    let node = model.view.shards[&heir].1.primary;
+    model.view.nodes.get_mut(&node).unwrap().record.state = NodeState::Draining;
+    model.settle();
+    assert!(has(&model, heir).is_empty());
+    assert_eq!(model.view.slots.1.pinned, all);
 }
 
 proptest! {

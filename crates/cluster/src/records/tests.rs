@@ -34,7 +34,7 @@ fn slots_record() -> SlotsRecord {
         from_epoch: 3,
         to_epoch: 4,
     };
-    SlotsRecord { slots, moving: vec![moving] }
+    SlotsRecord { slots, moving: vec![moving], ..SlotsRecord::default() }
 }
 
 fn node_record() -> NodeRecord {

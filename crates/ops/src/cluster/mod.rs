@@ -23,7 +23,9 @@ Examples:
   dunlin cluster drain 10.0.0.7:6379        before that machine is taken away
   dunlin cluster drain 3f2a --undo          it may stay
   dunlin cluster move 0-99,200 --to 3f2a    slots go to that node's shard, while they are used
+  dunlin cluster move 5 --to 3f2a --pin     the planner leaves it there
   dunlin cluster move --cancel              all moves end, the slots stay
+  dunlin cluster pin 5 --undo               the planner may move it again
   dunlin cluster recover 8f76               a shard whose members are gone: what is left of it
   dunlin cluster recover 8f76 --from 10.0.0.7:6379 --yes
 
@@ -78,12 +80,27 @@ enum Command {
         /// Shard that is to have them: its id or the beginning of it, or one of its nodes
         #[arg(long, value_name = "NODE|SHARD", requires = "slots")]
         to: Option<String>,
+        /// Pin the slots, so that the planner leaves them there
+        #[arg(long, requires = "slots")]
+        pin: bool,
         /// Begin the move and do not wait for its end
         #[arg(long, requires = "slots")]
         no_wait: bool,
         /// End all moves that are under way: the slots stay where they are
         #[arg(long, conflicts_with = "slots")]
         cancel: bool,
+    },
+    /// Has the planner leave slots where they are, unless their node is drained
+    #[command(disable_help_flag = true)]
+    Pin {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Slots: numbers and ranges, as 0-99,200
+        #[arg(value_name = "SLOTS")]
+        slots: String,
+        /// The planner may move them again
+        #[arg(long)]
+        undo: bool,
     },
     /// Takes a shard back whose members are gone, with what is left of it: first without --yes, which shows what is lost
     #[command(disable_help_flag = true)]
@@ -136,11 +153,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
                 ),
             }
         }
-        Command::Move { server, slots, to, no_wait, cancel: _ } => {
+        Command::Move { server, slots, to, pin, no_wait, cancel: _ } => {
             return match (slots, to) {
-                (Some(slots), Some(to)) => moves::begin(server, slots, to, !no_wait),
+                (Some(slots), Some(to)) => moves::begin(server, slots, to, *pin, !no_wait),
                 _ => moves::cancel(server),
             };
+        }
+        Command::Pin { server, slots, undo } => {
+            let count = moves::pin(server, slots, !undo)?;
+            match undo {
+                true => anstream::println!("{}: the planner may move what was pinned", plural(count, "slot")),
+                false => {
+                    anstream::println!(
+                        "{} pinned: they stay, unless their node is drained",
+                        plural(count, "slot")
+                    );
+                }
+            }
         }
         Command::Recover { server, shard, from, empty, to, yes } => {
             let decision = match (from, empty) {
@@ -202,6 +231,9 @@ fn status(state: &State) {
         });
         let titles = ["MOVE", "SLOTS", "FROM SHARD", "TO SHARD", "STATE", "PROGRESS"];
         print(&titles, &rows.collect::<Vec<_>>());
+    }
+    if !state.pinned.is_empty() {
+        anstream::println!("\npinned, the planner does not move them: slots {}", state.pinned);
     }
     let waits = waits::of(state);
     anstream::println!();

@@ -37,17 +37,34 @@ struct Begun {
     end: Option<Result<(), String>>,
 }
 
+/// The slots that a word of the command line names.
+fn slots_of(text: &str) -> Result<BTreeSet<usize>, String> {
+    let runs = runs(text).ok_or_else(|| format!("'{text}' are no slots: write them as 0-99,200"))?;
+    Ok(runs.into_iter().flat_map(|(first, last)| first..=last).collect())
+}
+
+/// Has the planner leave slots where they are, or move them again. Their number.
+pub(super) fn pin(server: &ServerFlags, slots: &str, are_pinned: bool) -> Result<usize, String> {
+    let all = slots_of(slots)?;
+    let command = ["CLUSTER".to_owned(), if are_pinned { "PIN" } else { "UNPIN" }.to_owned()];
+    let words: Vec<String> = command.into_iter().chain(words_of(&all)).collect();
+    ask(&mut connect(server)?, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
+    Ok(all.len())
+}
+
 /// Begins the moves that bring slots to a shard, one for each shard that has some of them; waits for their end.
-pub(super) fn begin(server: &ServerFlags, slots: &str, to: &str, waits: bool) -> Result<(), String> {
-    let wanted = runs(slots).ok_or_else(|| format!("'{slots}' are no slots: write them as 0-99,200"))?;
+pub(super) fn begin(
+    server: &ServerFlags,
+    slots: &str,
+    to: &str,
+    pins: bool,
+    waits: bool,
+) -> Result<(), String> {
+    let all = slots_of(slots)?;
     let state = State::read(&mut connect(server)?)?;
     let target = state.find_shard(to)?;
     let heir =
         state.primary_of(target).ok_or_else(|| format!("shard {} has no primary", short(&target.id)))?;
-    let mut all = BTreeSet::new();
-    for (first, last) in wanted {
-        all.extend(first..=last);
-    }
     let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for slot in &all {
         let owner = state.shards.iter().position(|shard| shard.has(*slot));
@@ -55,6 +72,10 @@ pub(super) fn begin(server: &ServerFlags, slots: &str, to: &str, waits: bool) ->
         parts.entry(owner).or_default().insert(*slot);
     }
     parts.retain(|owner, _| state.shards[*owner].id != target.id);
+    if pins {
+        // Before they move: the planner might take them in between.
+        pin(server, slots, true)?;
+    }
     if parts.is_empty() {
         anstream::println!("shard {} has these slots already", short(&target.id));
         return Ok(());
@@ -87,9 +108,13 @@ pub(super) fn begin(server: &ServerFlags, slots: &str, to: &str, waits: bool) ->
     }
     anstream::println!("{title}: done in {:.1} s", since.elapsed().as_secs_f64());
     let share = SLOTS / state.shards.len().max(1);
-    if (target.slot_count() + count) * 100 > share * (100 + TOLERANCE) {
+    if pins {
         anstream::println!(
-            "The shard has more slots than its share by number. If it has more data than its share by {TOLERANCE}%, too, the planner moves slots back."
+            "The slots are pinned: the planner leaves them there, unless the node is drained."
+        );
+    } else if (target.slot_count() + count) * 100 > share * (100 + TOLERANCE) {
+        anstream::println!(
+            "The shard has more slots than its share by number. If it has more data than its share by {TOLERANCE}%, too, the planner moves slots back; --pin keeps these there."
         );
     }
     Ok(())
@@ -106,7 +131,7 @@ fn request(
     let mut source = connect_to(server, address)?;
     let ranges = ranges(slots);
     let mut words = vec!["CLUSTER".to_owned(), "MIGRATESLOTS".to_owned(), "SLOTSRANGE".to_owned()];
-    words.extend(ranges.iter().flat_map(|(first, last)| [first.to_string(), last.to_string()]));
+    words.extend(words_of(slots));
     words.extend(["NODE".to_owned(), heir.to_owned()]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     ask(&mut source, &words).map_err(|error| format!("{address}: {error}"))?;
@@ -174,6 +199,11 @@ fn ranges(slots: &BTreeSet<usize>) -> Vec<(usize, usize)> {
         }
     }
     ranges
+}
+
+/// The same as words of a command: each run's first and last slot.
+fn words_of(slots: &BTreeSet<usize>) -> impl Iterator<Item = String> {
+    ranges(slots).into_iter().flat_map(|(first, last)| [first.to_string(), last.to_string()])
 }
 
 /// Ends all moves.

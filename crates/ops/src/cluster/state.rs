@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) replicas: usize,
     pub(super) durability: String,
     pub(super) controller: String,
+    /// Slots that the planner leaves where they are.
+    pub(super) pinned: String,
     pub(super) nodes: Vec<Node>,
     pub(super) shards: Vec<Shard>,
     pub(super) moves: Vec<Move>,
@@ -158,6 +160,7 @@ impl State {
             replicas: word(answer, "replicas").parse().unwrap_or(0),
             durability: word(answer, "durability"),
             controller: word(answer, "controller"),
+            pinned: word(answer, "pinned"),
             nodes: list(answer, "nodes").iter().map(node).collect(),
             shards: list(answer, "shards").iter().map(shard).collect(),
             moves: list(answer, "moves").iter().map(one_move).collect(),

@@ -312,7 +312,7 @@ mod tests {
         let mut slots = SlotMap::default();
         slots.assign(&SlotSet::all(), Some(SHARDS[1]));
         slots.assign(first, Some(SHARDS[0]));
-        view.slots = Some((6, SlotsRecord { slots, moving }));
+        view.slots = Some((6, SlotsRecord { slots, moving, ..SlotsRecord::default() }));
         for (shard, node) in SHARDS.into_iter().zip([node_id(1), node_id(2)]) {
             let record = ShardRecord {
                 epoch: 1,

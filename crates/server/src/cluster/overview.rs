@@ -21,6 +21,8 @@ pub(crate) struct Overview {
     /// By id.
     pub(crate) nodes: BTreeMap<String, NodeOverview>,
     pub(crate) moves: Vec<MoveOverview>,
+    /// Slots that the planner leaves where they are, as `0-99,200`.
+    pub(crate) pinned: String,
 }
 
 /// A node's record.
@@ -87,6 +89,9 @@ impl Overview {
                 weight: record.weight,
             };
             overview.nodes.insert(id.to_string(), node);
+        }
+        if let Some((_, record)) = &view.slots {
+            overview.pinned = record.pinned.to_string();
         }
         for one in view.slots.iter().flat_map(|(_, record)| &record.moving) {
             overview.moves.push(MoveOverview {

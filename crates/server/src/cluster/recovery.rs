@@ -195,7 +195,7 @@ mod tests {
                 Outcome::Done(_)
             ));
         };
-        put(Key::Slots, SlotsRecord { slots, moving: Vec::new() }.encode());
+        put(Key::Slots, SlotsRecord { slots, ..SlotsRecord::default() }.encode());
         put(Key::Shard(shard(60)), other.encode());
         put(Key::Shard(shard(50)), view.shards[&shard(50)].1.encode());
         put(Key::Node(node_id(1)), view.nodes[&node_id(1)].1.encode());

@@ -288,7 +288,7 @@ pub(crate) mod tests {
         view.shards.insert(id, (5, record.clone()));
         let mut slots = SlotMap::default();
         slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(id));
-        view.slots = Some((6, SlotsRecord { slots, moving: vec![] }));
+        view.slots = Some((6, SlotsRecord { slots, ..SlotsRecord::default() }));
         view.alive.remove(&node_id(1));
         let topology = view.topology(node_id(2)).unwrap();
         assert_eq!(topology.my_slots()[..], [(3, 9)]);

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use dunlin_cluster::{
-    ClusterId, NodeId, ShardId,
+    ClusterId, NodeId, ShardId, SlotSet,
     meta::Revision,
     records::{FunctionsRecord, SettingsRecord, UsersRecord},
 };
@@ -43,6 +43,8 @@ pub(crate) enum WideChange {
     Settings { pairs: Vec<(&'static str, Vec<u8>)> },
     /// Whether a node is to be emptied.
     Drain { node: NodeId, drains: bool },
+    /// Whether the planner leaves slots where they are.
+    Pins { slots: SlotSet, are_pinned: bool },
     /// Replicas that each shard is to have.
     Replicas { replicas: u8 },
     /// A shard without nodes ends, as it is in this epoch: its slots are those of `heir`, or of any shard.

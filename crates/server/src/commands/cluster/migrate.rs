@@ -23,6 +23,18 @@ fn slot(word: &[u8]) -> Result<u16, CommandError> {
     number.filter(|slot| *slot < SLOTS).ok_or(OUT_OF_RANGE)
 }
 
+/// Two words: the first slot of a range, and its last.
+pub(super) fn slot_range(args: &mut Args<'_>) -> Result<SlotRange, CommandError> {
+    let first = slot(args.word())?;
+    if args.is_empty() {
+        return Err(CommandError::text("ERR No end slot for final slot range"));
+    }
+    let last = slot(args.word())?;
+    SlotRange::new(first, last).map_err(|_| {
+        CommandError::owned(format!("ERR Start slot number {first} is greater than end slot number {last}."))
+    })
+}
+
 /// `CLUSTER MIGRATESLOTS SLOTSRANGE first last … NODE id [SLOTSRANGE … NODE id …]`.
 pub(super) fn migrate_slots(
     context: &mut ServerContext<'_, '_>,
@@ -168,16 +180,8 @@ fn requested(topology: &Topology, args: &mut Args<'_>) -> Result<Vec<Requested>,
         }
         let mut ranges: Vec<SlotRange> = Vec::new();
         while args.peek().is_some_and(|word| parse_integer(word).is_some()) {
-            let first = slot(args.word())?;
-            if args.is_empty() {
-                return Err(CommandError::text("ERR No end slot for final slot range"));
-            }
-            let last = slot(args.word())?;
-            let range = SlotRange::new(first, last).map_err(|_| {
-                CommandError::owned(format!(
-                    "ERR Start slot number {first} is greater than end slot number {last}."
-                ))
-            })?;
+            let range = slot_range(args)?;
+            let (first, last) = (range.first(), range.last());
             let overlaps = |other: &&SlotRange| other.first() <= last && first <= other.last();
             if let Some(other) = ranges.iter().find(overlaps) {
                 return Err(CommandError::owned(format!(

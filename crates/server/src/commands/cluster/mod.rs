@@ -328,6 +328,21 @@ const CLUSTER: Command = Command {
             "Lists the nodes with their slots.",
             &Handler(nodes::list),
         )),
+        Command {
+            args: &[Argument::block(
+                "range",
+                &[Argument::integer("start-slot"), Argument::integer("end-slot")],
+            )
+            .multiple()],
+            ..row(
+                "pin",
+                "7.0.0",
+                Arity::AtLeast(4),
+                CHANGE,
+                "Has the planner leave slots where they are, unless their node is drained.",
+                &Handler(status::pin),
+            )
+        },
         varying(Command {
             args: &[Argument::one_of(
                 "decision",
@@ -532,6 +547,21 @@ const CLUSTER: Command = Command {
                     .and(Flags::ENDS_PAUSE),
                 "Used by nodes: a message between the members of a shard.",
                 &Handler(nodes::tell),
+            )
+        },
+        Command {
+            args: &[Argument::block(
+                "range",
+                &[Argument::integer("start-slot"), Argument::integer("end-slot")],
+            )
+            .multiple()],
+            ..row(
+                "unpin",
+                "7.0.0",
+                Arity::AtLeast(4),
+                CHANGE,
+                "Has the planner move pinned slots again, where that balances the shards.",
+                &Handler(status::unpin),
             )
         },
     ],

@@ -1,10 +1,10 @@
-//! CLUSTER STATUS, DRAIN and SETREPLICAS: what `dunlin cluster` asks a node, any node.
+//! CLUSTER STATUS, DRAIN, PIN, UNPIN and SETREPLICAS: what `dunlin cluster` asks a node, any node.
 
-use dunlin_cluster::NodeId;
+use dunlin_cluster::{NodeId, SlotSet};
 use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, topology, wide};
+use super::{endpoints_for, migrate::slot_range, topology, wide};
 use crate::{cluster::wide::WideChange, executor::ServerContext};
 
 /// Replicas of a shard at most, as `cluster-replicas` has it.
@@ -27,7 +27,7 @@ pub(super) fn status(
     let endpoints = endpoints_for(context);
     let cluster = &context.shared.cluster;
     let overview = cluster.overview().unwrap_or_default();
-    reply.map(10);
+    reply.map(11);
     pairs(
         reply,
         &[
@@ -39,6 +39,7 @@ pub(super) fn status(
             ("durability", overview.durability),
             ("min-sync", &overview.min_sync.to_string()),
             ("controller", &overview.controller),
+            ("pinned", &overview.pinned),
         ],
     );
     reply.bulk(b"nodes");
@@ -130,6 +131,40 @@ pub(super) fn drain(
         Some(_) => return Err(CommandError::Syntax),
     };
     if wide::carry_out(context, |_| Ok(WideChange::Drain { node, drains }))?.is_some() {
+        reply.ok();
+    }
+    Ok(())
+}
+
+pub(super) fn pin(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    change_pins(context, args, true, reply)
+}
+
+pub(super) fn unpin(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    change_pins(context, args, false, reply)
+}
+
+/// `CLUSTER PIN|UNPIN first last [first last …]`.
+fn change_pins(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    are_pinned: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    topology(context)?;
+    let mut slots = SlotSet::default();
+    while !args.is_empty() {
+        slots.insert(slot_range(args)?);
+    }
+    if wide::carry_out(context, |_| Ok(WideChange::Pins { slots, are_pinned }))?.is_some() {
         reply.ok();
     }
     Ok(())

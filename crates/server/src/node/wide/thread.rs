@@ -13,7 +13,7 @@ use std::{
 use dunlin_cluster::{
     ShardId,
     meta::{Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX},
-    records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record},
+    records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record, SlotsRecord},
 };
 use dunlin_engine::command::CommandError;
 
@@ -176,6 +176,19 @@ impl Thread {
                 };
                 // The agents follow it.
                 self.change("nodes", Key::Node(*node), plan, |_, _, _| Ok(()))
+            }
+            WideChange::Pins { slots, are_pinned } => {
+                let plan = |_: &mut Self, known: Option<&Stored<SlotsRecord>>| {
+                    let (_, record) = known.ok_or(CommandError::text("ERR no slot has a shard yet"))?;
+                    let mut next = record.clone();
+                    match are_pinned {
+                        true => next.pinned.insert_all(slots),
+                        false => next.pinned.remove_all(slots),
+                    }
+                    Ok((next, Carried::Ok))
+                };
+                // Whoever plans reads it.
+                self.change("pins", Key::Slots, plan, |_, _, _| Ok(()))
             }
             WideChange::Replicas { replicas } => {
                 let plan = |_: &mut Self, known: Option<&Stored<ClusterRecord>>| {
