@@ -56,7 +56,7 @@ def test_the_cluster_commands_are_described_as_in_redis(server, oracle):
     ours, theirs = described(server), described(oracle)
     assert {name: ours[name] for name in theirs} == theirs
     # Of Redis 7.2 and Valkey 8 and 9, and of this server.
-    later = "cancelslotmigrations drain flushslot getslotmigrations import migrateslots myshardid recover relay setreplicas slot-stats status tell".split()
+    later = "cancelslotmigrations drain flushslot getslotmigrations import migrateslots myshardid pin recover relay setreplicas slot-stats status tell unpin".split()
     assert set(ours) - set(theirs) in (set(), {f"cluster|{name}" for name in later})
 
 
