@@ -27,7 +27,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib
 import redis  # noqa: E402
 from etcd_cluster import REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes, shard_order, until  # noqa: E402
 from harness import DUNLIN, Server, free_port, is_redis  # noqa: E402
-from test_cluster_moves import Load  # noqa: E402
+from test_cluster_moves import Load, slots_by_port  # noqa: E402
 
 WINDOW_S = 0.1
 
@@ -113,7 +113,6 @@ class Writes:
                 self.write(slot, range(first, min(first + 64, self.each)))
 
     def go_on(self, until):
-        # Not all keys in turn: any of all.
         while not until.is_set():
             first = random.randrange(max(1, self.each - self.BATCH))
             self.write(random.randrange(16_384), range(first, first + self.BATCH))
@@ -128,19 +127,11 @@ def load(ports, each, ends, errors):
     errors.put(writes.errors)
 
 
-def counts(cluster):
-    """How many slots each port has."""
-    found = {}
-    for first, last, port, *_ in shard_order(cluster):
-        found[port] = found.get(port, 0) + last - first + 1
-    return found
-
-
 def join_dunlin(etcd, cluster):
     """A node that joins; what waits until the slots are balanced."""
     newcomer = Server("--cluster-join", etcd.join(), "--cluster-replicas", "0", "--threads", "2")
-    is_balanced = lambda: len(counts(cluster)) == 4 and min(counts(cluster).values()) > 3_800  # noqa: E731
-    return newcomer, lambda: until(is_balanced, lambda: f"{counts(cluster)} {newcomer.log()}", 300)
+    is_balanced = lambda: len(slots_by_port(cluster)) == 4 and min(slots_by_port(cluster).values()) > 3_800  # noqa: E731
+    return newcomer, lambda: until(is_balanced, lambda: f"{slots_by_port(cluster)} {newcomer.log()}", 300)
 
 
 def join_valkey(program, cluster):
@@ -157,7 +148,7 @@ def join_valkey(program, cluster):
             node = next(node for node in cluster.nodes if node.port == port)
             words = ["SLOTSRANGE", start, start + 1_364, "NODE", name]
             redis.Redis(port=node.port, protocol=2).execute_command("CLUSTER MIGRATESLOTS", *words)
-            until(lambda n=number: counts(cluster).get(newcomer.port, 0) == 1_365 * (n + 1), "the move", 300)
+            until(lambda n=number: slots_by_port(cluster).get(newcomer.port, 0) == 1_365 * (n + 1), "the move", 300)
 
     return newcomer, move
 

@@ -48,7 +48,7 @@ impl Server {
             limits: limits.clone(),
             tls: Arc::default(),
         };
-        // What a command can set in motion has to be there before the first one.
+        // A server registers what its commands call before the first command can come.
         let is_prepared = Arc::new(AtomicBool::new(false));
         let prepare = |_| is_prepared.store(true, Ordering::Relaxed);
         let make = {

@@ -190,7 +190,7 @@ impl Server {
             shared.directory.release();
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
         }
-        // All that a command can set in motion is there before the first one runs.
+        // What commands call is registered before the first command runs.
         let agent = AgentSlot::default();
         node::register_join(&shared, &agent);
         let running = listened

@@ -328,21 +328,7 @@ const CLUSTER: Command = Command {
             "Lists the nodes with their slots.",
             &Handler(nodes::list),
         )),
-        Command {
-            args: &[Argument::block(
-                "range",
-                &[Argument::integer("start-slot"), Argument::integer("end-slot")],
-            )
-            .multiple()],
-            ..row(
-                "pin",
-                "7.0.0",
-                Arity::AtLeast(4),
-                CHANGE,
-                "Has the planner leave slots where they are, unless their node is drained.",
-                &Handler(status::pin),
-            )
-        },
+        pins("pin", "Has the planner leave slots where they are, unless their node is drained."),
         varying(Command {
             args: &[Argument::one_of(
                 "decision",
@@ -549,21 +535,7 @@ const CLUSTER: Command = Command {
                 &Handler(nodes::tell),
             )
         },
-        Command {
-            args: &[Argument::block(
-                "range",
-                &[Argument::integer("start-slot"), Argument::integer("end-slot")],
-            )
-            .multiple()],
-            ..row(
-                "unpin",
-                "7.0.0",
-                Arity::AtLeast(4),
-                CHANGE,
-                "Has the planner move pinned slots again, where that balances the shards.",
-                &Handler(status::unpin),
-            )
-        },
+        pins("unpin", "Has the planner move pinned slots again, where that balances the shards."),
     ],
     ..Command::DEFAULT
 };
@@ -586,6 +558,17 @@ const fn row(
         group: Group::Cluster,
         run: Run::Host(handler),
         ..Command::DEFAULT
+    }
+}
+
+const SLOT_RANGES: &[Argument] =
+    &[Argument::block("range", &[Argument::integer("start-slot"), Argument::integer("end-slot")]).multiple()];
+
+/// A subcommand about slots that the planner leaves where they are.
+const fn pins(name: &'static str, summary: &'static str) -> Command {
+    Command {
+        args: SLOT_RANGES,
+        ..row(name, "7.0.0", Arity::AtLeast(4), CHANGE, summary, &Handler(status::change_pins))
     }
 }
 

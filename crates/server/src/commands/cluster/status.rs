@@ -136,30 +136,14 @@ pub(super) fn drain(
     Ok(())
 }
 
-pub(super) fn pin(
-    context: &mut ServerContext<'_, '_>,
-    args: &mut Args<'_>,
-    reply: &mut ReplyBuffer,
-) -> CommandResult {
-    change_pins(context, args, true, reply)
-}
-
-pub(super) fn unpin(
-    context: &mut ServerContext<'_, '_>,
-    args: &mut Args<'_>,
-    reply: &mut ReplyBuffer,
-) -> CommandResult {
-    change_pins(context, args, false, reply)
-}
-
 /// `CLUSTER PIN|UNPIN first last [first last …]`.
-fn change_pins(
+pub(super) fn change_pins(
     context: &mut ServerContext<'_, '_>,
     args: &mut Args<'_>,
-    are_pinned: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     topology(context)?;
+    let are_pinned = args.words()[1].eq_ignore_ascii_case(b"pin");
     let mut slots = SlotSet::default();
     while !args.is_empty() {
         slots.insert(slot_range(args)?);

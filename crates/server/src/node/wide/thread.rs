@@ -187,7 +187,7 @@ impl Thread {
                     }
                     Ok((next, Carried::Ok))
                 };
-                // Whoever plans reads it.
+                // The controller reads the record before it plans.
                 self.change("pins", Key::Slots, plan, |_, _, _| Ok(()))
             }
             WideChange::Replicas { replicas } => {
