@@ -7,7 +7,7 @@ import re
 import pytest
 from harness import DUNLIN, Server, is_redis
 from peer import Failure, Peer, Push
-from wire import eventually
+from wire import at_rest, eventually
 
 MB = 1 << 20
 OOM = Failure("OOM command not allowed when used memory > 'maxmemory'.")
@@ -31,14 +31,6 @@ def limited(peer):
         int(re.search(rf"^{field}:(\d+)", text, re.M).group(1)) for field in ("used_memory", "mem_not_counted_for_evict")
     )
     return used - uncounted
-
-
-def kept_and_evicted(peer):
-    """How many keys there are, and how many were evicted, as of one moment: eviction may go on by itself."""
-    while True:
-        evicted, kept = info(peer, "evicted_keys"), peer.line("DBSIZE")
-        if info(peer, "evicted_keys") == evicted:
-            return kept, evicted
 
 
 def config(peer, **directives):
@@ -76,7 +68,7 @@ def test_every_policy_keeps_to_the_limit_and_refuses_nothing(full, policy):
     more = ("EX", 1000) if policy.startswith("volatile") else ()
     assert fill(full, 12_000, more=more) == []
     assert limited(full) <= info(full, "maxmemory") + 64 * 1024
-    kept, evicted = kept_and_evicted(full)
+    evicted, kept = at_rest(lambda: info(full, "evicted_keys"), lambda: full.line("DBSIZE"))
     assert kept + evicted == 12_000 and kept > 1500
     assert full.line("CONFIG GET maxmemory-policy") == ["maxmemory-policy", policy]
 

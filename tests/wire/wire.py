@@ -131,6 +131,15 @@ def eventually(condition, what, timeout_s=20):
         time.sleep(0.005)
 
 
+def at_rest(one, other):
+    """What both return, as of one moment: the first returns the same before and after the second. Eviction, for one, goes on by
+    itself."""
+    while True:
+        before, beside = one(), other()
+        if one() == before:
+            return before, beside
+
+
 def shut(client):
     """Closes with a reset, without waiting for anything."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")

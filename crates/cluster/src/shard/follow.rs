@@ -59,12 +59,20 @@ impl Shard {
         }
     }
 
-    /// A copy is coming, so the stream is joined as it was.
-    pub(super) fn take_emptied(&mut self) {
+    /// The data is another one, or none. Somebody may count on what was there before, and admit this node for it.
+    pub(super) fn replaced(&mut self, local: Local) {
         debug_assert!(self.lead.is_none(), "a primary copies nobody");
         self.copies += 1;
-        self.local = Local { clean: self.is_broken(Fault::EmptiedIsClean), ..Local::default() };
-        self.attach = Attach::Copy;
+        self.is_counted = self.is_broken(Fault::CopyCountsAtOnce);
+        self.local = Local { clean: self.is_broken(Fault::EmptiedIsClean), ..local };
+        self.owe();
+    }
+
+    /// A learner owes nothing, unless somebody counts on data that it has no more: it may be a member already, and not know it.
+    pub(super) fn owe(&mut self) {
+        if self.is_learner() && self.is_counted {
+            self.local.clean = true;
+        }
     }
 
     pub(super) fn take_heartbeat(
@@ -74,7 +82,9 @@ impl Shard {
         message: Message,
         actions: &mut Vec<Action>,
     ) {
-        let Message::Heartbeat { epoch, sent_ms, history, commit, rank, record } = message else { return };
+        let Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record } = message else {
+            return;
+        };
         if epoch < self.epoch() {
             if let Some(known) = &self.known
                 && known.1.epoch > epoch
@@ -108,6 +118,11 @@ impl Shard {
         }
         if epoch == own_epoch {
             self.heard = Some((commit, now_ms));
+            // As a member it would have been admitted for what was there before.
+            if counted == Some((self.boot, self.copies)) && self.is_learner() {
+                self.is_counted = true;
+                self.owe();
+            }
         }
         self.answered = Some((from, epoch, sent_ms));
         self.echo(actions);

@@ -246,13 +246,18 @@ impl Shard {
             };
             let others = record.in_sync.iter().filter(|other| **other != self.me);
             let rank = others.filter(|other| is_before(**other)).count() as u32;
-            let is_behind = lead.peers.get(&node).is_some_and(|peer| peer.revision < *revision);
+            let peer = lead.peers.get(&node);
+            let is_behind = peer.is_some_and(|peer| peer.revision < *revision);
+            let is_admitted = self.pending.as_ref().is_some_and(|pending| pending.proposal.subject == node);
+            let process = self.nodes.get(&node).filter(|_| !is_admitted);
+            let counted = peer.zip(process).map(|(peer, process)| (process.boot, peer.copy));
             let heartbeat = Message::Heartbeat {
                 epoch: record.epoch,
                 sent_ms: now_ms,
                 history: record.history.id,
                 commit: self.commit,
                 rank,
+                counted,
                 record: is_behind.then(|| Box::new(known.clone())),
             };
             actions.push(Action::Send(node, heartbeat));

@@ -26,6 +26,9 @@ pub enum Message {
         commit: u64,
         /// The receiver's place among the members, by what they have. The first takes over first.
         rank: u32,
+        /// The receiver's process, and which copy of its data the sender counts: nothing from before it counts any more, and no
+        /// admission is under way that rests on it.
+        counted: Option<(BootId, u64)>,
         /// The record, for a receiver that knows an older one.
         record: Option<Box<Known>>,
     },

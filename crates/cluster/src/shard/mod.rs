@@ -21,6 +21,8 @@
 //! - **Promise.** A node whose takeover is not settled answers no heartbeat.
 //! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
 //!   words of earlier processes count for nothing.
+//! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
+//!   counts nothing from before, and has no admission under way that does.
 //! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
 //!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
@@ -103,6 +105,8 @@ pub enum Fault {
     EmptiedIsClean,
     /// A node is believed to have what it had before its data was replaced by a copy.
     HeldOutlivesCopy,
+    /// A copy counts before the primary has said that it counts nothing from before it.
+    CopyCountsAtOnce,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.
@@ -134,7 +138,8 @@ pub struct Local {
     pub end: u64,
     /// How much of it counts: what is synced under `appendfsync always`, everything otherwise. `held <= end`.
     pub held: u64,
-    /// Whether it is all that was ever acknowledged, of this node's own word. Only a start decides it.
+    /// Whether it is all that was ever acknowledged, of this node's own word. A start decides it, and after it the replacement of
+    /// the data. To be kept as durably as the data, before that is replaced: the next start has to know it.
     pub clean: bool,
 }
 
@@ -266,6 +271,8 @@ pub struct Shard {
     local: Local,
     /// Counts the times that the data was replaced.
     copies: u64,
+    /// Nobody counts on what this process had before the data was replaced last: the primary has said so.
+    is_counted: bool,
     commit: u64,
     lead: Option<Lead>,
     /// The node may be primary by the record without leading: its process has restarted since.
@@ -292,17 +299,19 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// A process that has just started. It promises everything that the one before it may have promised.
+    /// A process that has just started, and promises everything that the one before it may have promised. `copies` counts how often
+    /// its data was replaced where it was part of this shard before.
     pub fn new(
         me: NodeId,
         shard: ShardId,
         boot: BootId,
         options: Options,
         local: Local,
+        copies: u64,
         now_ms: u64,
     ) -> Self {
         assert!(options.lease_ms < options.grace_ms, "a promise outlasts the lease that rests on it");
-        let clean = local.clean || options.fault == Some(Fault::LostIsClean);
+        let clean = local.clean && copies == 0 || options.fault == Some(Fault::LostIsClean);
         Self {
             me,
             shard,
@@ -312,7 +321,8 @@ impl Shard {
             known: None,
             epoch_seen: 0,
             local: Local { clean, ..local },
-            copies: 0,
+            copies,
+            is_counted: copies == 0,
             commit: 0,
             lead: None,
             restarted: true,
@@ -375,6 +385,11 @@ impl Shard {
         self.local
     }
 
+    /// Returns how often the data was replaced since the process started.
+    pub fn copies(&self) -> u64 {
+        self.copies
+    }
+
     /// Returns how this node follows.
     pub fn attach(&self) -> Attach {
         self.attach
@@ -416,10 +431,11 @@ impl Shard {
         self.record().is_some_and(|record| record.in_sync.contains(&self.me))
     }
 
-    /// Whether this node is a member by the record only.
+    /// Whether this node is a member by the record only, or would be if it were one.
     pub fn is_lost(&self) -> bool {
-        let is_lost = !self.local.clean || self.attach == Attach::Not || self.is_ending;
-        self.is_member() && !self.leads() && is_lost
+        let is_none = self.is_member() && (self.attach == Attach::Not || self.is_ending);
+        let is_part = self.record().is_some_and(|record| record.has(self.me));
+        is_part && !self.leads() && (is_none || !self.local.clean)
     }
 
     fn is_broken(&self, fault: Fault) -> bool {
@@ -456,11 +472,14 @@ impl Shard {
             }
             Event::Rewound(end) => self.take_rewound(end),
             Event::Copied(history, end) => {
-                self.copies += 1;
-                self.local = Local { history: Some(history), end, held: end, clean: true };
+                self.replaced(Local { history: Some(history), end, held: end, clean: false });
                 self.join(actions);
             }
-            Event::Emptied => self.take_emptied(),
+            Event::Emptied => {
+                self.replaced(Local::default());
+                // A copy is coming, so the stream is joined as it was.
+                self.attach = Attach::Copy;
+            }
             Event::HandOver(to) => self.take_handover(to),
             Event::Rested => self.take_rest(),
             Event::Force(absent) => self.force(now_ms, absent, actions),
@@ -542,11 +561,13 @@ impl Shard {
         let (_, record) = self.known.as_ref().expect("just set");
         let is_first = before.is_none();
         let is_new_epoch = before.is_none_or(|(_, before)| before.epoch != record.epoch);
-        if record.learners.contains(&self.me) || record.primary == self.me && self.won(settled.as_ref()) {
-            // A learner owes nothing; and a recovery has decided what there is.
-            self.local.clean = true;
+        let is_own = record.primary == self.me;
+        if is_own && self.won(settled.as_ref()) {
+            // A recovery has decided what there is.
+            (self.local.clean, self.is_counted) = (true, true);
         }
-        if record.primary == self.me {
+        self.owe();
+        if is_own {
             if self.lead.is_some() {
                 self.still_leads(settled.is_some(), actions);
             } else if !is_first && is_new_epoch && self.fits() {

@@ -33,7 +33,7 @@ fn record(epoch: u64) -> ShardRecord {
 fn started(me: u8, clean: bool) -> (Shard, Vec<Action>) {
     let local = Local { history: Some(history(1)), end: 50, held: 50, clean };
     let shard = ShardId::from_bytes([1; 20]);
-    let mut machine = Shard::new(node(me), shard, boot(me), Options::default(), local, 0);
+    let mut machine = Shard::new(node(me), shard, boot(me), Options::default(), local, 0, 0);
     let mut actions = Vec::new();
     machine.step(0, Event::Tick, &mut actions);
     assert_eq!(actions, [Action::Read(1)], "the first record is read");
@@ -46,9 +46,18 @@ fn started(me: u8, clean: bool) -> (Shard, Vec<Action>) {
 }
 
 fn heartbeat(epoch: u64, sent_ms: u64) -> Event {
-    let message =
-        Message::Heartbeat { epoch, sent_ms, history: history(1), commit: 40, rank: 0, record: None };
+    let (history, commit, rank) = (history(1), 40, 0);
+    let message = Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted: None, record: None };
     Event::Message(node(P), message)
+}
+
+/// A heartbeat that names what the primary counts of the receiver.
+fn counting(epoch: u64, counted: Option<(BootId, u64)>) -> Event {
+    let (sent_ms, history, commit, rank) = (7, history(1), 40, 0);
+    Event::Message(
+        node(P),
+        Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record: None },
+    )
 }
 
 fn step(machine: &mut Shard, now_ms: u64, event: Event) -> Vec<Action> {
@@ -200,7 +209,78 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Copy }]);
     let actions = step(&mut member, 9_020, Event::Copied(history(1), 60));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
-    assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: true });
+    assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: false });
+    // It counts once the primary counts nothing from before.
+    let is_lost = |member: &mut Shard, now_ms, counted| {
+        let actions = step(member, now_ms, counting(4, counted));
+        let echo = actions.iter().find_map(|action| match action {
+            Action::Send(_, Message::Echo { lost, .. }) => Some(*lost),
+            _ => None,
+        });
+        echo.expect("an echo")
+    };
+    assert!(is_lost(&mut member, 9_030, None));
+    assert!(is_lost(&mut member, 9_040, Some((boot(M), 1))), "the one before");
+    assert!(is_lost(&mut member, 9_050, Some((boot(P), 2))), "another process");
+    assert!(!is_lost(&mut member, 9_060, Some((boot(M), 2))));
+    assert!(member.local().clean);
+}
+
+/// Found by the simulator (seed 8088).
+#[test]
+fn learner_that_was_admitted_for_what_it_has_no_more_is_no_member() {
+    let (mut learner, _) = started(M, true);
+    let alone = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(4) };
+    step(&mut learner, 10, Event::Watched((11, alone)));
+    // The primary has proposed to admit it, and commits what it had.
+    step(&mut learner, 20, Event::Copied(history(1), 49));
+    step(&mut learner, 30, Event::Watched((12, record(5))));
+    assert!(learner.is_lost() && !learner.local().clean);
+    // What the primary counts by now does not matter: it has been admitted for something else.
+    let actions = step(&mut learner, 40, counting(5, Some((boot(M), 1))));
+    assert!(matches!(actions.last(), Some(Action::Send(_, Message::Echo { lost: true, .. }))), "{actions:?}");
+    let actions: Vec<Action> =
+        (1..9).flat_map(|second| step(&mut learner, second * 1_000, Event::Tick)).collect();
+    assert_eq!(proposed(&actions), None, "it takes nothing over");
+    assert!(actions.iter().any(|action| matches!(action, Action::ReportLoss(..))), "{actions:?}");
+}
+
+#[test]
+fn primary_confirms_no_copy_while_an_admission_is_open() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    let mut record = primary.known().unwrap().1.clone();
+    (record.in_sync, record.learners) = ([node(P)].into(), [node(M)].into());
+    step(&mut primary, 20, Event::Watched((12, record)));
+    let history = primary.local().history;
+    let echo = |sent_ms, held, copy, lost| {
+        let message =
+            Message::Echo { epoch: 4, sent_ms, boot: boot(M), revision: 12, history, held, copy, lost };
+        Event::Message(node(M), message)
+    };
+    let counted = |actions: &[Action]| {
+        let sent = actions.iter().find_map(|action| match action {
+            Action::Send(_, Message::Heartbeat { counted, .. }) => Some(*counted),
+            _ => None,
+        });
+        sent.expect("a heartbeat")
+    };
+    assert_eq!(counted(&step(&mut primary, 1_000, Event::Tick)), None, "it has not been heard of");
+    // A copy that does not count yet is confirmed, and no reason to admit anybody.
+    let actions = step(&mut primary, 1_100, echo(1_000, 50, 1, true));
+    assert_eq!((counted(&actions), proposed(&actions)), (Some((boot(M), 1)), None));
+    let actions = step(&mut primary, 1_200, echo(1_100, 50, 1, false));
+    assert_eq!(proposed(&actions).expect("it has everything").transition, Transition::Admit);
+    let number = proposed(&actions).unwrap().number;
+    // Another copy comes to it while that is under way.
+    assert_eq!(counted(&step(&mut primary, 1_300, echo(1_200, 0, 2, true))), None);
+    step(
+        &mut primary,
+        1_310,
+        Event::Outcome(number, Outcome::Failed(crate::meta::MetaError::Refused(String::new()))),
+    );
+    assert_eq!(counted(&step(&mut primary, 1_400, Event::Tick)), Some((boot(M), 2)));
 }
 
 /// Found by the simulator (seed 106, when members first lost their data while they ran).
@@ -241,7 +321,7 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
 fn primary_that_restarts_does_not_lead_by_a_newer_record_of_the_same_epoch() {
     let local = Local { history: Some(history(1)), end: 50, held: 50, clean: true };
     let mut primary =
-        Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), Options::default(), local, 0);
+        Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), Options::default(), local, 0, 0);
     let begins_here = ShardRecord { history: History { from: 50, ..record(3).history }, ..record(3) };
     step(&mut primary, 0, Event::Node(node(P), 5, boot(P), None));
     step(&mut primary, 0, Event::Read(1, Some((10, begins_here.clone()))));
@@ -300,8 +380,15 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     (without.in_sync, without.learners) = ([node(P)].into(), [node(M)].into());
     let (mut learner, _) = started(M, true);
     step(&mut learner, 10, Event::Watched((11, without.clone())));
-    let heard =
-        Message::Heartbeat { epoch: 3, sent_ms: 0, history: history(1), commit: 70, rank: 0, record: None };
+    let heard = Message::Heartbeat {
+        epoch: 3,
+        sent_ms: 0,
+        history: history(1),
+        commit: 70,
+        rank: 0,
+        counted: None,
+        record: None,
+    };
     step(&mut learner, 20, Event::Message(node(P), heard));
     assert_eq!(learner.heard(), Some((70, 20)), "it knows what it lacks");
     let actions = step(&mut learner, 9_000, Event::Force([].into()));

@@ -141,6 +141,7 @@ fn rarely_broken_rules_are_found_out() {
         (Fault::ProposeAfterDeath, &["I1", "I2", "I4", "I5"]),
         (Fault::AdmitOnHearsay, &["I1", "I2", "I4", "I5"]),
         (Fault::HeldOutlivesCopy, &["I1", "I2", "I4", "I5"]),
+        (Fault::CopyCountsAtOnce, &["I1", "I2", "I4", "I5"]),
     ];
     find_out(faults, number("SEEDS", 20_000));
 }

@@ -44,8 +44,10 @@ pub struct Withheld {
 /// The running process.
 pub struct Process {
     pub boot: BootId,
-    /// `None` until its start is written down.
+    /// `None` until its start is written down, and while the node is no part of the shard that it has left.
     pub shard: Option<Shard>,
+    /// It has left the shard, after so many replacements of its data.
+    pub left: Option<u64>,
     pub withheld: Vec<Withheld>,
     pub parked: bool,
     /// The proposals that were sent, and when they are given up.

@@ -14,7 +14,8 @@ use dunlin_cluster::{
     meta::{MetaError, Outcome, Store, Transaction},
     records::{Addresses, Key, Keys, NodeRecord, NodeState, Record, Restart, ShardRecord},
     shard::{
-        Action, Attach, Event, Facts, Fault, Known, Message, Options, Proposal, Shard, Transition, table,
+        Action, Attach, Event, Facts, Fault, Known, Local, Message, Options, Proposal, Shard, Transition,
+        table,
     },
 };
 
@@ -528,8 +529,14 @@ impl World {
         let boot = boot(&mut self.random);
         self.nodes[node].starts += 1;
         self.nodes[node].paused_until = 0;
-        self.nodes[node].process =
-            Some(Process { boot, shard: None, withheld: Vec::new(), parked: false, asked: BTreeMap::new() });
+        self.nodes[node].process = Some(Process {
+            boot,
+            shard: None,
+            left: None,
+            withheld: Vec::new(),
+            parked: false,
+            asked: BTreeMap::new(),
+        });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
             self.at(1_000, Happening::Sync(node, boot));
@@ -565,6 +572,9 @@ impl World {
         let node = &mut self.nodes[at];
         let (history, offset, clean) = (node.history, node.log.len() as u64, node.clean);
         let process = node.process.as_mut().expect("it runs");
+        if process.left.is_some() {
+            return self.rejoin(at);
+        }
         if process.shard.is_none() {
             let shard = self.shard;
             let history = history.unwrap_or(HistoryId::from_bytes([0; 20]));
@@ -584,6 +594,31 @@ impl World {
         }
         self.pull(at);
         self.release(at);
+    }
+
+    /// The node is no part of the shard any more, and throws its data away.
+    fn leave(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        (node.log, node.synced, node.history, node.clean) = (Vec::new(), 0, None, false);
+        let process = node.process.as_mut().expect("it runs");
+        process.left = process.shard.take().map(|shard| shard.copies() + 1);
+        process.withheld.clear();
+        process.asked.clear();
+    }
+
+    /// A node that has left the shard begins anew, once it hears that it is part of it again.
+    fn rejoin(&mut self, at: usize) {
+        let is_heard = self.store_down_until <= self.now && !self.store_cut[at] && self.random.chance(40);
+        if !is_heard || !self.record().1.has(self.nodes[at].id) {
+            return;
+        }
+        let (options, shard, now) = (self.options.clone(), self.shard, self.nodes[at].clock(self.now));
+        let me = self.nodes[at].id;
+        let process = self.nodes[at].process.as_mut().expect("it runs");
+        let local = Local { clean: true, ..Local::default() };
+        let copies = process.left.take().expect("it has left");
+        process.shard = Some(Shard::new(me, shard, process.boot, options, local, copies, now));
+        self.step(at, Event::Tick);
     }
 
     fn pull(&mut self, at: usize) {
@@ -644,6 +679,7 @@ impl World {
         let local = shard.local();
         self.nodes[at].history = local.history;
         self.nodes[at].clean = local.clean;
+        let mut leaves = false;
         for action in actions {
             if self.trace && !matches!(action, Action::Send(..) | Action::Read(_)) {
                 println!(
@@ -678,7 +714,7 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                Action::Leave => self.nodes[at].process.as_mut().expect("it runs").withheld.clear(),
+                Action::Leave => leaves = true,
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);
@@ -693,6 +729,9 @@ impl World {
                 Action::ReportLoss(restart, compare) => self.ask(at, Request::Report { restart, compare }),
                 Action::Warn(_) => {}
             }
+        }
+        if leaves {
+            self.leave(at);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Messages between the members of a shard, as words of `CLUSTER TELL`.
 //!
 //! ```text
-//! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank [revision record]
+//! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank boot|- copy [revision record]
 //!                                   ECHO      epoch sent_ms boot revision history|- held copy lost
 //!                                   STALE     revision record
 //! ```
@@ -36,13 +36,18 @@ impl Letter {
         add(&self.from);
         let mut known = None;
         match &self.message {
-            Message::Heartbeat { epoch, sent_ms, history, commit, rank, record } => {
+            Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record } => {
                 add(&"HEARTBEAT");
                 add(epoch);
                 add(sent_ms);
                 add(history);
                 add(commit);
                 add(rank);
+                match counted {
+                    Some((boot, _)) => add(boot),
+                    None => add(&"-"),
+                }
+                add(&counted.map_or(0, |(_, copy)| copy));
                 known = record.as_ref();
             }
             Message::Echo { epoch, sent_ms, boot, revision, history, held, copy, lost } => {
@@ -83,6 +88,7 @@ impl Letter {
                 history: field(&mut words)?,
                 commit: field(&mut words)?,
                 rank: field(&mut words)?,
+                counted: optional(&mut words)?.zip(Some(field(&mut words)?)),
                 record: match words.len() {
                     0 => None,
                     _ => Some(Box::new(known(&mut words)?)),
@@ -93,10 +99,7 @@ impl Letter {
                 sent_ms: field(&mut words)?,
                 boot: field(&mut words)?,
                 revision: field(&mut words)?,
-                history: match *words.next()? {
-                    b"-" => None,
-                    id => Some(parse(id)?),
-                },
+                history: optional(&mut words)?,
                 held: field(&mut words)?,
                 copy: field(&mut words)?,
                 lost: match *words.next()? {
@@ -118,6 +121,13 @@ fn parse<T: FromStr>(word: &[u8]) -> Option<T> {
 
 fn field<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<T> {
     parse(words.next()?)
+}
+
+fn optional<'a, T: FromStr>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Option<T>> {
+    match *words.next()? {
+        b"-" => Some(None),
+        word => Some(Some(parse(word)?)),
+    }
 }
 
 fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
@@ -143,8 +153,15 @@ mod tests {
             wish: None,
         };
         let record = Box::new((12, record));
-        let heartbeat =
-            |record| Message::Heartbeat { epoch: 7, sent_ms: u64::MAX, history, commit: 5, rank: 1, record };
+        let heartbeat = |counted, record| Message::Heartbeat {
+            epoch: 7,
+            sent_ms: u64::MAX,
+            history,
+            commit: 5,
+            rank: 1,
+            counted,
+            record,
+        };
         let echo = |history, lost| Message::Echo {
             epoch: 7,
             sent_ms: 8,
@@ -156,8 +173,8 @@ mod tests {
             lost,
         };
         let messages = [
-            heartbeat(None),
-            heartbeat(Some(record.clone())),
+            heartbeat(None, None),
+            heartbeat(Some((BootId::from_bytes(id(6)), 4)), Some(record.clone())),
             echo(Some(history), false),
             echo(None, true),
             Message::Stale { record },
@@ -188,7 +205,7 @@ mod tests {
             for end in 2..words.len() {
                 let shorter = Letter::decode(&words[2..end]);
                 let is_heartbeat = matches!(letter.message, Message::Heartbeat { .. });
-                assert!(shorter.is_none() || is_heartbeat && end == 11, "{end}");
+                assert!(shorter.is_none() || is_heartbeat && end == 13, "{end}");
                 let mut wrong = words.clone();
                 wrong[end] = b"x y";
                 assert_eq!(Letter::decode(&wrong[2..]), None, "{end}");

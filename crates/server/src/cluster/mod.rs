@@ -11,6 +11,7 @@
 //! A topology that takes slots from this node is published behind the closed gate. A worker looks at its number inside
 //! the gate, for each command with keys: so no command on a slot runs here once its loss has been published.
 
+pub(crate) mod ending;
 pub(crate) mod inbox;
 mod lease;
 mod letter;
@@ -42,6 +43,7 @@ use dunlin_engine::{
 
 pub(crate) use self::letter::Letter;
 use self::{
+    ending::EndingFile,
     inbox::Inbox,
     lease::Lease,
     moves::{Moves, Parked},
@@ -92,6 +94,8 @@ pub(crate) struct Cluster {
     pub(crate) is_sync: Arc<AtomicBool>,
     /// There are fewer members than a write needs.
     pub(crate) lacks_members: AtomicBool,
+    /// The word on disk that the data set is all that was acknowledged.
+    pub(crate) ending: EndingFile,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     pub(crate) clean: OnceLock<HistoryId>,
     /// Slots on their way from and to this node.

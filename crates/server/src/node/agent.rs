@@ -31,14 +31,13 @@ use dunlin_cluster::{
 use super::{
     Membership, bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
-    ending::Ending,
     identity::{Process, draw, place_of},
     moves,
     shard::{self, Restarts, Settings},
     wide,
 };
 use crate::{
-    cluster::{ALIVE_MS, inbox::Input, moves::HeavySlots, overview::Overview, view::View},
+    cluster::{ALIVE_MS, ending::Ending, inbox::Input, moves::HeavySlots, overview::Overview, view::View},
     config::{ClusterDurability, Config},
     shared::{Shared, Stop},
     system::host,
@@ -132,8 +131,9 @@ impl AgentThread {
         let config = shared.config.current();
         let restarts = Arc::<Restarts>::default();
         let is_durable = is_durable(&config);
-        // From here on nothing is promised, until the process has ended.
-        Ending { is_durable, clean: None }.keep(&config.dir)?;
+        // The data set of an end in good order is that no more; what is synced counts on.
+        let begins = Ending { is_durable: is_durable && ending.is_durable, clean: None };
+        shared.cluster.ending.keep(begins, &config.dir)?;
         let settings = Settings {
             me: member.identity.node,
             boot,

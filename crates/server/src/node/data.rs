@@ -12,6 +12,7 @@ use dunlin_replication::{History, Id};
 
 use super::identity::draw;
 use crate::{
+    cluster::ending::Ending,
     config::{AppendFsync, Config},
     replication::new_id,
     shared::Shared,
@@ -48,6 +49,19 @@ pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
             Local { history: Some(history_of(shared.replication.history().id)), clean, ..Local::default() }
         }
         _ => Local { clean, ..Local::default() },
+    }
+}
+
+/// Notes how the process has ended: nothing is added to the data set any more.
+pub(crate) fn note_end(shared: &Shared) {
+    let Some(history) = shared.cluster.clean.get().copied() else { return };
+    let config = shared.config.current();
+    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    if data.is_whole() && data.history.map(history_of) == Some(history) {
+        let ending = Ending { is_durable: is_durable(&config), clean: Some((history, data.end)) };
+        if let Err(line) = shared.cluster.ending.keep(ending, &config.dir) {
+            tracing::error!("{line}");
+        }
     }
 }
 

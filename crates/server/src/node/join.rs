@@ -26,12 +26,12 @@ use super::{
     AgentThread,
     agent::wished,
     data::{take_place, with_first_shard},
-    ending::Ending,
     identity::{self, draw},
     membership::{Membership, membership, settle},
 };
 use crate::{
     cluster::{
+        ending::Ending,
         topology::{Shard, Topology},
         view::View,
     },

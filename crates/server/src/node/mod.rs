@@ -5,7 +5,6 @@ mod agent;
 mod bus;
 mod controller;
 mod data;
-mod ending;
 mod identity;
 mod join;
 mod links;
@@ -17,7 +16,7 @@ mod wide;
 
 pub(crate) use self::{
     agent::AgentThread,
-    ending::note_end,
+    data::note_end,
     join::{AgentSlot, register as register_join},
     membership::{Membership, prepare, settle},
 };

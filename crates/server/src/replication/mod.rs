@@ -310,9 +310,19 @@ impl Replication {
         self.end_commits(durability);
     }
 
-    /// A snapshot is about to take the place of the data set.
-    pub(crate) fn begin_copy(&self) {
-        self.copies.fetch_or(1, SeqCst);
+    /// See [`DataState::copies`].
+    pub(crate) fn copies(&self) -> u64 {
+        self.copies.load(SeqCst)
+    }
+
+    /// A snapshot is about to take the place of the data set. Whether that was whole: no copy of it had begun.
+    pub(crate) fn begin_copy(&self) -> bool {
+        self.copies.fetch_or(1, SeqCst).is_multiple_of(2)
+    }
+
+    /// It is not, and nothing was removed.
+    pub(crate) fn abandon_copy(&self) {
+        self.copies.fetch_and(!1, SeqCst);
     }
 
     /// It has. Nobody reads yet.

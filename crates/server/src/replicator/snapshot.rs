@@ -215,10 +215,18 @@ impl Link {
     pub(super) fn empty(&self) -> Result<bool, String> {
         let shared = &self.shared;
         let has_log = !shared.durability.is_off();
-        if has_log {
-            shared.durability.turn(false)?;
+        let was_whole = shared.replication.begin_copy();
+        let prepare = || {
+            // A node of a cluster has promised to have what is on its disk.
+            shared.cluster.ending.void(&shared.config.current().dir)?;
+            if has_log { shared.durability.turn(false) } else { Ok(()) }
+        };
+        if let Err(reason) = prepare() {
+            if was_whole {
+                shared.replication.abandon_copy();
+            }
+            return Err(reason);
         }
-        shared.replication.begin_copy();
         shared.loading.begin(Now::read().unix_ms);
         {
             let _closed = shared.engine.keyspace.close();

@@ -130,7 +130,7 @@ impl World {
                 let (me, options, shard) = (self.nodes[node].id, self.options.clone(), self.shard);
                 let process = self.nodes[node].process.as_mut().expect("it runs");
                 if process.shard.is_none() {
-                    process.shard = Some(Shard::new(me, shard, process.boot, options, local, now));
+                    process.shard = Some(Shard::new(me, shard, process.boot, options, local, 0, now));
                     self.step(node, Event::Tick);
                 }
             }

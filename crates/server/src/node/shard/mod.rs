@@ -18,6 +18,7 @@ mod orders;
 mod start;
 
 use std::{
+    collections::BTreeMap,
     io::ErrorKind,
     sync::{
         Arc,
@@ -40,7 +41,6 @@ use self::errands::{Errand, Errands};
 pub(super) use self::start::{Restarts, report};
 use super::{
     data::{history_of, id_of, is_durable, local},
-    ending::Ending,
     links::{Links, Place},
     publish::publish,
 };
@@ -108,6 +108,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         role: Role::Unknown,
         joined: 0,
         cleared: 0,
+        replaced: BTreeMap::new(),
         published: (0, 0, 0),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
@@ -193,6 +194,8 @@ struct Driver {
     joined: u64,
     /// The order to throw the data set away that was given last.
     cleared: u64,
+    /// By shards that this process was part of before: how often the data set was replaced in that time, and by its end.
+    replaced: BTreeMap<ShardId, u64>,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
     published: (Revision, Revision, Revision),
 }
@@ -247,15 +250,16 @@ impl Driver {
         }
     }
 
-    /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start. They do again from the
-    /// next start on.
+    /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start: they do again from the
+    /// next start on. Nor do they while the machine does not stand for the data set.
     fn note_durability(&mut self) {
         let config = self.shared.config.current();
-        if self.is_durable && !is_durable(&config) {
-            self.is_durable = false;
-            if let Err(line) = (Ending { is_durable: false, clean: None }).keep(&config.dir) {
-                tracing::error!("{line}");
-            }
+        self.is_durable &= is_durable(&config);
+        let Some(machine) = &self.machine else { return };
+        let counts = self.is_durable && machine.shard.local().clean;
+        let is_still = || self.shared.replication.copies() == machine.copies;
+        if let Err(line) = self.shared.cluster.ending.count_synced(counts, &config.dir, is_still) {
+            tracing::error!("{line}");
         }
     }
 
@@ -346,7 +350,9 @@ impl Driver {
     fn leave(&mut self) {
         self.end_term();
         self.unpark();
-        self.machine = None;
+        if let Some(machine) = self.machine.take() {
+            self.replaced.insert(machine.id, machine.shard.copies() + 1);
+        }
         self.shared.cluster.shard.set_standing(None);
         self.publish();
         self.cleared = self.shared.replication.order(RoleOrder::Clear);
@@ -364,6 +370,7 @@ impl Driver {
         }
         let options = self.options(&view);
         let local = self.started.take().unwrap_or_else(|| self.local(true));
+        let replaced = self.replaced.get(&id).copied().unwrap_or(0);
         tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
         let copies = self
             .shared
@@ -372,7 +379,7 @@ impl Driver {
             .copies;
         self.machine = Some(Machine {
             id,
-            shard: Shard::new(me, id, self.settings.boot, options, local, monotonic_ms()),
+            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, monotonic_ms()),
             copies,
             wanted: Wanted::Nothing,
             held: None,

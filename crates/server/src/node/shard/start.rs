@@ -8,7 +8,7 @@ use dunlin_cluster::{
     shard::Local,
 };
 
-use crate::node::ending::Ending;
+use crate::cluster::ending::Ending;
 
 /// The report of this process's start, as the node's record has it.
 #[derive(Debug, Default)]
