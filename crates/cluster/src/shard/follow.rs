@@ -65,6 +65,7 @@ impl Shard {
         self.copies += 1;
         self.is_counted = self.is_broken(Fault::CopyCountsAtOnce);
         self.local = Local { clean: self.is_broken(Fault::EmptiedIsClean), ..local };
+        self.commit = self.commit.min(local.end);
         self.owe();
     }
 
@@ -184,21 +185,25 @@ impl Shard {
     /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that look for
     /// the one that has most would wait for it. Whether that is to be done.
     fn report_loss(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
-        let Some((revision, _)) = &self.known else { return false };
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let says_nothing = own.is_some_and(|own| own.restart.as_ref().is_none_or(|restart| restart.clean));
         if says_nothing {
             self.propose_at_ms = now_ms + self.options.retry_ms;
-            let restart = Restart {
-                shard: self.shard,
-                epoch: self.epoch(),
-                history: self.local.history.unwrap_or(HistoryId::from_bytes([0; 20])),
-                offset: self.local.end,
-                clean: false,
-            };
-            actions.push(Action::ReportLoss(restart, *revision));
+            self.report(actions);
         }
         says_nothing
+    }
+
+    /// Has this node's record say what it has, and that this is not everything.
+    pub(super) fn report(&self, actions: &mut Vec<Action>) {
+        let restart = Restart {
+            shard: self.shard,
+            epoch: self.epoch(),
+            history: self.local.history.unwrap_or(HistoryId::from_bytes([0; 20])),
+            offset: self.local.end,
+            clean: false,
+        };
+        actions.push(Action::ReportLoss(restart, self.revision()));
     }
 
     /// A learner, or a primary by recovery, whose record still says that its process has lost data has it written anew: the word

@@ -229,8 +229,8 @@ pub enum Action {
     Unpark,
     /// Write this node's record without the report of a restart that lost data: the node is a learner now.
     ClearReport,
-    /// Write into this node's record that a member has lost data though its process goes on, as it would have at a restart; only
-    /// if the shard's record is still of this revision.
+    /// Write into this node's record what it has and that this is not all that it had acknowledged, as it would have at a restart;
+    /// only if the shard's record is still of this revision. The node's record is written anew even if it says so already.
     ReportLoss(Restart, Revision),
     /// A line for the operator.
     Warn(String),
@@ -246,6 +246,8 @@ struct Pending {
     first: u64,
     /// The answer was lost: the record has to be read.
     is_unknown: bool,
+    /// A copy of it was refused, by the record or by another key that it compares.
+    was_refused: bool,
     /// Another key that it compares has moved on: seen after this read had begun.
     void_since: Option<u64>,
 }
@@ -395,8 +397,8 @@ impl Shard {
         self.attach
     }
 
-    /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile: its new history begins where its
-    /// data ended.
+    /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile, cuts nothing and takes no copy: its
+    /// new history begins where its data ended.
     pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
             let transition = pending.proposal.transition;
@@ -420,7 +422,8 @@ impl Shard {
 
     /// Whether a copy that the primary made in this epoch may replace the data of this node.
     pub fn accepts_copy(&self, epoch: u64) -> bool {
-        self.attach == Attach::Copy && !self.leads() && epoch == self.epoch() && self.is_learner()
+        let is_at_rest = self.leads() || self.takes_over();
+        self.attach == Attach::Copy && !is_at_rest && epoch == self.epoch() && self.is_learner()
     }
 
     fn is_learner(&self) -> bool {
@@ -532,6 +535,11 @@ impl Shard {
             }
             return;
         }
+        // A member that was absent is there, and may be so for good. It may also be absent once more, when a lost copy comes: that is
+        // void as soon as this node's own record has moved, which it compares, too.
+        if pending.proposal.transition == Transition::Force && pending.was_refused {
+            return self.report(actions);
+        }
         // The record has not moved: a lost proposal may still come, and so may this copy of it. One of them wins, or neither.
         pending.is_unknown = false;
         self.read_wanted = false;
@@ -563,8 +571,9 @@ impl Shard {
         let is_new_epoch = before.is_none_or(|(_, before)| before.epoch != record.epoch);
         let is_own = record.primary == self.me;
         if is_own && self.won(settled.as_ref()) {
-            // A recovery has decided what there is.
+            // A recovery has decided what there is. It may be less than what was committed.
             (self.local.clean, self.is_counted) = (true, true);
+            self.commit = self.commit.min(self.local.end);
         }
         self.owe();
         if is_own {
@@ -639,13 +648,12 @@ impl Shard {
                 if pending.proposal.transition == Transition::Force
                     && pending.proposal.number == pending.first =>
             {
-                let line = "the shard was not taken: its record, or the presence of a member, has changed";
-                actions.push(Action::Warn(line.to_owned()));
+                pending.was_refused = true;
                 self.give_up(actions);
             }
             // An earlier copy of it may have succeeded, so the record decides.
             Outcome::Refused(_) => {
-                pending.is_unknown = true;
+                (pending.is_unknown, pending.was_refused) = (true, true);
                 self.want_read();
             }
             Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
@@ -670,7 +678,12 @@ impl Shard {
 
     /// The pending proposal is known to be nothing.
     fn give_up(&mut self, actions: &mut Vec<Action>) {
-        self.pending = None;
+        let pending = self.pending.take();
+        let is_force = |pending: &Pending| pending.proposal.transition == Transition::Force;
+        if pending.is_some_and(|pending| is_force(&pending) && pending.was_refused) {
+            let line = "the shard was not taken: its record, or the presence of a member, has changed";
+            actions.push(Action::Warn(line.to_owned()));
+        }
         self.read_wanted = false;
         if self.lead.is_some() {
             self.still_leads(true, actions);
@@ -716,6 +729,7 @@ impl Shard {
             compare: *revision,
             first: proposal.number,
             is_unknown: false,
+            was_refused: false,
             void_since: None,
             proposal: proposal.clone(),
         });

@@ -408,6 +408,44 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     assert_eq!(learner.lease_until_ms(), u64::MAX, "it is alone");
 }
 
+/// Found by the simulator (seed 578, when operators first had nodes take the shard).
+#[test]
+fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
+    let mut without = record(3);
+    (without.in_sync, without.learners) = ([node(P)].into(), [node(M)].into());
+    let (mut learner, _) = started(M, true);
+    step(&mut learner, 10, Event::Watched((11, without.clone())));
+    let number =
+        proposed(&step(&mut learner, 9_000, Event::Force([node(P)].into()))).expect("a proposal").number;
+    step(&mut learner, 9_100, Event::Outcome(number, Outcome::Unknown(String::new())));
+    let actions = step(&mut learner, 9_200, Event::Read(2, Some((11, without.clone()))));
+    let number = proposed(&actions).expect("once more").number;
+    // The member is there again. The first copy may come when it is gone once more.
+    step(&mut learner, 9_300, Event::Outcome(number, Outcome::Refused(0)));
+    let actions = step(&mut learner, 9_500, Event::Read(3, Some((11, without.clone()))));
+    assert_eq!(proposed(&actions), None, "it would be refused for ever");
+    assert!(actions.iter().any(|action| matches!(action, Action::ReportLoss(..))), "{actions:?}");
+    assert!(learner.takes_over(), "nothing is known yet");
+    step(&mut learner, 9_600, Event::Node(node(M), 12, boot(M), lost(50)));
+    let mut actions = Vec::new();
+    for read in 4..7 {
+        actions = step(&mut learner, 9_000 + read * 300, Event::Read(read, Some((11, without.clone()))));
+    }
+    assert!(!learner.takes_over(), "{actions:?}");
+    assert!(learner.accepts(3, history(1)));
+    assert!(step(&mut learner, 20_000, Event::Tick).contains(&Action::ClearReport), "it has lost nothing");
+}
+
+/// Found by the simulator (seed 7324, when operators first had nodes take the shard).
+#[test]
+fn nothing_is_committed_beyond_a_copy() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 10, heartbeat(3, 7));
+    assert_eq!(member.commit(), 40);
+    step(&mut member, 20, Event::Emptied);
+    assert_eq!(member.commit(), 0);
+}
+
 /// The report of a process that has lost data.
 fn lost(offset: u64) -> Option<Restart> {
     let shard = ShardId::from_bytes([1; 20]);

@@ -26,6 +26,7 @@ pub struct Oracle {
     /// Counts recoveries that gave something up.
     pub generation: u64,
     pub recoveries: u64,
+    pub forced: u64,
     pub takeovers: u64,
     pub handovers: u64,
     pub acknowledged: u64,
@@ -100,15 +101,18 @@ impl Oracle {
             Transition::TakeOver => self.takeovers += 1,
             Transition::HandOver => self.handovers += 1,
             Transition::Recover => self.recoveries += 1,
+            Transition::Force => self.forced += 1,
             _ => {}
         }
         if after.epoch < before.epoch || after.epoch > before.epoch + 1 {
             return violation("I6", format!("epoch {} after {}", after.epoch, before.epoch));
         }
-        if after.primary != before.primary && !before.in_sync.contains(&after.primary) {
+        let may_promote = before.in_sync.contains(&after.primary) || transition == Transition::Force;
+        if after.primary != before.primary && !may_promote {
             return violation("I3", format!("{:?} is promoted and was no member", after.primary));
         }
-        if transition == Transition::Recover && is_durable {
+        // Who was told to go on with less, and ended before it heard of that, recovers from itself.
+        if transition == Transition::Recover && is_durable && self.forced == 0 {
             return violation("I1", "a recovery where nothing can be lost");
         }
         Ok(())

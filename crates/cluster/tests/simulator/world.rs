@@ -52,6 +52,7 @@ pub struct Seen {
     pub takeovers: u64,
     pub handovers: u64,
     pub recoveries: u64,
+    pub forced: u64,
     pub unserved: u64,
 }
 
@@ -129,6 +130,10 @@ enum Happening {
     Client(usize),
     Controller,
     Trouble,
+    /// A node is cut off from all others, or is so no more.
+    CutOff(usize, bool),
+    /// An operator's word.
+    Force,
     Start(usize),
     Heal,
 }
@@ -286,6 +291,7 @@ impl World {
         self.seen.takeovers = self.oracle.takeovers;
         self.seen.handovers = self.oracle.handovers;
         self.seen.recoveries = self.oracle.recoveries;
+        self.seen.forced = self.oracle.forced;
         Ok(self.seen)
     }
 
@@ -402,6 +408,8 @@ impl World {
             Happening::Client(client) => self.client(client),
             Happening::Controller => self.controller(),
             Happening::Trouble => self.trouble(),
+            Happening::CutOff(node, is_cut) => self.cut_off(node, is_cut && self.is_trouble),
+            Happening::Force => self.force(),
             Happening::Start(node) => self.start(node),
             Happening::Heal => self.heal(),
         }
@@ -544,11 +552,13 @@ impl World {
     }
 
     fn crash(&mut self, node: usize, is_orderly: bool) {
-        let random = &mut self.random;
-        let node = &mut self.nodes[node];
-        if node.process.take().is_none() {
+        if self.nodes[node].process.take().is_none() {
             return;
         }
+        let alive = self.alive(node);
+        self.store.commit(&Transaction::default().delete(alive));
+        let random = &mut self.random;
+        let node = &mut self.nodes[node];
         if self.trace {
             println!(
                 "{:>6} {:?} ends, orderly: {is_orderly}, durable: {}",
@@ -660,6 +670,11 @@ impl World {
     }
 
     fn rewind(&mut self, at: usize, to: u64) {
+        let process = self.nodes[at].process.as_ref().expect("it runs");
+        if self.nodes[at].shard().is_some_and(Shard::takes_over) {
+            // Its data is at rest.
+            return self.at(TICK_MS, Happening::Rewind(at, process.boot, to));
+        }
         if self.nodes[at].shard().is_some_and(|shard| shard.attach() == Attach::Rewind(to)) {
             let node = &mut self.nodes[at];
             node.log.truncate(to as usize);

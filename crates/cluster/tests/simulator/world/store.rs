@@ -84,7 +84,11 @@ impl World {
                     return;
                 }
                 if !(is_start && is_own) {
-                    self.store.commit(&Transaction::default().put(key, record.encode()));
+                    let mut transaction = Transaction::default().put(key, record.encode());
+                    if is_start {
+                        transaction = transaction.put(self.alive(node), Vec::new());
+                    }
+                    self.store.commit(&transaction);
                 }
                 if !is_start {
                     return;
@@ -102,6 +106,11 @@ impl World {
         }
     }
 
+    /// The key that is there while the node's process is.
+    pub(super) fn alive(&self, node: usize) -> String {
+        self.keys.text(Key::Alive(self.nodes[node].id))
+    }
+
     pub(super) fn changed(&mut self, before: &ShardRecord, after: &ShardRecord, transition: Transition) {
         if self.trace {
             println!(
@@ -111,8 +120,8 @@ impl World {
         }
         let checked = self.oracle.record(before, after, transition, self.is_durable);
         self.check(checked);
-        if transition == Transition::Recover {
-            // Data that only lost processes had are gone, as the operator learns. Everything else holds from here on.
+        if matches!(transition, Transition::Recover | Transition::Force) {
+            // Data that only lost or absent processes had are gone, as the operator learns. Everything else holds from here on.
             let best = self.index(after.primary);
             let log = &self.nodes[best].log;
             let shared =
@@ -129,7 +138,7 @@ impl World {
                 let local = self.nodes[node].local(self.is_durable);
                 let (me, options, shard) = (self.nodes[node].id, self.options.clone(), self.shard);
                 let process = self.nodes[node].process.as_mut().expect("it runs");
-                if process.shard.is_none() {
+                if process.shard.is_none() && process.left.is_none() {
                     process.shard = Some(Shard::new(me, shard, process.boot, options, local, 0, now));
                     self.step(node, Event::Tick);
                 }

@@ -47,6 +47,23 @@ impl World {
         }
     }
 
+    /// A node that leads nothing is told to go on without those whose processes are gone.
+    pub(super) fn force(&mut self) {
+        let gone = self.nodes.iter().filter(|node| node.process.is_none()).map(|node| node.id).collect();
+        let others = 0..self.nodes.len();
+        let others: Vec<usize> = others.filter(|node| self.nodes[*node].shard().is_some()).collect();
+        if let (true, false) = (self.is_trouble, others.is_empty()) {
+            let node = others[self.random.below(others.len() as u64) as usize];
+            self.step(node, Event::Force(gone));
+        }
+    }
+
+    pub(super) fn cut_off(&mut self, node: usize, is_cut: bool) {
+        for other in 0..self.nodes.len() {
+            (self.cut[node][other], self.cut[other][node]) = (is_cut, is_cut);
+        }
+    }
+
     pub(super) fn trouble(&mut self) {
         if !self.is_trouble {
             return;
@@ -65,7 +82,7 @@ impl World {
         if self.random.chance(50) {
             node = self.nodes.iter().position(Node::leads).unwrap_or(node);
         }
-        match self.random.below(13) {
+        match self.random.below(15) {
             0 | 1 if self.random.chance(20) => self.end(node),
             0 | 1 => {
                 let is_orderly = self.random.chance(10);
@@ -86,11 +103,7 @@ impl World {
             3 | 4 => self.nodes[node].paused_until = self.now + 100 + self.random.below(4_000),
             5 => self.cut[node][other] = true,
             6 => (self.cut[node][other], self.cut[other][node]) = (true, true),
-            7 => {
-                for other in 0..self.nodes.len() {
-                    (self.cut[node][other], self.cut[other][node]) = (true, true);
-                }
-            }
+            7 => self.cut_off(node, true),
             8 => self.store_cut[node] = true,
             9 => self.store_down_until = self.now + 100 + self.random.below(3_000),
             10 => self.loss = self.random.below(40),
@@ -103,6 +116,28 @@ impl World {
                 {
                     self.empty(other);
                 }
+            }
+            // The members' processes are gone for a while, and an operator does not wait for them.
+            12 => {
+                let (_, record) = self.record();
+                for node in 0..self.nodes.len() {
+                    if record.in_sync.contains(&self.nodes[node].id) && self.random.chance(80) {
+                        self.crash(node, false);
+                        let delay = 200 + self.random.below(5_000);
+                        self.at(delay, Happening::Start(node));
+                    }
+                }
+                let delay = self.random.below(2_000);
+                self.at(delay, Happening::Force);
+            }
+            // Its links come back for a moment, about when promises run out.
+            13 => {
+                self.cut_off(node, true);
+                let until = 1_200 + self.random.below(1_200);
+                self.at(until, Happening::CutOff(node, false));
+                let until = until + 10 + self.random.below(200);
+                self.at(until, Happening::CutOff(node, true));
+                return;
             }
             _ => self.heal(),
         }
