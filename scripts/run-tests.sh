@@ -14,7 +14,7 @@ skipped=0
 logs=$(mktemp -d)
 reasons=$logs/reasons
 touch "$reasons"
-trap 'rm -rf "$logs"' EXIT
+trap 'for job in $(jobs -p); do kill -- -"$job" 2>/dev/null; done; rm -rf "$logs"' EXIT
 
 # Sums the numbers before the given word on the lines that match a pattern.
 count() { # LOG LINE-PATTERN WORD
@@ -57,15 +57,43 @@ finish() {
     exit
 }
 
+# `beside NAME COMMAND...` runs a command beside what follows. `beside_done NAME LINE-PATTERN` waits for it, and is its part.
+beside() {
+    local name=$1 begun=$SECONDS
+    shift
+    # In a process group of its own, which ends with this script.
+    set -m
+    {
+        "$@"
+        echo "exit $?" >"$logs/$name.end"
+        echo "== it took $((SECONDS - begun)) s beside others"
+    } >"$logs/$name" 2>&1 &
+    set +m
+    echo $! >"$logs/$name.pid"
+}
+
+beside_done() {
+    wait "$(cat "$logs/$1.pid")"
+    part "$1" "$2" eval "cat '$logs/$1'; $(cat "$logs/$1.end")"
+}
+
 start=$SECONDS
 target=$(scripts/target-dir.sh)
-part "set-up" '^$' scripts/setup-tests.sh || finish
+# The set-up waits for downloads most of the time. Without a compiler, it has to come first.
+beside set-up scripts/setup-tests.sh
+command -v cc >/dev/null || wait "$(cat "$logs/set-up.pid")"
 part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
+beside_done set-up '^$' || finish
 part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
-# What `make run` builds; to check it is enough, as the whole was tested above.
-part "bench and ops without their features (check)" '^$' cargo check --profile fast -p dunlin-bench -p dunlin-ops --no-default-features
-part "models of what threads share (loom)" '^test result:' env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
-    cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
+
+# Beside the black-box tests, most of which wait:
+models() {
+    # What `make run` builds; to check it is enough, as the whole was tested above.
+    nice -n 19 cargo check --profile fast -p dunlin-bench -p dunlin-ops --no-default-features || return
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" nice -n 19 \
+        cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
+}
+beside "bench and ops without their features (check), models of what threads share (loom)" models
 
 # Three files at a time on two processors: many of these tests wait. A file's tests share its servers. The order is that of
 # tests/conftest.py.
@@ -73,5 +101,6 @@ export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
 part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \
     tests/.env/bin/pytest tests -rs -n "${PYTEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder ${PYTEST_ARGS:-}
+beside_done "bench and ops without their features (check), models of what threads share (loom)" '^test result:'
 echo "took $((SECONDS - start)) s"
 finish

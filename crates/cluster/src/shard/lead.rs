@@ -138,7 +138,6 @@ impl Shard {
         };
         let is_own = self.nodes.get(&from).is_some_and(|process| process.boot == boot);
         let is_hearsay = self.is_broken(Fault::AdmitOnHearsay);
-        let outlives = self.is_broken(Fault::HeldOutlivesCopy);
         let (fault, lease_ms) = (self.options.fault, self.options.lease_ms);
         let own_epoch = self.epoch();
         let (Some((_, record)), Some(lead)) = (&self.known, &mut self.lead) else { return };
@@ -155,12 +154,13 @@ impl Shard {
             .peers
             .entry(from)
             .or_insert_with(|| Peer { mark: (self.local.end, now_ms), ..Peer::default() });
-        if copy < peer.copy && !outlives {
+        if copy < peer.copy {
             // Said of data that are gone.
             return;
         }
-        if copy > peer.copy && !outlives {
-            (peer.copy, peer.held) = (copy, 0);
+        if copy > peer.copy {
+            let held = if fault == Some(Fault::HeldOutlivesCopy) { peer.held } else { 0 };
+            (peer.copy, peer.held) = (copy, held);
         }
         peer.lost = lost;
         peer.revision = peer.revision.max(revision);

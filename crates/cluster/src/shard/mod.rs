@@ -434,11 +434,11 @@ impl Shard {
         self.record().is_some_and(|record| record.in_sync.contains(&self.me))
     }
 
-    /// Whether this node is a member by the record only, or would be if it were one.
+    /// Whether this node is a member by the record only, or a learner that may not become one yet.
     pub fn is_lost(&self) -> bool {
-        let is_none = self.is_member() && (self.attach == Attach::Not || self.is_ending);
-        let is_part = self.record().is_some_and(|record| record.has(self.me));
-        is_part && !self.leads() && (is_none || !self.local.clean)
+        let is_idle = self.attach == Attach::Not || self.is_ending;
+        let is_lost = !self.local.clean || is_idle && self.is_member();
+        is_lost && !self.leads() && self.record().is_some_and(|record| record.has(self.me))
     }
 
     fn is_broken(&self, fault: Fault) -> bool {

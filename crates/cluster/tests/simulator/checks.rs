@@ -27,6 +27,8 @@ pub struct Oracle {
     pub generation: u64,
     pub recoveries: u64,
     pub forced: u64,
+    /// The epoch that an operator's word has begun. Who knows an older one only may hold for committed what was given up.
+    forced_epoch: u64,
     pub takeovers: u64,
     pub handovers: u64,
     pub acknowledged: u64,
@@ -38,12 +40,29 @@ fn violation(name: &'static str, what: impl Into<String>) -> Checked {
     Err(Violation { name, what: what.into() })
 }
 
+/// One node at a time may answer. One that hands over has the lease still, and holds all commands back.
+pub fn leases(nodes: &[Node], now: u64) -> Checked {
+    let may_answer = |node: &&Node| {
+        let process = node.process.as_ref().filter(|process| !process.parked);
+        let shard = process.and_then(|process| process.shard.as_ref());
+        shard.is_some_and(|shard| shard.leads() && shard.lease_until_ms() > node.clock(now))
+    };
+    let mut answering = nodes.iter().filter(may_answer);
+    match (answering.next(), answering.next()) {
+        (Some(one), Some(other)) => violation("I2", format!("{:?} and {:?} may answer", one.id, other.id)),
+        _ => Ok(()),
+    }
+}
+
 impl Oracle {
     /// A node holds the beginning of its log for committed. All such beginnings are of one log.
     pub fn commit(&mut self, node: &Node, commit: u64) -> Checked {
         let Some(prefix) = node.log.get(..commit as usize) else {
             return violation("I4", format!("{:?} commits {commit} and has {}", node.id, node.log.len()));
         };
+        if node.shard().is_some_and(|shard| shard.epoch() < self.forced_epoch) {
+            return Ok(());
+        }
         if !agree(prefix, &self.committed) {
             return violation("I4", format!("{:?} commits another log at {commit}", node.id));
         }
@@ -101,7 +120,10 @@ impl Oracle {
             Transition::TakeOver => self.takeovers += 1,
             Transition::HandOver => self.handovers += 1,
             Transition::Recover => self.recoveries += 1,
-            Transition::Force => self.forced += 1,
+            Transition::Force => {
+                self.forced += 1;
+                self.forced_epoch = after.epoch;
+            }
             _ => {}
         }
         if after.epoch < before.epoch || after.epoch > before.epoch + 1 {

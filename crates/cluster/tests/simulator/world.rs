@@ -20,7 +20,7 @@ use dunlin_cluster::{
 };
 
 use crate::{
-    checks::{Floor, Oracle, Violation},
+    checks::{Floor, Oracle, Violation, leases},
     node::{Entry, Node, Process, Withheld, append, wish_for},
     random::Random,
 };
@@ -413,7 +413,7 @@ impl World {
             Happening::Start(node) => self.start(node),
             Happening::Heal => self.heal(),
         }
-        let checked = self.oracle.histories(&self.nodes);
+        let checked = self.oracle.histories(&self.nodes).and_then(|()| leases(&self.nodes, self.now));
         self.check(checked);
     }
 
@@ -711,6 +711,11 @@ impl World {
                     self.send(at, to, Packet::Control(message));
                 }
                 Action::Propose(proposal) => {
+                    if proposal.transition == Transition::TakeOver {
+                        let unheard =
+                            self.nodes[at].shard().and_then(Shard::known).map(|known| known.1.primary);
+                        unheard.into_iter().for_each(|node| self.flap(self.index(node)));
+                    }
                     let until = self.now + STORE_TIMEOUT_MS;
                     self.nodes[at].process.as_mut().expect("it runs").asked.insert(proposal.number, until);
                     self.ask(at, Request::Propose(proposal));

@@ -58,6 +58,17 @@ impl World {
         }
     }
 
+    /// A node takes over, and just then the links of the one that it does not hear come back for a moment. It learns nothing from
+    /// the store.
+    pub(super) fn flap(&mut self, primary: usize) {
+        if self.is_trouble && self.setting.is_stormy && self.random.chance(20) {
+            self.cut_off(primary, false);
+            self.store_cut[primary] = true;
+            let delay = 20 + self.random.below(200);
+            self.at(delay, Happening::CutOff(primary, true));
+        }
+    }
+
     pub(super) fn cut_off(&mut self, node: usize, is_cut: bool) {
         for other in 0..self.nodes.len() {
             (self.cut[node][other], self.cut[other][node]) = (is_cut, is_cut);
@@ -82,7 +93,7 @@ impl World {
         if self.random.chance(50) {
             node = self.nodes.iter().position(Node::leads).unwrap_or(node);
         }
-        match self.random.below(15) {
+        match self.random.below(14) {
             0 | 1 if self.random.chance(20) => self.end(node),
             0 | 1 => {
                 let is_orderly = self.random.chance(10);
@@ -129,15 +140,6 @@ impl World {
                 }
                 let delay = self.random.below(2_000);
                 self.at(delay, Happening::Force);
-            }
-            // Its links come back for a moment, about when promises run out.
-            13 => {
-                self.cut_off(node, true);
-                let until = 1_200 + self.random.below(1_200);
-                self.at(until, Happening::CutOff(node, false));
-                let until = until + 10 + self.random.below(200);
-                self.at(until, Happening::CutOff(node, true));
-                return;
             }
             _ => self.heal(),
         }
