@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import MovedError
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, until
 from harness import DUNLIN, command, free_port, is_redis, suspend
 
 pytestmark = [
@@ -207,6 +207,26 @@ def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
         until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
         assert shard_order_at(second)[0][2] == first.port, "a healthy primary stays"
         writer.check(list_of(cluster.nodes))
+
+
+def test_node_that_leaves_its_shard_and_comes_back_is_in_sync_again(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, "--appendonly", "yes", "--appendfsync", "always", replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), first.log)
+        promise = lambda: (second.folder / "cluster-end").read_text()  # noqa: E731
+        until(lambda: promise() == "durable\n", second.log)
+        # Nobody plans: the test does.
+        put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})
+        (shard,) = [key for key in records(etcd) if key.startswith("shards/")]
+        for number in range(3):
+            cluster.client(0).set("key", number)
+            put(etcd, shard, {**records(etcd)[shard], "wish": {"release": id_of(second)}})
+            until(lambda: records(etcd)[shard]["in_sync"] == [id_of(first)], first.log)
+            until(lambda: promise() == "", second.log)
+            put(etcd, shard, {**records(etcd)[shard], "learners": [id_of(second)]})
+            until(lambda: in_sync(etcd), lambda: first.log()[-3000:] + second.log()[-3000:])
+            until(lambda: promise() == "durable\n", second.log)
+            assert replica_value(second) == str(number).encode()
 
 
 def test_failover_old_primary_keeps_nothing_uncommitted(etcd):

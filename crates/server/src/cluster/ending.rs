@@ -130,6 +130,7 @@ mod tests {
         assert!(durable.covers(Some(history), 6) && !durable.covers(None, 0));
         assert_eq!(Ending::parse("clean x 7\nclean \ndurable \n"), Ending::default());
     }
+
     #[test]
     fn synced_data_count_no_more_once_they_are_replaced() {
         let scratch = ScratchDir::new("ending-void");

@@ -73,6 +73,8 @@ const GRACE_MS: u64 = 1_300;
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(100);
+/// Between two attempts to write the file of the end.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
 
 /// The part of the thread that other threads start it with.
@@ -109,6 +111,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         joined: 0,
         cleared: 0,
         replaced: BTreeMap::new(),
+        ending_failed: None,
         published: (0, 0, 0),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
@@ -196,6 +199,8 @@ struct Driver {
     cleared: u64,
     /// By shards that this process was part of before: how often the data set was replaced in that time, and by its end.
     replaced: BTreeMap<ShardId, u64>,
+    /// When the file that says whether synced data count could not be written.
+    ending_failed: Option<Instant>,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
     published: (Revision, Revision, Revision),
 }
@@ -258,9 +263,11 @@ impl Driver {
         let Some(machine) = &self.machine else { return };
         let counts = self.is_durable && machine.shard.local().clean;
         let is_still = || self.shared.replication.copies() == machine.copies;
-        if let Err(line) = self.shared.cluster.ending.count_synced(counts, &config.dir, is_still) {
-            tracing::error!("{line}");
+        if self.ending_failed.is_some_and(|since| since.elapsed() < WRITE_AGAIN) {
+            return;
         }
+        let kept = self.shared.cluster.ending.count_synced(counts, &config.dir, is_still);
+        self.ending_failed = kept.inspect_err(|line| tracing::error!("{line}")).err().map(|_| Instant::now());
     }
 
     /// The process ends: what its data set is, if that is all that it has acknowledged.
