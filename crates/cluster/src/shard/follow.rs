@@ -167,7 +167,8 @@ impl Shard {
         let is_own = record.primary == self.me;
         let wait_ms = u64::from(self.rank) * self.options.rank_ms;
         let is_over = now_ms >= self.promised_until_ms + wait_ms;
-        if (is_own && self.restarted || is_over) && self.attach == Attach::Stream && self.local.clean {
+        // What it has need not be part of the record's history: while it is a member, nothing is committed without it.
+        if (is_own && self.restarted || is_over) && self.local.clean {
             let facts = Facts {
                 grace_over: is_over,
                 clean: true,

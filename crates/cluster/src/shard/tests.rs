@@ -97,6 +97,27 @@ fn member_follows_promises_and_takes_over_when_its_promise_has_run_out() {
     assert!(member.leads());
 }
 
+/// Found by the simulator (seed 24371).
+#[test]
+fn member_takes_over_with_all_that_it_acknowledged_whatever_the_history() {
+    // The record's history is two after the one that it knows, or begins before its data ends.
+    for (history, attach) in [
+        (History { id: history(3), from: 50, previous: Some(history(2)) }, Attach::Not),
+        (History { id: history(2), from: 40, previous: Some(history(1)) }, Attach::Rewind(40)),
+    ] {
+        let (mut member, _) = started(M, true);
+        let actions = step(&mut member, 10, Event::Watched((11, ShardRecord { history, ..record(5) })));
+        assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 5, attach }]);
+        let actions = step(&mut member, 2_000, Event::Tick);
+        let proposal = proposed(&actions).expect("a takeover");
+        let begins = proposal.record.history;
+        assert_eq!((begins.from, begins.previous), (50, member.local().history));
+        let number = proposal.number;
+        let actions = step(&mut member, 2_010, Event::Outcome(number, Outcome::Done(12)));
+        assert!(matches!(actions[0], Action::Lead { from: 50, .. }), "{actions:?}");
+    }
+}
+
 #[test]
 fn unknown_outcome_is_proposed_again_until_the_record_has_moved() {
     let (mut member, _) = started(M, true);

@@ -123,7 +123,9 @@ impl World {
         if matches!(transition, Transition::Recover | Transition::Force) {
             // Data that only lost or absent processes had are gone, as the operator learns. Everything else holds from here on.
             let best = self.index(after.primary);
-            let log = &self.nodes[best].log;
+            // What is not synced may go with the next crash, and was nobody's promise.
+            let held = self.nodes[best].local(self.is_durable).held as usize;
+            let log = &self.nodes[best].log[..held];
             let shared =
                 log.iter().zip(&self.oracle.committed).take_while(|(one, other)| one == other).count();
             self.oracle.committed.truncate(shared);

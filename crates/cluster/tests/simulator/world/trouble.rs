@@ -120,11 +120,13 @@ impl World {
             10 => self.loss = self.random.below(40),
             // A member has to begin anew, while another one has everything.
             11 => {
-                let leads =
-                    |node: &Node| node.leads() && node.shard().is_some_and(|shard| shard.local().clean);
-                if self.nodes.iter().any(leads)
-                    && self.nodes[other].shard().is_some_and(|shard| !shard.leads() && !shard.takes_over())
-                {
+                let shard = self.nodes[other].shard().filter(|shard| !shard.leads() && !shard.takes_over());
+                let primary = shard.and_then(Shard::known).map(|known| known.1.primary);
+                let leads = |node: &Node| {
+                    let is_clean = node.shard().is_some_and(|shard| shard.local().clean);
+                    Some(node.id) == primary && node.leads() && is_clean
+                };
+                if self.nodes.iter().any(leads) {
                     self.empty(other);
                 }
             }
