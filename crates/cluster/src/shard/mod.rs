@@ -19,6 +19,8 @@
 //! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the compared
 //!   revision: no copy of the proposal can succeed any more, and the record says who won. Until then it is proposed again.
 //! - **Promise.** A node whose takeover is not settled answers no heartbeat.
+//! - **Takeover.** A member that has all that it ever acknowledged has all that is committed: nothing is without it. It may take over
+//!   whatever the record's history is; others get copies where theirs does not fit.
 //! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
@@ -152,7 +154,8 @@ pub enum Attach {
     Rewind(u64),
     /// After a copy of the primary's data has replaced its own: [`Event::Copied`] is to follow.
     Copy,
-    /// Not at all: it is a member by the record and has lost what it had. It is going to be a learner.
+    /// Not at all: it is a member by the record, and has lost what it had, or the record does not say how its data belongs to the
+    /// history. It is going to be a learner; in the second case it may take over before.
     Not,
 }
 
