@@ -697,7 +697,9 @@ impl Shard {
         match message {
             Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
             Message::Echo { .. } => self.take_echo(now_ms, from, message),
-            Message::Stale { record } => self.adopt(now_ms, *record, actions),
+            // The first record has to be read: an older one may have this node for a learner, who owes nothing.
+            Message::Stale { record } if self.known.is_some() => self.adopt(now_ms, *record, actions),
+            Message::Stale { .. } => {}
         }
     }
 

@@ -186,6 +186,19 @@ fn member_that_has_lost_its_tail_promises_nothing_and_takes_nothing_over() {
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
 }
 
+/// Found by the simulator (seed 70450).
+#[test]
+fn first_record_is_nobodys_word() {
+    let local = Local { history: Some(history(1)), end: 50, held: 50, clean: false };
+    let shard = ShardId::from_bytes([1; 20]);
+    let mut member = Shard::new(node(M), shard, boot(M), Options::default(), local, 0, 0);
+    let learner = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(2) };
+    let stale = Message::Stale { record: Box::new((9, learner)) };
+    step(&mut member, 0, Event::Message(node(P), stale));
+    step(&mut member, 10, Event::Read(1, Some((10, record(3)))));
+    assert!(member.is_lost(), "it has been admitted meanwhile, and lost its tail then");
+}
+
 /// I6.
 #[test]
 fn heartbeat_of_an_older_epoch_is_answered_with_the_record() {
