@@ -107,8 +107,11 @@ class Driver:
 
     def order(self, *words):
         """Gives an order, whose answer is to be read."""
-        self.process.stdin.write(" ".join(words) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(" ".join(words) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"{self.name} has ended, with {self.process.wait()}: {self.process.stderr.read()}") from None
 
     def answer(self):
         line = self.process.stdout.readline().strip()
