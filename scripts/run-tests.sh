@@ -79,21 +79,22 @@ beside_done() {
 
 start=$SECONDS
 target=$(scripts/target-dir.sh)
-# The set-up waits for downloads most of the time. Without a compiler, it has to come first.
-beside set-up scripts/setup-tests.sh
-command -v cc >/dev/null || wait "$(cat "$logs/set-up.pid")"
+# The set-up waits for downloads most of the time. It comes first where the build needs its compiler, or sudo a password.
+if command -v cc >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then
+    beside set-up scripts/setup-tests.sh
+else
+    part set-up '^$' scripts/setup-tests.sh || finish
+fi
 part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
-beside_done set-up '^$' || finish
+[ ! -e "$logs/set-up.pid" ] || beside_done set-up '^$' || finish
 part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
 
-# Beside the black-box tests, most of which wait:
-models() {
-    # What `make run` builds; to check it is enough, as the whole was tested above.
-    nice -n 19 cargo check --profile fast -p dunlin-bench -p dunlin-ops --no-default-features || return
-    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" nice -n 19 \
-        cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
-}
-beside "bench and ops without their features (check), models of what threads share (loom)" models
+# Beside the black-box tests, most of which wait.
+# What `make run` builds; to check it is enough, as the whole was tested above.
+beside "bench and ops without their features (check)" \
+    nice -n 19 cargo check --profile fast -p dunlin-bench -p dunlin-ops --no-default-features
+beside "models of what threads share (loom)" env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" nice -n 19 \
+    cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 
 # Three files at a time on two processors: many of these tests wait. A file's tests share its servers. The order is that of
 # tests/conftest.py.
@@ -101,6 +102,7 @@ export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
 part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \
     tests/.env/bin/pytest tests -rs -n "${PYTEST_PROCESSES:-3}" --dist loadfile --no-loadscope-reorder ${PYTEST_ARGS:-}
-beside_done "bench and ops without their features (check), models of what threads share (loom)" '^test result:'
+beside_done "bench and ops without their features (check)" '^$'
+beside_done "models of what threads share (loom)" '^test result:'
 echo "took $((SECONDS - start)) s"
 finish

@@ -167,7 +167,7 @@ impl Shard {
         let is_own = record.primary == self.me;
         let wait_ms = u64::from(self.rank) * self.options.rank_ms;
         let is_over = now_ms >= self.promised_until_ms + wait_ms;
-        // What it has need not be part of the record's history: while it is a member, nothing is committed without it.
+        // Its data may belong to an older history than the record's. It has all that is committed, since a commit needs every member.
         if (is_own && self.restarted || is_over) && self.local.clean {
             let facts = Facts {
                 grace_over: is_over,

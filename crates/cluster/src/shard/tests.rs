@@ -270,7 +270,7 @@ fn learner_that_was_admitted_for_what_it_has_no_more_is_no_member() {
     step(&mut learner, 20, Event::Copied(history(1), 49));
     step(&mut learner, 30, Event::Watched((12, record(5))));
     assert!(learner.is_lost() && !learner.local().clean);
-    // What the primary counts by now does not matter: it has been admitted for something else.
+    // The primary counts the new copy by now. That is too late: the node was admitted for the data before it.
     let actions = step(&mut learner, 40, counting(5, Some((boot(M), 1))));
     assert!(matches!(actions.last(), Some(Action::Send(_, Message::Echo { lost: true, .. }))), "{actions:?}");
     let actions: Vec<Action> =

@@ -27,7 +27,7 @@ pub struct Oracle {
     pub generation: u64,
     pub recoveries: u64,
     pub forced: u64,
-    /// The epoch that an operator's word has begun. Who knows an older one only may hold for committed what was given up.
+    /// The epoch of the last Force. A node that knows an older epoch may think committed what that Force gave up.
     forced_epoch: u64,
     pub takeovers: u64,
     pub handovers: u64,
@@ -133,7 +133,7 @@ impl Oracle {
         if after.primary != before.primary && !may_promote {
             return violation("I3", format!("{:?} is promoted and was no member", after.primary));
         }
-        // Who was told to go on with less, and ended before it heard of that, recovers from itself.
+        // A node that takes the shard by Force, and ends before it hears that it has, recovers by itself after its restart.
         if transition == Transition::Recover && is_durable && self.forced == 0 {
             return violation("I1", "a recovery where nothing can be lost");
         }

@@ -132,7 +132,7 @@ enum Happening {
     Trouble,
     /// A node is cut off from all others, or is so no more.
     CutOff(usize, bool),
-    /// An operator's word.
+    /// An operator has a node take the shard.
     Force,
     Start(usize),
     Heal,

@@ -84,12 +84,7 @@ impl EndingFile {
     /// The data set is about to be replaced: from here on nothing is promised. Nothing is written where nothing was promised, as in
     /// a server without a cluster.
     pub(crate) fn void(&self, directory: &Path) -> Result<(), String> {
-        let mut kept = self.lock();
-        if *kept != Ending::default() {
-            Ending::default().write(directory)?;
-            *kept = Ending::default();
-        }
-        Ok(())
+        self.count_synced(false, directory, || true)
     }
 
     /// Has the file say whether what is synced counts. That it does is written only if `is_still` holds while nobody voids it.

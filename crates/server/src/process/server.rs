@@ -190,7 +190,7 @@ impl Server {
             shared.directory.release();
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
         }
-        // What commands call is registered before the first command runs.
+        // Commands call hooks, so these are registered before the first command runs.
         let agent = AgentSlot::default();
         node::register_join(&shared, &agent);
         let running = listened

@@ -123,7 +123,7 @@ impl World {
         if matches!(transition, Transition::Recover | Transition::Force) {
             // Data that only lost or absent processes had are gone, as the operator learns. Everything else holds from here on.
             let best = self.index(after.primary);
-            // What is not synced may go with the next crash, and was nobody's promise.
+            // Entries that are not synced do not count yet: the next crash may lose them.
             let held = self.nodes[best].local(self.is_durable).held as usize;
             let log = &self.nodes[best].log[..held];
             let shared =

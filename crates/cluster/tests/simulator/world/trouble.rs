@@ -47,12 +47,12 @@ impl World {
         }
     }
 
-    /// A node that leads nothing is told to go on without those whose processes are gone.
+    /// An operator has a node take the shard without the members whose processes are gone.
     pub(super) fn force(&mut self) {
         let gone = self.nodes.iter().filter(|node| node.process.is_none()).map(|node| node.id).collect();
         let others = 0..self.nodes.len();
         let others: Vec<usize> = others.filter(|node| self.nodes[*node].shard().is_some()).collect();
-        if let (true, false) = (self.is_trouble, others.is_empty()) {
+        if self.is_trouble && !others.is_empty() {
             let node = others[self.random.below(others.len() as u64) as usize];
             self.step(node, Event::Force(gone));
         }

@@ -73,7 +73,7 @@ const GRACE_MS: u64 = 1_300;
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(100);
-/// Between two attempts to write the file of the end.
+/// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
 
