@@ -16,6 +16,7 @@ own policy of retries; what they do not retry is an error, and the driver goes o
 import dataclasses
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -96,6 +97,14 @@ class Report:
         return Report(*sums, max(self.longest_ms, other.longest_ms), " | ".join(filter(None, (self.texts, other.texts))))
 
 
+class Ended(AssertionError):
+    """A driver has ended by itself, with a status."""
+
+    def __init__(self, name, status, text):
+        super().__init__(f"{name} has ended, with {status}: {text}")
+        self.status = status
+
+
 class Driver:
     def __init__(self, name, mode, ports, cluster=None):
         self.name = name
@@ -111,13 +120,18 @@ class Driver:
             self.process.stdin.write(" ".join(words) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise AssertionError(f"{self.name} has ended, with {self.process.wait()}: {self.process.stderr.read()}") from None
+            raise self._ended() from None
 
     def answer(self):
-        line = self.process.stdout.readline().strip()
-        word, _, rest = line.partition(" ")
-        assert word == "ok", f"{self.name}: {line or self.process.stderr.read()}"
+        line = self.process.stdout.readline()
+        if not line:
+            raise self._ended()
+        word, _, rest = line.strip().partition(" ")
+        assert word == "ok", f"{self.name}: {line}"
         return rest.strip()
+
+    def _ended(self):
+        return Ended(self.name, self.process.wait(), self.process.stderr.read())
 
     def ask(self, *words):
         self.order(*words)
@@ -135,14 +149,18 @@ class Driver:
         self.process.communicate()
 
 
+# Libraries that crash by themselves: the signal, and where that is known.
+CRASHES = {"phpredis": (signal.SIGSEGV, "phpredis 5.3.7 crashes at times when roles change (phpredis/phpredis#2323, #2723)")}
+
+
 class Drivers:
-    """Drivers that work at once, and what they report of each phase."""
+    """Drivers that work at once, and what they report of each phase. One that ends by itself leaves the others at work."""
 
     # A phase goes on until every client has done this much after what happens in it.
     STEPS = 150
 
     def __init__(self, names, *arguments):
-        self.drivers, self.reports, self.counters = [], {}, {}
+        self.drivers, self.reports, self.counters, self.ended = [], {}, {}, {}
         try:
             for name in names:
                 self.drivers.append(Driver(name, *arguments))
@@ -159,9 +177,31 @@ class Drivers:
 
     def ask(self, word, argument=None):
         """Gives all drivers an order at once; their answers."""
-        for driver in self.drivers:
-            driver.order(word, *([argument(driver.name)] if argument else []))
-        return {driver.name: driver.answer() for driver in self.drivers}
+        self._each(lambda driver: driver.order(word, *([argument(driver.name)] if argument else [])))
+        return self._each(Driver.answer)
+
+    def _each(self, act):
+        """What comes of it for every driver that is still there."""
+        results = {}
+        for driver in [*self.drivers]:
+            try:
+                results[driver.name] = act(driver)
+            except Ended as error:
+                print(error)
+                self.ended[driver.name] = error
+                self.drivers.remove(driver)
+                driver.__exit__()
+        return results
+
+    def expect_alive(self, name):
+        """Fails or skips the test of a driver that has ended."""
+        error = self.ended.get(name)
+        if error is None:
+            return
+        number, why = CRASHES.get(name, (None, None))
+        if number is not None and error.status == -number:
+            pytest.skip(why)
+        raise error
 
     def load(self):
         self.ask("load", lambda name: f"load-{name}")
@@ -172,11 +212,10 @@ class Drivers:
         done = dict.fromkeys(reports, 0)
 
         def is_settled():
-            for driver in self.drivers:
-                report = driver.report()
-                reports[driver.name] += report
-                done[driver.name] = 0 if report.errors and errors_end else done[driver.name] + report.done
-            return min(done.values()) >= self.STEPS
+            for name, report in self._each(Driver.report).items():
+                reports[name] += report
+                done[name] = 0 if report.errors and errors_end else done[name] + report.done
+            return all(done[driver.name] >= self.STEPS for driver in self.drivers)
 
         until(is_settled, lambda: f"{phase}: {done} {reports}")
 

@@ -127,6 +127,7 @@ def clients(etcd, cluster):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cluster_client_sees_no_error(clients, name, phase):
     skip_without(name)
+    clients.expect_alive(name)
     report = clients.reports[phase][name]
     print(report)
     assert report.done >= clients.STEPS and not report.lost
@@ -147,4 +148,5 @@ def own_errors(name, phase, report):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cluster_client_finds_what_was_acknowledged(clients, name):
     skip_without(name)
+    clients.expect_alive(name)
     clients.check_counters(name)

@@ -211,6 +211,7 @@ def clients():
 @pytest.mark.parametrize("name", OF_SENTINEL)
 def test_sentinel_client_follows(clients, name):
     skip_without(name)
+    clients.expect_alive(name)
     for phase, reports in clients.reports.items():
         report = reports[name]
         print(phase, report)

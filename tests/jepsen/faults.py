@@ -89,8 +89,8 @@ class Nemesis:
         """It stays wrong."""
         node = self._target()
         ahead_s = self.random.choice([-1, 1]) * 10 ** self.random.uniform(-1, 4)
-        self.note(f"clock: {ahead_s:.1f} s ahead", node.host.name)
-        node.set_clock(ahead_s)
+        self.cluster.set_clock(node, ahead_s)
+        self.note(f"clock: {node.ahead_s:.1f} s ahead", node.host.name)
 
     def kill_two(self, time_s):
         nodes = self.random.sample(self.cluster.nodes, 2)
@@ -112,7 +112,6 @@ class Nemesis:
         self.cluster.stores[0].kill()
         time.sleep(time_s)
         self.cluster.stores[0].start()
-
 
     def drain(self, time_s):
         """An operator takes a node away, and brings it back. With as few nodes as there are its shard may go, too."""

@@ -37,6 +37,7 @@ class Process:
         self.environment = None
         if shims:
             self.break_disk(None)
+            self.ahead_s = 0
             self.set_clock(0)
             self.environment = {
                 **os.environ,
@@ -54,6 +55,7 @@ class Process:
 
     def set_clock(self, ahead_s):
         """Sets the clock on the wall, so far ahead of the others'."""
+        self.ahead_s = ahead_s
         # In place: processes have it mapped.
         with open(self.folder / "clock", "r+b" if (self.folder / "clock").exists() else "wb") as clock:
             clock.write(struct.pack("q", int(ahead_s * 1e9)))
@@ -139,10 +141,14 @@ class Cluster:
             return found
         return {}
 
+    def set_clock(self, node, ahead_s):
+        """Sets a node's clock as far ahead of the others' as this kind of cluster comes back from."""
+        node.set_clock(ahead_s)
+
     def repair(self):
         for node in self.nodes:
             node.break_disk(None)
-            node.set_clock(0)
+            self.set_clock(node, 0)
         for process in (*self.stores, *self.nodes):
             process.pause(False)
             process.start()
@@ -214,6 +220,11 @@ class Redis(Cluster):
         command = [shutil.which("redis-cli"), "--cluster", "create", *addresses, "--cluster-replicas", str(self.replicas)]
         subprocess.run([*command, "--cluster-yes"], check=True, stdout=subprocess.DEVNULL)
         self.await_ready()
+
+    def set_clock(self, node, ahead_s):
+        # It serves nothing until its clock says that it has run for two seconds, and dates messages by it. A clock that is set
+        # back would keep the cluster down for as long as it was ahead.
+        node.set_clock(max(node.ahead_s, ahead_s))
 
 
 ALL = {"dunlin": Dunlin, "redis": Redis}

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.skipif(network.missing() is not None, reason=str(networ
 
 
 def play(*arguments):
+    """Whether the history of a run is right; None where the run has broken off."""
     command = [sys.executable, "-m", "jepsen", "--runs", "1", *map(str, arguments)]
     played = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
     print(played.stdout, played.stderr)
-    assert "runs are right" in played.stdout, "the run has broken off"
-    return played.returncode == 0
+    return played.returncode == 0 if "runs are right" in played.stdout else None
 
 
 def test_redis_cluster_without_faults_is_right():
@@ -31,7 +31,8 @@ def test_redis_cluster_without_faults_is_right():
 
 def test_redis_cluster_under_faults_loses_acknowledged_writes():
     """A checker that finds nothing here proves nothing elsewhere."""
-    assert not all(play("--system", "redis", "--seconds", 25, "--seed", seed) for seed in range(1, 8))
+    # It does not come back from everything, which ends a run without a verdict.
+    assert any(play("--system", "redis", "--seconds", 25, "--seed", seed) is False for seed in range(1, 8))
 
 
 needs_etcd = pytest.mark.skipif(
