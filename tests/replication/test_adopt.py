@@ -90,6 +90,8 @@ class Writers:
 def test_adopt_under_load_loses_nothing(old, new):
     with node(old) as one, node(new) as other:
         fill(one)
+        # Without it min-replicas-to-write refuses nothing.
+        one.client.config_set("min-replicas-max-lag", 0)
         writers = Writers(one)
         until(lambda: min(writers.acknowledged) > 100, "writes")
         said = adopt(uri(one), "--into", uri(other), "--hand-over")

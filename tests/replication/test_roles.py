@@ -334,8 +334,15 @@ def test_failover_that_the_target_refuses_is_undone():
             replica.follow(primary.port)
             settle(primary, replica)
             id_before = primary.info()["master_replid"]
+            suspend(replica.process)
             assert primary.call("FAILOVER") == b"OK"
+            writer = primary.connect()
+            writer.sendall(b"SET held 1\r\n")
+            until(lambda: primary.info("clients")["blocked_clients"] == 1, "a held write")
+            replica.process.send_signal(signal.SIGCONT)
             until(lambda: refusing.asked, "the request")
+            assert read_line(writer) == b"+OK\r\n", "it was held until the server was a primary again"
+            writer.close()
             until(lambda: primary.info()["role"] == "master", "the end of the failover")
             assert refusing.asked[0][3:] == [b"FAILOVER"]
             info = primary.info()

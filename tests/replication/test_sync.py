@@ -144,6 +144,17 @@ def test_disk_of_the_primary_is_waited_for():
                 assert other.execute_command("WAITAOF", 1, 0, 1)[0] == 1
 
 
+def test_a_reply_waits_for_the_first_replica_that_there_ever_is():
+    with Node(DUNLIN, *SYNC) as primary, Node(DUNLIN) as replica, primary.connect() as writer:
+        writer.sendall(b"SET k 1\r\n")
+        quiet_turns(primary)
+        assert is_silent(writer)
+        replica.follow(primary.port)
+        assert writer.recv(5) == b"+OK\r\n"
+        with raw(replica.port) as reader:
+            assert reader.execute_command("GET", "k") == b"1"
+
+
 def test_demotion_ends_what_waits_in_vain():
     with Group(*SYNC) as (primary, replica), Node(DUNLIN) as other:
         with primary.connect() as writer:

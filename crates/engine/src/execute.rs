@@ -127,8 +127,10 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
+                let must_wait = has_undeclared_keys && !self.is_admitted(environment)
+                    || environment.caller.waits_for_views && self.must_wait(&mut locked, request, database);
                 let result =
-                    if environment.caller.waits_for_views && self.must_wait(&mut locked, request, database) {
+                    if must_wait {
                         Ok(Outcome::Retry)
                     } else {
                         worker.propagation.begin_alone(&self.log);
@@ -199,6 +201,11 @@ impl Engine {
                     result
                 };
                 let (result, freed) = match self.keyspace.close_unless_long() {
+                    Some(locked) if !self.is_admitted(environment) => {
+                        locked.release();
+                        *inside = self.keyspace.enter_unless_long(worker.id());
+                        return Ok(Outcome::Retry);
+                    }
                     Some(locked) => self.work_alone(locked, database, environment, worker, handle),
                     None => (Err(CommandError::Busy), Garbage::default()),
                 };
@@ -222,6 +229,11 @@ impl Engine {
             reply.rewind(mark);
         }
         result
+    }
+
+    /// Whether what was let in may run behind the closed gate: nobody has ended that meanwhile.
+    pub fn is_admitted(&self, environment: Environment<'_>) -> bool {
+        environment.caller.admission.is_none_or(|admission| admission == self.log.admissions())
     }
 
     /// [`Self::exclusively`], unless a script has been running for long.

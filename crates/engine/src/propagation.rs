@@ -27,7 +27,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU32, Ordering},
     },
 };
 
@@ -68,12 +68,14 @@ pub struct LogSwitch {
     log: Option<Arc<dyn Log>>,
     /// The [`LogConsumer`]s that there are, as bits.
     consumers: AtomicU8,
+    /// See [`Self::admissions`].
+    admissions: AtomicU32,
 }
 
 impl LogSwitch {
     /// A connection to this log that carries nothing yet.
     pub fn new(log: Arc<dyn Log>) -> Self {
-        Self { log: Some(log), consumers: AtomicU8::new(0) }
+        Self { log: Some(log), consumers: AtomicU8::new(0), admissions: AtomicU32::new(0) }
     }
 
     /// Whether changes are recorded.
@@ -83,13 +85,33 @@ impl LogSwitch {
         self.consumers.load(Ordering::Relaxed).wrapping_sub(1) < FOLLOWS - 1
     }
 
+    /// How often what had been let in was to be let in anew. A command that gives its pass up to close the gate compares it
+    /// with the number from when it was let in ([`Caller::admission`]): the server may have another role by then.
+    ///
+    /// [`Caller::admission`]: crate::Caller::admission
+    #[inline]
+    pub fn admissions(&self) -> u32 {
+        self.admissions.load(Ordering::Relaxed)
+    }
+
+    /// Has commands that were let in, and do not run yet, be let in anew. The caller holds the gate closed.
+    pub fn end_admissions(&self) {
+        self.admissions.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// From now on changes by commands here are recorded no more, only a primary's stream ([`Propagation::relay`]); or
     /// as before. The caller holds the gate closed.
     pub fn follow(&self, follows: bool) {
+        self.end_admissions();
         match follows {
             true => self.consumers.fetch_or(FOLLOWS, Ordering::Relaxed),
             false => self.consumers.fetch_and(!FOLLOWS, Ordering::Relaxed),
         };
+    }
+
+    /// Whether changes are those of a primary's stream ([`Self::follow`]).
+    pub fn follows(&self) -> bool {
+        self.consumers.load(Ordering::Relaxed) & FOLLOWS != 0
     }
 
     /// Whether there is a consumer of records, or of a primary's stream.
@@ -363,7 +385,7 @@ impl Propagation {
     }
 
     /// Gives the record up.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.count = 0;
         self.commands.clear();
         self.framed.clear();

@@ -89,6 +89,8 @@ pub struct Peer {
     is_dunlin: bool,
     is_redis_8: bool,
     reads_frames: bool,
+    /// It is a node of a cluster: what its shard has not committed is for it, too.
+    pub is_node: bool,
     /// It wants a snapshot and nothing else.
     pub snapshot_only: bool,
     /// It wants only the libraries of functions of one.
@@ -128,6 +130,7 @@ impl Peer {
             is_dunlin: false,
             is_redis_8: false,
             reads_frames: false,
+            is_node: false,
             snapshot_only: false,
             functions_only: false,
             acked: 0,
@@ -156,6 +159,11 @@ impl Peer {
     /// Whether the stream may be sent to it: behind its snapshot where that came in frames, and once it follows.
     pub fn takes_stream(&self) -> bool {
         self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
+    }
+
+    /// Whether it says how far it has come. One that has asked by SYNC does not.
+    pub fn acknowledges(&self) -> bool {
+        !self.is_old
     }
 
     /// Takes the words behind REPLCONF. `Ok(true)`: it is answered; acknowledgements are not.
@@ -192,6 +200,7 @@ impl Peer {
                     b"psync2" => self.psync2 = true,
                     b"dunlin" => self.is_dunlin = true,
                     b"frames" => self.reads_frames = true,
+                    b"node" => self.is_node = true,
                     b"rdb-channel-repl" => self.is_redis_8 = true,
                     _ => {}
                 },
@@ -274,7 +283,7 @@ impl Peer {
         (self.phase, self.heard_ms) = (phase, now_ms);
     }
 
-    /// It has sent an empty line, as replicas do while they load.
+    /// It has sent something: replicas send empty lines while they load.
     pub fn hear(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }

@@ -42,6 +42,8 @@ pub struct ReplicaOptions {
     pub announce_ip: String,
     /// `repl-timeout`.
     pub timeout_ms: u64,
+    /// The server is a node of a cluster, which takes what its shard has not committed, too.
+    pub is_node: bool,
 }
 
 /// An input of the state machine.
@@ -445,6 +447,9 @@ impl Replica {
             "REPLCONF capa",
             &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", b"dunlin", b"capa", b"frames"],
         );
+        if options.is_node {
+            say("REPLCONF capa", &[b"REPLCONF", b"capa", b"node"]);
+        }
         say("REPLCONF version", &[b"REPLCONF", b"version", VALKEY_VERSION]);
         self.state = State::Introducing(awaited);
         actions.push(Action::Send(out));

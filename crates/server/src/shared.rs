@@ -12,8 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Caller, Engine, Environment, ExclusiveContext, Policy, Worker, command::CommandTable};
+use dunlin_engine::{
+    Caller, Engine, Environment, ExclusiveContext, LogConsumer, Policy, Worker, command::CommandTable,
+};
 use dunlin_net::WorkerQueues;
+use dunlin_replication::GETACK;
 
 use crate::{
     access::Access,
@@ -240,6 +243,15 @@ impl Shared {
         let (policy, caller) = self.policy_and_caller();
         let environment = Environment::new(&policy, &caller);
         self.engine.exclusively_unless_long(0, environment, &mut Worker::new(0, 0), work)
+    }
+
+    /// Asks replicas how far they are, unless nothing more may be put into the stream. The caller has closed the gate.
+    pub(crate) fn ask_replicas(&self) {
+        let is_primary = !self.replication.is_replica() && !self.replication.stream_ended.load(SeqCst);
+        if is_primary && self.engine.log.is_on_for(LogConsumer::Replicas) {
+            self.durability.ring().append(self.feeder(), GETACK);
+            self.durability.wake_log(self.durability.tail());
+        }
     }
 
     /// The settings in force, and the server itself at this time.

@@ -62,6 +62,8 @@ pub struct Caller {
     pub follows_primary: bool,
     /// Whether a command waits where somebody has a view of what it may change, instead of copying that.
     pub waits_for_views: bool,
+    /// The number of [`crate::LogSwitch::admissions`] when its commands were let in; `None` where they need not be.
+    pub admission: Option<u32>,
     /// How many elements a command may visit where it stands; one that would visit more is offloaded. `None` for any number.
     pub visits_max: Option<usize>,
 }

@@ -18,8 +18,9 @@ use super::{
 
 /// How much longer the pause is than it may take.
 const MARGIN: Duration = Duration::from_secs(10);
-/// More replicas than any server has: writes are refused.
+/// More replicas than any server has, and the lag in seconds without which they do not count: writes are refused.
 const REPLICAS_NEVER_THERE: &str = "100";
+const LAG_S: &str = "10";
 
 pub(super) fn run(
     old: &mut Side,
@@ -62,7 +63,9 @@ pub(super) fn run(
     let pause = begun.elapsed();
     // From here on the new server has the writes: the old one must not take any more.
     let closed = close(old, new, old_can_follow);
-    let _ = pausing.call(&["CLIENT", "UNPAUSE"]);
+    if closed.is_ok() {
+        let _ = pausing.call(&["CLIENT", "UNPAUSE"]);
+    }
     println!(
         "done  {}:{} is the primary; writes were paused for {} ms",
         new.host,
@@ -90,8 +93,15 @@ fn close(old: &mut Side, new: &mut Side, can_follow: bool) -> Result<bool, Strin
     if followed {
         return Ok(true);
     }
-    old.ask(&["CONFIG", "SET", "min-replicas-to-write", REPLICAS_NEVER_THERE]).map_err(|reason| {
-        format!("the new server is the primary, but the old one still takes writes, which are lost: stop it ({reason})")
-    })?;
+    let settings = [("min-replicas-max-lag", LAG_S), ("min-replicas-to-write", REPLICAS_NEVER_THERE)];
+    for (directive, value) in settings {
+        old.ask(&["CONFIG", "SET", directive, value]).map_err(|reason| {
+            format!(
+                "the new server is the primary, but the old one cannot be kept from taking writes, which would be lost: stop \
+                 it now, while its writes are still paused for {} s ({reason})",
+                MARGIN.as_secs()
+            )
+        })?;
+    }
     Ok(false)
 }

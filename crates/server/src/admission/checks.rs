@@ -110,7 +110,8 @@ fn runs_writing_script(command: &Command) -> bool {
         && !command.flags.has(Flags::READ_ONLY)
 }
 
-fn may_change(command: &Command) -> bool {
+/// Whether a command may change something, by a script or by the queue that it runs, too.
+pub(crate) fn may_change(command: &Command) -> bool {
     command.may_write() || command.flags.has(Flags::RUNS_QUEUE) || runs_writing_script(command)
 }
 
@@ -151,7 +152,8 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Lease,
-        concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
+        // What changes something without naming a key, too: FLUSHALL, a script.
+        concerns: |entry| !entry.command.keys.is_empty() || may_change(entry.command),
         // It goes on when the lease is there again, or learns where the primary is.
         verdict: |entry, facts| facts.waits_for_lease(entry).then_some(Verdict::Park(Wait::Pause(None))),
     },

@@ -24,7 +24,7 @@ use std::time::Instant;
 use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
-pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED};
+pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED, may_change};
 pub(crate) use self::slots::Slots;
 
 /// The outcome for a command.

@@ -213,8 +213,8 @@ fn commands_with_keys_wait_for_a_lease() {
         Check::Lease,
         Given { waits_for_lease: true, ..NOTHING },
         &[
-            ("get set mget watch exec eval blpop spublish", "park: pause"),
-            ("ping info scan dbsize multi subscribe cluster|tell cluster|nodes replconf", "run"),
+            ("get set mget watch exec eval fcall blpop spublish flushall flushdb", "park: pause"),
+            ("ping info scan dbsize keys multi subscribe cluster|tell cluster|nodes replconf", "run"),
         ],
     );
 }

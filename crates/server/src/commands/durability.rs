@@ -113,7 +113,7 @@ fn wait(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
     args.check()?;
     let timeout_ms = timeout(args, context.executor.caller.now_ms)?;
     let wanted = DurabilityWait {
-        mark: context.executor.worker.propagation.logged_to(),
+        mark: recorded_to(context),
         local: false,
         replicas: u64::try_from(replicas).unwrap_or(0),
         counts_local: false,
@@ -146,13 +146,18 @@ fn waitaof(
         return Err(CommandError::text(WITHOUT_LOG));
     }
     let wanted = DurabilityWait {
-        mark: context.executor.worker.propagation.logged_to(),
+        mark: recorded_to(context),
         local: local > 0,
         replicas: replicas.unsigned_abs(),
         counts_local: true,
     };
     wait_for(context, wanted, timeout_ms, reply);
     Ok(())
+}
+
+/// The log's offset behind all that the client has changed: by this worker, or by another one that has served it.
+fn recorded_to(context: &ServerContext<'_, '_>) -> u64 {
+    context.executor.worker.propagation.logged_to().max(context.session.served_to)
 }
 
 /// Answers at once where nothing has to be waited for, or may be.

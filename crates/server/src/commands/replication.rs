@@ -1,6 +1,6 @@
 //! REPLICAOF, SLAVEOF, FAILOVER, ROLE, and what replicas say to their primary: REPLCONF, PSYNC, SYNC.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
@@ -14,6 +14,7 @@ use crate::{
     replication::{ReplicaClient, RoleOrder, Wanted},
     replicator,
     session::Replies,
+    shared::Shared,
     system::host::monotonic_ms,
 };
 
@@ -326,6 +327,20 @@ fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, Com
     Ok(await_order(context, order))
 }
 
+/// Has changes recorded from here on where replies wait for replicas, though none may have come. Where this cannot be done at
+/// once, as in a transaction, whose locks are in its way, it comes right behind.
+pub(super) fn record_for_replicas(context: &mut ServerContext<'_, '_>) {
+    let replication = &context.shared.replication;
+    if !replication.records_for_the_first(context.executor.newest_config()) || replication.has_place() {
+        return;
+    }
+    let begin = |shared: &Shared| shared.replication.begin_backlog(&shared.engine, &shared.durability);
+    let may_wait = !context.executor.caller.deny_blocking && !context.shared.loading.is_active();
+    if !may_wait || context.outside_gate(begin).is_none() {
+        context.shared.replication.feed.wake();
+    }
+}
+
 fn sync(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
     follow(context, Wanted::Snapshot)
 }
@@ -339,6 +354,9 @@ fn follow(context: &mut ServerContext<'_, '_>, wanted: Wanted) -> CommandResult 
         return Err(CommandError::text("NOMASTERLINK Can't SYNC while not connected with my master"));
     }
     let replica = replica(context)?;
+    if replica.has_asked.swap(true, SeqCst) {
+        return Ok(());
+    }
     // Nothing but the stream is sent to it from now on, by a thread of its own.
     context.session.replies = Replies::Off;
     replication.join(&replica, wanted);

@@ -107,6 +107,10 @@ fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
     match executor.execute_queue(context.shared, session, args.words(), queue, context.turn, reply)? {
         Executed::Done(flow) => context.flow = flow,
         Executed::Changed => reply.null_array(),
+        Executed::Again => {
+            context.flow = executor.hold(session);
+            return Ok(());
+        }
     }
     // CLIENT REPLY SKIP among the commands concerns the one behind EXEC.
     context.session.pushed = replies != Replies::SkipNext && context.session.replies == Replies::SkipNext;

@@ -74,7 +74,8 @@ impl Shared {
         }
         match config.min_sync_replicas {
             0 => self.commitment_to_log(config),
-            _ if self.replication.is_replica() => self.commitment_to_log(config),
+            // Behind the gate, as pushes are posted inside: what they tell was recorded by a primary or by a replica.
+            _ if self.engine.log.follows() => self.commitment_to_log(config),
             replicas => self.commitment_at(DISK + replicas, config),
         }
     }
@@ -204,8 +205,9 @@ impl Executor {
     }
 
     fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
-        // A replica shows its primary's data; its own log may be asked for.
-        let is_replica = self.shared.replication.is_replica();
+        // A replica shows its primary's data; its own log may be asked for. What ran on a primary is a primary's, also where
+        // that has become a replica since: its replicas may lack it for good.
+        let is_replica = session.as_replica && self.shared.replication.is_replica();
         match session.durability_mode {
             Durability::Async => Commitment::default(),
             Durability::Disk if self.shared.engine.log.is_on_for(LogConsumer::File) => {

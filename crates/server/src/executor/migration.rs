@@ -69,6 +69,8 @@ impl Executor {
         let Some(departure) = migration.take_departure().filter(|_| !migration.keeps_keys()) else {
             return self.finish_migration(*migration);
         };
+        // Asked inside the gate, which a change of the role closes.
+        let inside = self.pass(&shared.engine.keyspace);
         if shared.replication.is_replica() {
             // Nothing is removed that is another server's by now.
             migration.fail(CommandError::text(
@@ -77,7 +79,6 @@ impl Executor {
             return self.finish_migration(*migration);
         }
         let is_paused = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
-        let inside = self.pass(&shared.engine.keyspace);
         if is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default() {
             migration.keep(departure);
             return self.sent_keys.push(migration);

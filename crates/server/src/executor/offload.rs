@@ -50,12 +50,13 @@ impl Executor {
                 Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
                 Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
             };
+        let mut inside = self.pass(&shared.engine.keyspace);
         let writes = entry.command.may_write();
-        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary.
+        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary. It
+        // closes the gate behind its pause, so this is asked inside.
         let is_paused = writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
         let admission = admission.and_then(|()| refusal.map_or(Ok(()), Err));
-        let mut inside = self.pass(&shared.engine.keyspace);
         let is_parked = is_parked || {
             let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
             self.is_computed_parked(&shared, entry, &texts)
@@ -79,6 +80,7 @@ impl Executor {
             client: blocked::token(client),
             // Its own view is among those that there are.
             waits_for_views: false,
+            admission: Some(shared.engine.log.admissions()),
             // A client that has gone waits for nothing.
             deny_blocking: connected.is_none(),
             visits_max: self.caller.visits_max.filter(|_| rounds < ROUNDS_MAX),
@@ -116,7 +118,11 @@ impl Executor {
                 let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
                 return self.queues.send(client, WorkerMessage::Waits { timeout, nanoseconds });
             }
-            Ok(Outcome::Retry) => unreachable!("it does not wait for views"),
+            // It does not wait for views: the role has changed while it waited for the gate.
+            Ok(Outcome::Retry) => {
+                let refusal = shared.replication.write_refusal(self.config.config());
+                reply.error(refusal.unwrap_or_else(|| shared.running.busy()).line());
+            }
             Err(CommandError::Busy) => reply.error(shared.running.busy().line()),
             Err(error) => reply.error(error.line()),
         }

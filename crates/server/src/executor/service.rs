@@ -20,6 +20,7 @@ use crate::{
     observe::key_samples,
     push::pubsub::unsubscribe_all,
     session::{ClientFlags, Replies, Session, tracking::Tracking},
+    system::host::monotonic_ms,
     workers::blocked,
 };
 
@@ -53,6 +54,7 @@ impl Executor {
             tracks: session.tracking.as_deref().is_some_and(Tracking::tracks_next),
             broadcasts: shared.trackers.broadcasts(),
             waits_for_views: session.held_since.is_none_or(has_patience),
+            admission: Some(shared.engine.log.admissions()),
             keep_expired,
             ..self.caller
         };
@@ -151,6 +153,9 @@ impl Service for Executor {
         let outer_term = self.term.replace(0);
         self.pushed_to.clear();
         let shared = Arc::clone(&self.shared);
+        if let Some(replica) = &session.replica {
+            replica.peer().hear(monotonic_ms());
+        }
         session.is_pushed_to = session.client.pushes.get().is_some();
         if session.is_pushed_to {
             self.follow(session);
@@ -158,6 +163,7 @@ impl Service for Executor {
         let mut turn = Turn { inside: None, event_loop };
         if turn.event_loop.is_some() {
             turn.inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+            session.as_replica = shared.replication.is_replica();
             self.act_for(session);
         }
         let mut batch = std::mem::take(&mut self.batch);
@@ -220,6 +226,7 @@ impl Service for Executor {
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
+        session.has_term = self.term.get() != 0;
         self.term.set(outer_term);
         self.note_seen(session);
         session.publish();
@@ -257,10 +264,13 @@ impl Service for Executor {
     ) -> Option<Next> {
         // The answer to a client that has waited shows a change of somebody else.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
-        let outer_term = self.term.replace(match session.flags.has(ClientFlags::READS_REPLICAS) {
-            true => 0,
-            false => self.shared.cluster.lease.last_term(),
-        });
+        if self.saw_data {
+            // What it is answered may have been recorded by another worker, behind all that it has recorded itself.
+            session.served_to = self.shared.durability.tail();
+        }
+        // What was let in without a term, as on a replica, is answered without one.
+        let term = if session.has_term { self.shared.cluster.lease.last_term() } else { 0 };
+        let outer_term = self.term.replace(term);
         self.withhold_to = self.commitment(session);
         self.term.set(outer_term);
         self.note_seen(session);

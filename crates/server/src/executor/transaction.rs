@@ -37,6 +37,8 @@ pub(crate) enum Executed {
     Done(Flow),
     /// A watched key had changed: none has run.
     Changed,
+    /// What let them in has ended while they waited for the gate: they are queued as before, for EXEC to be presented again.
+    Again,
 }
 
 impl Executor {
@@ -138,6 +140,11 @@ impl Executor {
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
             return Err(CommandError::Text(text.into()));
         };
+        if !shared.engine.is_admitted(Environment::new(&self.policy, &self.caller)) {
+            self.end_transaction(shared, transaction, turn);
+            session.queue = Some(queue);
+            return Ok(Executed::Again);
+        }
         self.worker.mark_client();
         self.saw_data = true;
         let denied_before = self.caller.deny_blocking;

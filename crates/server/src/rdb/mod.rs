@@ -324,7 +324,9 @@ impl Shared {
     /// that it shows on. On an error all goes on as before.
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         self.cancel_save();
+        self.ask_replicas();
         self.save(context)?;
+        self.engine.log.end_admissions();
         self.replication.end_stream();
         self.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Everything);
         Ok(())

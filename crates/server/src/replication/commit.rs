@@ -52,7 +52,7 @@ impl Commits {
 
 /// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps where a copy of a primary was
 /// shorter than the log before.
-fn ring_mark(offset: u64, base: u64) -> u64 {
+pub(super) fn ring_mark(offset: u64, base: u64) -> u64 {
     (offset.wrapping_sub(base) as i64).max(0) as u64
 }
 

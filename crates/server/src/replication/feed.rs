@@ -16,7 +16,7 @@ use dunlin_persist::RingReader;
 use dunlin_replication::{History, Phase};
 use mio::Waker;
 
-use super::{ReplicaClient, Replication, Wanted};
+use super::{ReplicaClient, Replication, Wanted, commit::ring_mark};
 use crate::{config::Config, durability::Durability, workers::WorkerMessage};
 
 /// A client that waits until so many replicas have acknowledged the log up to a mark.
@@ -38,6 +38,8 @@ pub(crate) struct Feed {
     /// How many waits there are.
     pub(crate) waiting: AtomicUsize,
     pub(crate) acks_wanted: AtomicBool,
+    /// A client has chosen to wait for replicas.
+    pub(crate) is_awaited: AtomicBool,
     /// The thread sleeps until something is recorded.
     pub(crate) is_resting: AtomicBool,
     pub(crate) waker: OnceLock<Waker>,
@@ -162,11 +164,11 @@ impl Replication {
 
     /// How many replicas have the log up to a mark: applied, or on disk.
     pub(crate) fn acknowledged(&self, mark: u64, fsynced: bool) -> u64 {
-        let offset = self.offset(mark);
+        let base = self.base.load(Acquire);
         let has = |replica: &&Arc<ReplicaClient>| {
             let peer = replica.peer();
             let confirmed = if fsynced { peer.fsynced } else { peer.acked };
-            peer.phase() == Phase::Online && !replica.is_gone() && confirmed >= offset
+            peer.phase() == Phase::Online && !replica.is_gone() && ring_mark(confirmed, base) >= mark
         };
         self.feed.clients().iter().filter(has).count() as u64
     }
@@ -190,20 +192,30 @@ impl Replication {
 
     /// Begins to record for replicas and other readers of the ring, unless that is done.
     pub(crate) fn begin_backlog(&self, engine: &Engine, durability: &Durability) {
+        if self.begin_to_record(engine) {
+            self.keep_stream(durability);
+        }
+    }
+
+    /// The same, but for what the log's manifest says. Whether it was not done yet.
+    pub(crate) fn begin_to_record(&self, engine: &Engine) -> bool {
         let mut reader = self.feed.reader();
         if self.has_backlog.load(Acquire) {
-            return;
+            return false;
         }
-        {
-            let Some(reader) = &mut *reader else { return };
-            let _closed = engine.keyspace.close();
-            let tail = reader.resume();
-            engine.log.turn(LogConsumer::Replicas, true);
-            self.backlog_from.store(tail, Release);
-            self.has_backlog.store(true, Release);
-        }
-        drop(reader);
-        self.keep_stream(durability);
+        let Some(reader) = &mut *reader else { return false };
+        let _closed = engine.keyspace.close();
+        let tail = reader.resume();
+        engine.log.turn(LogConsumer::Replicas, true);
+        self.backlog_from.store(tail, Release);
+        self.has_backlog.store(true, Release);
+        true
+    }
+
+    /// Whether changes are to be recorded though no replica has come yet: replies wait for one, which `config` or a client has
+    /// asked for.
+    pub(crate) fn records_for_the_first(&self, config: &Config) -> bool {
+        (config.min_sync_replicas > 0 || self.feed.is_awaited.load(SeqCst)) && !self.is_replica()
     }
 
     /// Begins to keep the ring's bytes for a reader beside the replicas.

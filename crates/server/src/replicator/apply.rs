@@ -141,6 +141,8 @@ impl Applier {
         self.window = Window::default();
         self.input.clear();
         (self.relayed, self.parsed, self.block, self.ack_wanted) = (0, 0, None, false);
+        // A command that was refused before it ran leaves its record.
+        self.worker.propagation.forget();
     }
 
     /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
@@ -324,15 +326,24 @@ impl Applier {
         result
     }
 
+    /// The database that a command selects, if it selects one.
+    fn selected(&self, words: &[&[u8]]) -> Result<Option<usize>, String> {
+        if words.len() != 2 || !words[0].eq_ignore_ascii_case(b"select") {
+            return Ok(None);
+        }
+        let databases = self.shared.engine.keyspace.databases();
+        let index = parse_integer(words[1]).and_then(|index| usize::try_from(index).ok());
+        let index = index.filter(|index| *index < databases);
+        index.map(Some).ok_or_else(|| {
+            format!("it selects a database that there is not here; set databases above {databases}")
+        })
+    }
+
     /// Whether the stream's own commands, about the link and not about data, include this one; then it is done.
     fn is_of_link(&mut self, words: &[&[u8]]) -> Result<bool, String> {
         let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
-        if is(b"select") && words.len() == 2 {
-            let databases = self.shared.engine.keyspace.databases();
-            let index = parse_integer(words[1]).and_then(|index| usize::try_from(index).ok());
-            self.database = index.filter(|index| *index < databases).ok_or_else(|| {
-                format!("it selects a database that there is not here; set databases above {databases}")
-            })?;
+        if let Some(database) = self.selected(words)? {
+            self.database = database;
         } else if is(b"ping") {
         } else if is(b"replconf") {
             self.ack_wanted |= words.get(1).is_some_and(|option| option.eq_ignore_ascii_case(b"getack"));
@@ -391,7 +402,8 @@ impl Applier {
         let mut footprint = Footprint::default();
         let mut entries = Vec::with_capacity(block.len());
         for words in block {
-            let is_of_link = words[0].eq_ignore_ascii_case(b"select") || is_for_replicas(words);
+            // Refused as a whole, before something of it is here.
+            let is_of_link = self.selected(words)?.is_some() || is_for_replicas(words);
             let entry = if is_of_link { None } else { Some(entry_in_log(&shared.commands, words)?) };
             if let Some(entry) = entry
                 && !matches!(entry.command.run, Run::Host(_))

@@ -5,8 +5,8 @@
 //!                              thread `replica`: role changes, PSYNC id offset FAILOVER ─▶ end of the pause
 //! ```
 
-use dunlin_engine::{LogConsumer, command::CommandError};
-use dunlin_replication::{FailoverOptions, FailoverStep, GETACK, Phase};
+use dunlin_engine::command::CommandError;
+use dunlin_replication::{FailoverOptions, FailoverStep, Phase};
 
 use crate::{
     config::PrimaryAddress, replication::RoleOrder, session::replica::ReplicaClient, shared::Shared,
@@ -70,8 +70,11 @@ pub(crate) fn abort(shared: &Shared) -> Result<(), CommandError> {
 pub(super) fn give_up(shared: &Shared, reason: &str) {
     tracing::warn!("The failover is aborted: {reason}");
     if shared.replication.is_handing_over() {
+        // Writers are held until the server is a primary again.
+        shared.replication.failover().end();
         shared.config.follow(None);
         shared.replication.order(RoleOrder::Promote);
+        return;
     }
     end(shared);
 }
@@ -79,6 +82,14 @@ pub(super) fn give_up(shared: &Shared, reason: &str) {
 /// Ends a failover, and the pause with it.
 pub(super) fn end(shared: &Shared) {
     shared.replication.failover().end();
+    end_pause(shared);
+}
+
+/// Lets writers go on, unless there is a failover.
+pub(super) fn end_pause(shared: &Shared) {
+    if shared.replication.is_failing_over() {
+        return;
+    }
     shared.pause.end_failover();
     // Behind the store, as with CLIENT UNPAUSE.
     if let Some(queues) = shared.durability.queues() {
@@ -104,10 +115,8 @@ impl Progress {
         if !self.is_quiet {
             // Batches that are under way may not have seen the pause. A script that takes long is waited for.
             let quiet = shared.alone_unless_long(|_| {
-                if shared.engine.log.is_on_for(LogConsumer::Replicas) {
-                    shared.durability.ring().append(shared.feeder(), GETACK);
-                    shared.durability.wake_log(shared.durability.tail());
-                }
+                shared.engine.log.end_admissions();
+                shared.ask_replicas();
             });
             self.is_quiet = quiet.is_some();
         }

@@ -27,7 +27,7 @@ use std::{
 use dunlin_engine::LogConsumer;
 use dunlin_net::{OutputClass, WorkerQueues};
 use dunlin_persist::{RingReader, aof::Follower};
-use dunlin_replication::{GETACK, PING, PeerTick, Phase, Resync};
+use dunlin_replication::{GETACK, PING, Peer, PeerTick, Phase, Resync};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 
 use super::{catch_up, failover, transfer};
@@ -145,8 +145,18 @@ impl Feeder {
         replicas.iter().any(|replica| {
             let is_full = self.known.get(&replica.client.id()).is_some_and(|known| known.is_full);
             let is_fed = !is_full && !replica.is_catching_up.load(SeqCst);
-            is_fed && replica.peer().takes_stream() && replica.sent.load(Acquire) < tail
+            let peer = replica.peer();
+            is_fed && peer.takes_stream() && replica.sent.load(Acquire) < self.stream_end(&peer, tail)
         })
+    }
+
+    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is no node of a cluster sees
+    /// nothing that could be lost with this primary: what the shard has committed, under `cluster-durability sync`.
+    fn stream_end(&self, peer: &Peer, tail: u64) -> u64 {
+        match peer.is_node || !self.server.cluster.is_sync() {
+            true => tail,
+            false => tail.min(self.server.replication.shard_committed()),
+        }
     }
 
     /// Has the poller tell when sockets can take more.
@@ -183,6 +193,9 @@ impl Feeder {
                 PeerTick::Cut => replica.cut("it has been silent for repl-timeout"),
             }
         }
+        if replication.records_for_the_first(config) && !self.server.loading.is_active() {
+            self.begin_backlog();
+        }
         replication.feed.good.store(good, Relaxed);
         replication.note_commits(&self.server.durability, config);
         let wanted = config.min_replicas_to_write as usize;
@@ -191,6 +204,7 @@ impl Feeder {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
             && !self.server.cluster.is_on()
+            && !replication.records_for_the_first(config)
             && replication.feed.held().is_none()
             && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
         {
@@ -221,7 +235,10 @@ impl Feeder {
         // Where a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
         let replication = &server.replication;
-        let has_ended = replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
+        // Asked in here once more: a change of the role takes the stream's end behind the closed gate.
+        let is_others = replication.is_replica() || replication.is_failing_over();
+        let has_ended =
+            is_others || replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
         if server.engine.log.is_on_for(LogConsumer::Replicas) && !has_ended {
             server.durability.ring().append(id, bytes);
             server.durability.wake_log(server.durability.tail());
@@ -352,9 +369,9 @@ impl Feeder {
         };
         let mut held = published.saturating_sub(kept);
         for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
-            let (phase, takes_stream) = {
+            let (phase, takes_stream, end) = {
                 let peer = replica.peer();
-                (peer.phase(), peer.takes_stream())
+                (peer.phase(), peer.takes_stream(), self.stream_end(&peer, published))
             };
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
@@ -364,13 +381,13 @@ impl Feeder {
                 Phase::Sending | Phase::AwaitingAck | Phase::Online => {
                     let known = self.known.entry(replica.client.id()).or_default();
                     let before = replica.sent.load(Acquire);
-                    let result = send_to(reader, replica, before, published, known);
+                    let result = send_to(reader, replica, before, end, known);
                     let sent = result.unwrap_or_else(|error| {
                         replica.cut(&error.to_string());
                         before
                     });
                     has_sent |= sent > before;
-                    has_more |= sent < published && !known.is_full;
+                    has_more |= sent < end && !known.is_full;
                     replica.sent.store(sent, Release);
                     sent
                 }

@@ -190,10 +190,9 @@ impl Link {
 
     /// Does what is due, and what has come.
     fn advance(&mut self, buffer: &mut [u8]) {
-        let status = self.shared.durability.fsynced_of_replica();
+        self.note_fsynced();
         if let Some(primary) = &mut self.primary {
-            primary.replica.fsynced = status.map(|synced| self.shared.replication.offset(synced));
-            primary.replica.options = options(&self.shared.config.current());
+            primary.replica.options = options(&self.shared);
         }
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);
@@ -222,6 +221,14 @@ impl Link {
             }
         }
         self.send();
+    }
+
+    /// Takes how much of the data set is on disk, for acknowledgements.
+    pub(super) fn note_fsynced(&mut self) {
+        let fsynced = self.shared.durability.fsynced_of_replica();
+        if let Some(primary) = &mut self.primary {
+            primary.replica.fsynced = fsynced.map(|synced| self.shared.replication.offset(synced));
+        }
     }
 
     fn receive(&mut self, bytes: &[u8]) {
@@ -515,12 +522,14 @@ fn announced_port(config: &Config) -> u16 {
     }
 }
 
-pub(super) fn options(config: &Config) -> ReplicaOptions {
+pub(super) fn options(shared: &Shared) -> ReplicaOptions {
+    let config = &*shared.config.current();
     ReplicaOptions {
         user: config.masteruser.bytes().to_vec(),
         password: config.masterauth.bytes().to_vec(),
         port: announced_port(config),
         announce_ip: config.replica_announce_ip.clone(),
         timeout_ms: u64::from(config.repl_timeout) * 1000,
+        is_node: shared.cluster.is_on(),
     }
 }

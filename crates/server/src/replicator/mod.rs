@@ -76,21 +76,27 @@ impl Threads {
     }
 }
 
-/// Has replicas get all that they lack before the server ends, within a time: after a restart they go on from there. Writes
-/// are held back for good.
+/// Has replicas get all that they lack before the server ends, within a time, and say so: what only stands in a socket may be lost
+/// with it. After a restart they go on from there. Writes are held back for good.
 pub(crate) fn drain(shared: &Shared, time: Duration) {
     let replication = &shared.replication;
-    let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(shared.durability.tail());
     if time.is_zero() || replication.replicas().is_empty() {
         return;
     }
     let until = Instant::now() + time;
     shared.pause.begin(Instant::now(), i64::MAX as u64, PauseScope::Writes);
     // Batches that are under way may not have seen it.
-    if shared.alone_unless_long(|_| replication.end_stream()).is_none() {
-        return;
-    }
+    let end = shared.alone_unless_long(|_| {
+        shared.engine.log.end_admissions();
+        let written = replication.offset(shared.durability.tail());
+        shared.ask_replicas();
+        replication.end_stream();
+        (shared.durability.tail(), written)
+    });
+    let Some((tail, written)) = end else { return };
     replication.feed.wake();
+    // A replica of Redis acknowledges what is in front of the question.
+    let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(tail, written);
     while replication.replicas().iter().any(is_behind) && Instant::now() < until {
         std::thread::sleep(DRAIN_PAUSE);
     }

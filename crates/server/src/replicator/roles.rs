@@ -6,7 +6,10 @@ use dunlin_engine::LogConsumer;
 use dunlin_net::Address;
 use dunlin_replication::{GETACK, History, Id, Replica};
 
-use super::link::{Link, Primary, options};
+use super::{
+    failover,
+    link::{Link, Primary, options},
+};
 use crate::{
     config::PrimaryAddress,
     replication::{REPLICA, RoleOrder, STALE, new_id},
@@ -17,6 +20,7 @@ use crate::{
 impl Link {
     pub(super) fn carry_out(&mut self, order: RoleOrder) {
         self.disconnect("the role changes");
+        let may_end_failover = matches!(order, RoleOrder::Promote | RoleOrder::Follow { .. });
         match order {
             RoleOrder::Follow { primary, hands_over } => self.follow(primary, hands_over),
             RoleOrder::Promote => self.promote(),
@@ -27,6 +31,9 @@ impl Link {
                 self.join(None, None);
                 self.clear();
             }
+        }
+        if may_end_failover {
+            failover::end_pause(&self.shared);
         }
         self.publish();
         self.unblock_clients();
@@ -57,7 +64,7 @@ impl Link {
 
     fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>, hands_over: bool) {
         let shared = Arc::clone(&self.shared);
-        let mut replica = Replica::new(options(&shared.config.current()), position, monotonic_ms());
+        let mut replica = Replica::new(options(&shared), position, monotonic_ms());
         replica.hands_over = hands_over;
         self.primary = Some(Primary { address, replica, is_stopped: false });
         // Behind the gate: whoever was let in as a primary's client waits by now.
@@ -100,6 +107,7 @@ impl Link {
         let shared = &self.shared;
         {
             let _closed = shared.engine.keyspace.close();
+            shared.engine.log.end_admissions();
             if shared.engine.log.is_on_for(LogConsumer::Replicas) {
                 shared.durability.ring().append(shared.applier(), GETACK);
             }

@@ -216,6 +216,12 @@ pub struct Session {
     pub(crate) durability_mode: Durability,
     /// The log's offset up to which it may have seen changes, where pushes wait for that.
     pub(crate) seen_to: u64,
+    /// The log's offset behind what other workers have served it with, for WAIT and WAITAOF.
+    pub(crate) served_to: u64,
+    /// Whether the server was a replica when its last commands were let in.
+    pub(crate) as_replica: bool,
+    /// Whether its last commands were let in by the primary of a shard, in a term.
+    pub(crate) has_term: bool,
     /// The change of the server's role that it has ordered and that its command waits for.
     pub(crate) role_order: Option<u64>,
     /// The slots that its commands import: it is another primary.
@@ -262,6 +268,9 @@ impl Session {
             replica: None,
             durability_mode: Durability::Configured,
             seen_to: 0,
+            served_to: 0,
+            as_replica: false,
+            has_term: false,
             role_order: None,
             import: None,
             order: None,

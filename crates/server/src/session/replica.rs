@@ -19,6 +19,8 @@ pub(crate) struct ReplicaClient {
     pub(crate) client: Arc<Client>,
     pub(crate) socket: Arc<Stream>,
     pub(crate) peer: Mutex<Peer>,
+    /// It has asked for the stream: it is sent that alone, and asks no more.
+    pub(crate) has_asked: AtomicBool,
     /// Its request that was not answered yet.
     pub(crate) wanted: Mutex<Option<Wanted>>,
     /// The ring's offset behind what it has been sent.
@@ -50,6 +52,7 @@ impl ReplicaClient {
             client: Arc::clone(client),
             socket,
             peer: Mutex::new(Peer::new(now_ms)),
+            has_asked: AtomicBool::new(false),
             wanted: Mutex::default(),
             sent: AtomicU64::new(u64::MAX),
             is_catching_up: AtomicBool::new(false),
@@ -82,9 +85,12 @@ impl ReplicaClient {
         self.is_gone.load(SeqCst)
     }
 
-    /// Whether it follows the stream and has not been sent all of it.
-    pub(crate) fn is_behind(&self, tail: u64) -> bool {
-        !self.is_gone() && self.peer().phase() == Phase::Online && self.sent.load(Acquire) < tail
+    /// Whether it follows the stream, and has not been sent all up to the ring's `tail`, or has not acknowledged an offset.
+    pub(crate) fn is_behind(&self, tail: u64, offset: u64) -> bool {
+        let peer = self.peer();
+        let has_acknowledged = peer.acked >= offset || !peer.acknowledges();
+        let is_online = !self.is_gone() && peer.phase() == Phase::Online;
+        is_online && (self.sent.load(Acquire) < tail || !has_acknowledged)
     }
 
     /// Where clients find it: its address, and the port that it listens on.

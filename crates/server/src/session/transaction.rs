@@ -16,7 +16,7 @@ use dunlin_engine::{
     keyspace::{Keyspace, Watcher},
 };
 
-use crate::admission::Slots;
+use crate::admission::{Slots, may_change};
 
 /// Memory of a queue that is kept for the next transaction of any client of the worker.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -51,6 +51,8 @@ pub(crate) struct Queue {
     needs_memory: bool,
     /// One of the commands may change the data set.
     pub(crate) writes: bool,
+    /// The same, or one of them runs a script that may.
+    pub(crate) may_change: bool,
 }
 
 impl Queue {
@@ -88,6 +90,7 @@ impl Queue {
         self.footprint.add(keyspace, request);
         self.needs_memory |= command.flags.has(Flags::DENY_OOM);
         self.writes |= command.may_write();
+        self.may_change |= may_change(command);
     }
 
     /// Whether a command that comes now is refused when memory is short: all that would be queued,
@@ -112,7 +115,8 @@ impl Queue {
         self.commands.clear();
         self.footprint = Footprint::default();
         self.slots = Slots::None;
-        (self.aborted, self.needs_memory, self.writes) = (false, false, false);
+        (self.aborted, self.needs_memory) = (false, false);
+        (self.writes, self.may_change) = (false, false);
         Some(self)
     }
 }

@@ -39,6 +39,9 @@ impl LogThread {
         if let Some(place) = place {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
+        if shared.replication.records_for_the_first(&config) {
+            shared.replication.begin_to_record(&shared.engine);
+        }
         let mut status = shared.durability.status();
         (status.log, status.standing) = (log, standing);
         Ok(())
@@ -84,6 +87,9 @@ impl LogThread {
         shared.durability.publish(loaded.lsn, loaded.lsn);
         if let Some(place) = loaded.place.take() {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
+        }
+        if shared.replication.records_for_the_first(&config) {
+            shared.replication.begin_to_record(&shared.engine);
         }
         if loaded.database != 0 && !shared.replication.has_place() {
             // Our records begin in database 0.

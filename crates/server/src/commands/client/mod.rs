@@ -7,13 +7,14 @@ mod docs;
 mod filter;
 mod tracking;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
 use dunlin_net::{Client, Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Known, Purpose};
+use super::replication::record_for_replicas;
 use crate::{
     admission::PauseScope,
     config::SYNC_REPLICAS_MAX,
@@ -252,6 +253,10 @@ fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
         return Err(CommandError::Syntax);
     };
     args.finish()?;
+    if matches!(chosen, Durability::Sync(_)) {
+        context.shared.replication.feed.is_awaited.store(true, SeqCst);
+        record_for_replicas(context);
+    }
     context.session.durability_mode = chosen;
     reply.ok();
     Ok(())
