@@ -76,6 +76,15 @@ class ScriptedReplica:
     def acknowledge(self, offset):
         self.say("REPLCONF", "ACK", offset)
 
+    def go_online(self, primary, offset):
+        """Acknowledges its snapshot, which is heard only where all of that has been sent."""
+
+        def is_online():
+            self.acknowledge(offset)
+            return primary.info()["slave0"]["state"] == "online"
+
+        until(is_online, "the first acknowledgement")
+
     def __enter__(self):
         return self
 
@@ -92,16 +101,15 @@ def test_a_replica_that_loads_for_longer_than_repl_timeout_is_kept(capabilities)
             for _ in range(20):
                 replica.socket.sendall(b"\n")
                 time.sleep(0.2)
-            replica.acknowledge(offset)
+            replica.go_online(primary, offset)
             primary.call("SET", "k", 1)
             replica.await_command("SET", "k", "1")
-            assert primary.info()["slave0"]["state"] == "online"
 
 
 def test_a_replica_that_asks_again_has_what_it_has_asked_for():
     with Node(DUNLIN) as primary:
         with ScriptedReplica(primary, "eof", "psync2") as replica:
-            replica.acknowledge(replica.synchronize())
+            replica.go_online(primary, replica.synchronize())
             replica.say("PSYNC", "?", -1)
             replica.say("SYNC")
             for n in range(20):
@@ -114,7 +122,7 @@ def test_the_server_ends_when_its_replicas_have_said_that_they_have_all():
     with Node(DUNLIN, "--save", "", "--shutdown-timeout", "60") as primary:
         with ScriptedReplica(primary, "eof", "psync2") as replica:
             offset = replica.synchronize()
-            replica.acknowledge(offset)
+            replica.go_online(primary, offset)
             primary.call("SET", "k", 1)
             offset += replica.await_command("SET", "k", "1")
             primary.process.terminate()
@@ -149,7 +157,7 @@ def test_wait_knows_of_a_shorter_copy():
 def test_wait_counts_from_what_another_worker_has_served():
     with Node(DUNLIN, "--threads", "2") as primary, ScriptedReplica(primary, "eof", "psync2") as replica:
         offset = replica.synchronize()
-        replica.acknowledge(offset)
+        replica.go_online(primary, offset)
         waiting = [redis.Redis(port=primary.port, protocol=2, socket_timeout=60) for _ in range(4)]
         # Each has a connection, and its worker has recorded something.
         for n, client in enumerate(waiting):
@@ -210,7 +218,7 @@ def test_what_a_primary_has_run_is_not_acknowledged_by_a_replica():
         pushes = [packed("RPUSH", f"list {n}", n) for n in range(len(waiting))]
         with primary.connect() as pushing:
             pushing.sendall(b"".join(pushes) + packed("REPLICAOF", "127.0.0.1", other.port))
-            until(lambda: has_link(primary), "a link")
+            until(lambda: primary.info().get("master_link_status") == "up", "a link")
         for client in waiting:
             assert client.recv(1) == b"", "it was acknowledged, and is thrown away"
             client.close()

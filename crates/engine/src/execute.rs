@@ -129,25 +129,24 @@ impl Engine {
                 };
                 let must_wait = has_undeclared_keys && !self.is_admitted(environment)
                     || environment.caller.waits_for_views && self.must_wait(&mut locked, request, database);
-                let result =
-                    if must_wait {
-                        Ok(Outcome::Retry)
-                    } else {
-                        worker.propagation.begin_alone(&self.log);
-                        let locked = &mut locked;
-                        let result = run_locked(
-                            locked,
-                            request,
-                            &mut args,
-                            computed,
-                            database,
-                            environment,
-                            worker,
-                            reply,
-                        );
-                        worker.propagation.publish_alone(&self.log, worker.id(), request);
-                        result
-                    };
+                let result = if must_wait {
+                    Ok(Outcome::Retry)
+                } else {
+                    worker.propagation.begin_alone(&self.log);
+                    let locked = &mut locked;
+                    let result = run_locked(
+                        locked,
+                        request,
+                        &mut args,
+                        computed,
+                        database,
+                        environment,
+                        worker,
+                        reply,
+                    );
+                    worker.propagation.publish_alone(&self.log, worker.id(), request);
+                    result
+                };
                 let mut result = match result {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();

@@ -115,7 +115,11 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn waits_for_lease(&self, entry: &Entry) -> bool {
         let is_primary = self.executor.topology.topology().is_some_and(|topology| topology.is_primary());
         let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE)
-            || self.session.queue.as_ref().is_some_and(|queue| queue.slots != Slots::None || queue.may_change);
+            || self
+                .session
+                .queue
+                .as_ref()
+                .is_some_and(|queue| queue.slots != Slots::None || queue.may_change);
         is_primary && is_concerned && self.shared.cluster.lease.serving_term() == 0
     }
 
