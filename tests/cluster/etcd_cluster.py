@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -30,6 +31,32 @@ def until(condition, what, deadline_s=DEADLINE_S):
             return value
         assert time.monotonic() < deadline, f"in vain: {what() if callable(what) else what}"
         time.sleep(0.02)
+
+
+class Stalls(threading.Thread):
+    """How long this machine has kept a thread waiting that only sleeps. A node that stands still for longer than its lease is
+    rightly replaced (`is_excuse`), and what a test says of healthy nodes is not of this one."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest_s, self.is_over = 0.0, threading.Event()
+
+    def run(self):
+        before = time.monotonic()
+        while not self.is_over.wait(0.01):
+            now = time.monotonic()
+            self.longest_s, before = max(self.longest_s, now - before - 0.01), now
+
+    def is_excuse(self):
+        return self.longest_s > 0.5
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        self.join()
 
 
 class Etcd:
@@ -190,14 +217,15 @@ def oracle_nodes(program, count=3, replicas=0):
         cli = [REDIS_CLI, "--cluster"]
         subprocess.run([*cli, "create", *addresses[:count], "--cluster-yes"], check=True, stdout=subprocess.DEVNULL)
         cluster = Nodes(nodes)
-        until(lambda: cluster.info(count - 1)["cluster_state"] == "ok", "the oracle's cluster")
+        until(lambda: all(cluster.info(n)["cluster_state"] == "ok" for n in range(count)), "the oracle's cluster")
         for number, address in enumerate(addresses[count:]):
             primary = cluster.client(number, protocol=2).execute_command("CLUSTER MYID")
             primary = primary if isinstance(primary, str) else primary.decode()
             command = [*cli, "add-node", address, addresses[0], "--cluster-slave", "--cluster-master-id", primary]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        known = str(count + replicas)
-        until(lambda: all(cluster.info(n)["cluster_known_nodes"] == known for n in range(count + replicas)), "replicas")
+        wanted = ("ok", str(count + replicas))
+        found = lambda info: (info["cluster_state"], info["cluster_known_nodes"])  # noqa: E731
+        until(lambda: all(found(cluster.info(n)) == wanted for n in range(count + replicas)), "replicas")
         return cluster
     except BaseException:
         for node in nodes:

@@ -7,7 +7,7 @@ import redis
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, until
 from harness import DUNLIN, Server, is_redis
-from test_cluster_failover import Writer, answer, id_of, in_sync, logs, replica_value
+from test_cluster_failover import PROBE_S, Writer, answer, id_of, in_sync, logs, replica_value
 from test_cluster_membership import fails
 
 pytestmark = [
@@ -47,7 +47,7 @@ def test_a_data_set_founds_a_cluster(etcd, kept):
         end(before)
         with node(etcd, *kept, "--cluster-replicas", "1", files=before.folder) as first:
             cluster = Nodes([first])
-            until(lambda: answer(first, "GET", "key:7") == b"7", first.log)
+            until(lambda: answer(first, "GET", "key:7", timeout=PROBE_S) == b"7", first.log)
             assert answer(first, "DBSIZE") == 500
             (shard,) = [record for key, record in records(etcd).items() if key.startswith("shards/")]
             assert shard["primary"] == id_of(first)
@@ -81,7 +81,7 @@ def test_a_data_set_does_not_join_a_cluster_that_has_shards(etcd):
         assert cluster.info()["cluster_known_nodes"] == "1"
         # Nothing is thrown away, and the directory may found another cluster.
         with Server("--appendonly", "yes", "--cluster-join", etcd.join("other"), files=before.folder) as other:
-            until(lambda: answer(other, "GET", "key:7") == b"7", other.log)
+            until(lambda: answer(other, "GET", "key:7", timeout=PROBE_S) == b"7", other.log)
 
 
 def test_a_data_set_of_several_databases_does_not_found_a_cluster(etcd):
@@ -126,7 +126,7 @@ def test_a_server_that_runs_founds_a_cluster(etcd, kept):
             writer.start()
             until(lambda: len(writer.acknowledged) > 100, first.log)
             until(lambda: answer(second, "CLUSTER", "FAILOVER") in (True, b"OK"), second.log)
-            until(lambda: in_sync(etcd)["primary"] == id_of(second), second.log)
+            until(lambda: (record := in_sync(etcd)) and record["primary"] == id_of(second), second.log)
             seen = len(writer.acknowledged)
             until(lambda: len(writer.acknowledged) > seen + 100, second.log)
             writer.end()
@@ -147,7 +147,7 @@ def test_a_server_that_runs_is_refused_where_it_cannot_join(etcd):
     with Server() as server:
         replica = Server("--replicaof", f"127.0.0.1 {server.port}")
         fill(server)
-        until(lambda: answer(replica, "DBSIZE") == 500, replica.log)
+        until(lambda: answer(replica, "DBSIZE", timeout=PROBE_S) == 500, replica.log)
         with redis.Redis(port=replica.port) as client, pytest.raises(redis.ResponseError, match="is a replica"):
             client.config_set("cluster-join", etcd.join())
         refused(server, "replicas follow the server")
@@ -169,7 +169,7 @@ def test_a_server_that_runs_is_refused_where_it_cannot_join(etcd):
         # Nothing is left of all that.
         with redis.Redis(port=server.port) as client:
             assert client.config_set("cluster-join", etcd.join("fresh"), "cluster-replicas", "0")
-        until(lambda: answer(server, "GET", "key:7") == b"7", server.log)
+        until(lambda: answer(server, "GET", "key:7", timeout=PROBE_S) == b"7", server.log)
 
 
 def test_several_servers_that_run_become_one_cluster_at_most(etcd):
@@ -192,4 +192,4 @@ def test_several_servers_that_run_become_one_cluster_at_most(etcd):
             thread.join(60)
         assert sorted(isinstance(one, redis.ResponseError) for one in answers) == [False, True], answers
         for server in (first, second):
-            until(lambda: answer(server, "GET", "key:7") == b"7", server.log)  # noqa: B023
+            until(lambda: answer(server, "GET", "key:7", timeout=PROBE_S) == b"7", server.log)  # noqa: B023

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, until
 from harness import ROOT, is_redis, suspend
-from test_cluster_failover import SYNC, Writer, answer, id_of
+from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
 from test_cluster_moves import (
     DEBUG,
     Load,
@@ -52,7 +52,7 @@ def etcd():
 def primary_of(cluster, slot):
     """The node that serves a slot, as a node says that is up."""
     for node in cluster.nodes:
-        runs = answer(node, "CLUSTER", "SLOTS")
+        runs = answer(node, "CLUSTER", "SLOTS", timeout=PROBE_S)
         if isinstance(runs, (list, dict)) and not isinstance(runs, Exception):
             break
     client = redis.Redis(port=node.port, protocol=2)

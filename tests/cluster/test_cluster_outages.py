@@ -11,9 +11,9 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Stalls, dunlin_nodes, put, records, shard_order, until
 from harness import command, free_port, is_redis
-from test_cluster_failover import SYNC, Writer, answer, id_of
+from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, state
 
 pytestmark = [
@@ -108,12 +108,14 @@ def test_a_whole_cluster_that_is_killed_has_all_that_was_acknowledged(etcd, dura
         print(sum(len(writer.acknowledged) for writer in writers), "acknowledged writes")
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop"])
-def test_no_request_fails_while_etcd_is_dead(etcd, fault):
-    with dunlin_nodes(etcd, 4, *SYNC, replicas=1) as cluster:
-        before = until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
+def while_etcd_is_dead(fault):
+    """Who leads which shard, before and after, and what clients were told that should not be."""
+    owners = lambda: {key: (shard["epoch"], shard["primary"]) for key, shard in shards(etcd).items()}  # noqa: E731
+    with Etcd() as etcd, dunlin_nodes(etcd, 4, *SYNC, replicas=1) as cluster:
+        until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
         writers = writers_of(cluster)
         await_writes(writers, lambda: logs(cluster))
+        before = owners()
         etcd.kill() if fault == "kill" else etcd.pause(True)
         over = time.monotonic() + ETCD_DEAD_S
         while time.monotonic() < over:
@@ -132,13 +134,22 @@ def test_no_request_fails_while_etcd_is_dead(etcd, fault):
         time.sleep(2)
         for writer in writers:
             writer.end()
-            assert not writer.errors, (writer.errors[:3], logs(cluster))
             writer.check(held_by(cluster, writer.key))
-        after = shards(etcd)
-        assert {key: (shard["epoch"], shard["primary"]) for key, shard in after.items()} == {
-            key: (shard["epoch"], shard["primary"]) for key, shard in before.items()
-        }
         print(sum(len(writer.acknowledged) for writer in writers), "acknowledged writes, longest pause", max(w.gap_s for w in writers))
+        errors = [error for writer in writers for error in writer.errors]
+        return before, owners(), errors and (errors[:3], logs(cluster))
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_no_request_fails_while_etcd_is_dead(fault):
+    # The story is told once more where the machine stood still meanwhile.
+    for _ in range(3):
+        with Stalls() as stalls:
+            before, after, errors = while_etcd_is_dead(fault)
+        if not stalls.is_excuse() or (before == after and not errors):
+            break
+    assert not errors, errors
+    assert before == after
 
 
 OVER = ("success", "failed", "cancelled")
@@ -221,7 +232,7 @@ def test_a_node_that_was_away_has_no_say(etcd):
         old = cluster.nodes[0]
         kill(old)
         heir = cluster.nodes[2]
-        until(lambda: answer(heir, "SET", key, "new") in (b"OK", True), lambda: logs(cluster))
+        until(lambda: answer(heir, "SET", key, "new", timeout=PROBE_S) in (b"OK", True), lambda: logs(cluster))
         name = migrate(cluster, [0, 99], 2, 1)
         until(lambda: state(cluster, name, 2) in OVER, lambda: logs(cluster))
         assert state(cluster, name, 2) == "success", (jobs(cluster, 2), logs(cluster))

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from harness import Server, free_port
+from web import eventually
 
 PATIENCE_S = 30
 
@@ -29,7 +30,7 @@ def ask(port, method="GET", path="/health"):
 
 def test_a_server_that_serves_is_healthy(port):
     with Server("--http-port", port) as server:
-        assert f"http://127.0.0.1:{port}/health" in server.log()
+        eventually(lambda: f"http://127.0.0.1:{port}/health" in server.log())
         assert ask(port) == (200, "ok\n")
         assert ask(port, method="HEAD") == (200, "")
         assert ask(port, path="/health?verbose") == (200, "ok\n")

@@ -235,6 +235,8 @@ def test_expressions_of_the_dashboard_are_promql(tmp_path):
 
 def test_there_are_no_metrics_without_http():
     with Server() as server:
+        # Its line names every address.
+        eventually(lambda: "Ready to accept connections" in server.log())
         assert "http://" not in server.log()
 
 

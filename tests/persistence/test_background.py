@@ -90,7 +90,8 @@ def digest_of(data, loader, folder):
 
 
 def test_what_clients_are_told():
-    with Server("--rdb-key-save-delay", 1000) as server:
+    # The keys fill no chunk: the snapshot rests once, for two seconds, whatever the delay is changed to meanwhile.
+    with Server("--rdb-key-save-delay", 20_000) as server:
         client = Client(server)
         for number in range(100):
             client("SET", number, number)
@@ -129,7 +130,8 @@ def test_what_clients_are_told():
 
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
 def test_a_snapshot_is_of_one_moment(loader, tmp_path):
-    with Server("--rdb-key-save-delay", 200, *DEBUG) as server:
+    # The snapshot would take 20 seconds, several times what the changes take; a rest that has begun is not cut short.
+    with Server("--rdb-key-save-delay", 5000, *DEBUG) as server:
         client = Client(server)
         fill(client)
         digest = client("DEBUG", "DIGEST")
@@ -161,6 +163,8 @@ def test_large_collections_change_while_they_are_written(loader, tmp_path):
 
     with Server("--rdb-key-save-delay", 20_000, *DEBUG) as server:
         client = Client(server)
+        # Writes wait for the snapshot's thread, which rests, and others have the processor before it.
+        client.socket.settimeout(120)
         add(client, 0, "", ":gone", ":moved")
         for number in range(KEYS):
             client("SET", f"string:{number}", number)
@@ -340,9 +344,12 @@ def test_a_log_is_rewritten_under_load(kill):
         fill(client)
         writers = Writers(server)
         for round in range(1, 6):
+            # It takes the better part of a second, and is under way when the second one is asked for.
+            client("CONFIG", "SET", "rdb-key-save-delay", 200)
             assert client("BGREWRITEAOF") == b"Background append only file rewriting started"
             with pytest.raises(Refused, match="^ERR Background append only file rewriting already in progress$"):
                 client("BGREWRITEAOF")
+            client("CONFIG", "SET", "rdb-key-save-delay", 0)
             wait(client, "aof_rewrite_in_progress")
             assert info(client, "aof_last_bgrewrite_status") == "ok"
             assert info(client, "aof_rewrites") == str(round)
@@ -366,7 +373,7 @@ def test_a_log_is_rewritten_under_load(kill):
 
 
 def test_a_log_that_is_turned_on_begins_with_what_there_is():
-    with mortal("--appendfsync", "always", "--rdb-key-save-delay", 100, *DEBUG) as server:
+    with mortal("--appendfsync", "always", "--rdb-key-save-delay", 1000, *DEBUG) as server:
         client = Client(server)
         fill(client)
         writers = Writers(server)

@@ -151,7 +151,7 @@ def test_what_has_expired_is_not_loaded(tmp_path):
     with Server("--dir", tmp_path) as server:
         client = Client(server)
         client("SET", "stays", 1)
-        deadline_ms = int(time.time() * 1000) + 1000
+        deadline_ms = int(time.time() * 1000) + 5000
         client("SET", "goes", 1, "PXAT", deadline_ms)
         client("SAVE")
     while time.time() * 1000 <= deadline_ms:

@@ -345,11 +345,11 @@ def test_the_removal_reaches_replicas_files_and_watchers():
             settle(server, replica)
             listener = server.client.pubsub()
             listener.psubscribe("__keyevent@0__:*")
-            listener.get_message(timeout=5)
+            listener.get_message(timeout=30)
             watcher = redis.Redis(port=server.port).pipeline()
             watcher.watch("a")
             assert migrate(server, other.port, "KEYS", "b", "a") == "OK"
-            heard = [listener.get_message(timeout=5) for _ in range(2)]
+            heard = [listener.get_message(timeout=30) for _ in range(2)]
             assert [(message["channel"], message["data"]) for message in heard] == [
                 (b"__keyevent@0__:del", b"b"),
                 (b"__keyevent@0__:del", b"a"),
@@ -359,6 +359,7 @@ def test_the_removal_reaches_replicas_files_and_watchers():
                 watcher.set("x", 1).execute()
             settle(server, replica)
             assert replica.client.keys() == [b"c"]
+            until(lambda: server.info("persistence")["aof_buffer_length"] == 0, "a written log")
             log = b"".join(path.read_bytes() for path in (server.folder / "appendonlydir").glob("*.incr.aof"))
             assert b"*3\r\n$3\r\nDEL\r\n$1\r\nb\r\n$1\r\na\r\n" in log
             assert b"MIGRATE" not in log

@@ -307,7 +307,7 @@ def test_expired_keys_are_told_of(server):
     listener = Listener(server)
     listener.of(["CONFIG", "SET", "notify-keyspace-events", "KEx"])
     listener.of(["FLUSHALL"])
-    assert listener.of(["SET", "gone", "1", "PX", "20"])[1] == []
+    assert listener.of(["SET", "gone", "1", "PX", "1000"])[1] == []
     assert listener.listener.read()[2:] == ["__keyspace@0__:gone", "expired"], "in the background"
     assert listener.listener.read()[2:] == ["__keyevent@0__:expired", "gone"]
     listener.of(["CONFIG", "SET", "notify-keyspace-events", ""])

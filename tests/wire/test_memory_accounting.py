@@ -98,7 +98,7 @@ def test_the_log_counts_and_evicts_nothing():
 
 
 def test_copies_of_a_snapshot_count_while_they_wait():
-    with Server("--rdb-key-save-delay", "200") as server, Peer(server) as peer:
+    with Server("--rdb-key-save-delay", "1000") as server, Peer(server) as peer:
         for number in range(20_000):
             peer.send("SET", f"key:{number}", b"x" * 500)
         for _ in range(20_000):

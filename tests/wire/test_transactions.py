@@ -226,7 +226,7 @@ def test_a_change_of_a_watched_key_stops_exec(server, peers, key, write, changes
 
 def test_a_key_that_expires_while_it_is_watched_has_changed(peers):
     one, other = peers
-    one.line("SET w 1 PX 60")
+    one.line("SET w 1 PX 1000")
     one.line("WATCH w")
     eventually(lambda: other.line("EXISTS w") == 0, "it expires")
     one.line("MULTI")

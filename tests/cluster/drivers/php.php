@@ -96,13 +96,13 @@ class PhpRedisSentinel
         foreach ($this->client ? [] : $this->addresses as $address) {
             [$host, $port] = explode(':', $address);
             try {
-                $found = (new RedisSentinel($host, (int) $port, 1))->getMasterAddrByName($this->name);
+                $found = (new RedisSentinel($host, (int) $port, 10))->getMasterAddrByName($this->name);
             } catch (RedisException $error) {
                 continue;
             }
             if ($found) {
                 $client = new Redis();
-                $client->connect($found[0], (int) $found[1], 2);
+                $client->connect($found[0], (int) $found[1], 10);
                 return $this->client = $client;
             }
         }
@@ -159,7 +159,7 @@ class Predis
     {
         require_once 'Predis/Autoloader.php';
         Predis\Autoloader::register();
-        $this->nodes = array_map(fn ($address) => "tcp://$address?timeout=2", $addresses);
+        $this->nodes = array_map(fn ($address) => "tcp://$address?timeout=10", $addresses);
         $this->options = $name ? ['replication' => 'sentinel', 'service' => $name] : ['cluster' => 'redis'];
         $this->client = new Predis\Client($this->nodes, $this->options);
     }

@@ -9,6 +9,8 @@ from redis.cluster import ClusterNode
 from redis.sentinel import Sentinel
 
 WORKERS, KEYS, PAUSE_S = 2, 32, 0.004
+# A reply may take so long: the library's own five seconds are few for a machine that is busy, and what is late is sent again.
+TIMEOUT_S = 10
 
 
 class Driver:
@@ -16,9 +18,9 @@ class Driver:
         pairs = [(host, int(port)) for host, port in (address.rsplit(":", 1) for address in addresses.split(","))]
         if mode == "cluster":
             nodes = [ClusterNode(host, port) for host, port in pairs]
-            self.client = redis.RedisCluster(startup_nodes=nodes, decode_responses=True)
+            self.client = redis.RedisCluster(startup_nodes=nodes, decode_responses=True, socket_timeout=TIMEOUT_S)
         else:
-            self.client = Sentinel(pairs, decode_responses=True).master_for(name)
+            self.client = Sentinel(pairs, decode_responses=True, socket_timeout=TIMEOUT_S).master_for(name)
         self.is_cluster = mode == "cluster"
         self.lock = threading.Lock()
         self.ends = threading.Event()

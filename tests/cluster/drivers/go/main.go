@@ -18,6 +18,8 @@ const (
 	workers = 2
 	keys    = 32
 	pause   = 4 * time.Millisecond
+	// A reply may take so long: the library's own three seconds are few for a machine that is busy, and what is late is sent again.
+	timeout = 10 * time.Second
 )
 
 var ctx = context.Background()
@@ -227,9 +229,13 @@ func main() {
 	d := &driver{isCluster: os.Args[1] == "cluster", ends: make(chan struct{})}
 	if d.isCluster {
 		// The library asks again where slots are after this time, and when it is redirected; errors of a connection do not make it ask.
-		d.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, ClusterStateReloadInterval: time.Second})
+		d.client = redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: addresses, ClusterStateReloadInterval: time.Second, ReadTimeout: timeout,
+		})
 	} else {
-		d.client = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: os.Args[3], SentinelAddrs: addresses})
+		d.client = redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: os.Args[3], SentinelAddrs: addresses, ReadTimeout: timeout,
+		})
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

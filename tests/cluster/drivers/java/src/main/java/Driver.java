@@ -34,6 +34,8 @@ public final class Driver {
   static final int WORKERS = 2;
   static final int KEYS = 32;
   static final int PAUSE_MS = 4;
+  /** A reply may take so long: two seconds are few for a machine that is busy. */
+  static final int TIMEOUT_MS = 10_000;
   static final String PAIR = "return {redis.call('incr', KEYS[1]), redis.call('incr', KEYS[2])}";
   static final String SCRIPT = "return redis.call('incrby', KEYS[1], ARGV[1])";
 

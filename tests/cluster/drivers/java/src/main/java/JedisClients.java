@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -7,8 +8,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import redis.clients.jedis.AbstractPipeline;
 import redis.clients.jedis.AbstractTransaction;
+import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
+import redis.clients.jedis.JedisClientConfig;
 import redis.clients.jedis.JedisCluster;
 import redis.clients.jedis.JedisPubSub;
 import redis.clients.jedis.JedisSentinelPool;
@@ -21,10 +24,12 @@ final class JedisClients {
 
   static Driver.Client connect(List<String> addresses, String name) {
     Set<HostAndPort> nodes = addresses.stream().map(HostAndPort::from).collect(Collectors.toSet());
+    JedisClientConfig config = DefaultJedisClientConfig.builder().timeoutMillis(Driver.TIMEOUT_MS).build();
     if (name == null) {
-      return new Cluster(new JedisCluster(nodes));
+      // All attempts together take as long as the library has them take with its own timeout.
+      return new Cluster(new JedisCluster(nodes, config, JedisCluster.DEFAULT_MAX_ATTEMPTS, Duration.ofSeconds(10)));
     }
-    return new Pool(new JedisSentinelPool(name, Set.copyOf(addresses)));
+    return new Pool(new JedisSentinelPool(name, nodes, config, config));
   }
 
   static final class Cluster implements Driver.Client {

@@ -24,7 +24,7 @@ import java.util.stream.Collectors;
 
 /** Lettuce's cluster client, with the refresh of the topology that its documentation advises, and its client of Sentinel. */
 final class LettuceClients {
-  static final Duration TIMEOUT = Duration.ofSeconds(2);
+  static final Duration TIMEOUT = Duration.ofMillis(Driver.TIMEOUT_MS);
 
   private LettuceClients() {}
 
