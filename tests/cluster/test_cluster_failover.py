@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import MovedError
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, Stalls, dunlin_nodes, put, records, until
-from harness import DUNLIN, command, free_port, is_redis, suspend
+from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis, suspend
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -390,3 +390,40 @@ def test_sync_shows_no_event_that_could_be_lost(etcd):
         # A member that has been away for long may take over; then neither the reply nor the event comes.
         if replies[0] in (b"OK", True):
             assert until(listener.get_message, "the event")["data"] in (b"set", b"key")
+
+
+def test_sync_shows_other_replicas_nothing_that_could_be_lost(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster, Server(program=ORACLE) as other:
+        until(lambda: in_sync(etcd), "the replica")
+        client = redis.Redis(port=other.port)
+        # It is no node of the cluster.
+        client.replicaof("127.0.0.1", cluster.nodes[0].port)
+        assert answer(cluster.nodes[0], "SET", "before", 1) in (b"OK", True)
+        until(lambda: client.get("before"), "the link")
+        etcd.pause(True)
+        suspend(cluster.nodes[1].process)
+        replies = []
+        writer = threading.Thread(target=lambda: replies.append(answer(cluster.nodes[0], "SET", "key", "value")))
+        writer.start()
+        time.sleep(0.5)
+        assert client.get("key") is None
+        assert not replies
+        cluster.nodes[1].process.send_signal(signal.SIGCONT)
+        etcd.pause(False)
+        writer.join()
+        if replies[0] in (b"OK", True):
+            until(lambda: client.get("key"), "the write")
+
+
+def test_former_primary_answers_what_takes_long(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), "the replica")
+        with redis.Redis(port=first.port) as client, client.pipeline(transaction=False) as pipeline:
+            for n in range(20_000):
+                pipeline.set(f"key:{n}", n)
+            pipeline.execute()
+        assert answer(second, "CLUSTER", "FAILOVER") in (b"OK", True)
+        until(lambda: answer(first, "ROLE")[0] == b"slave", "the failover")
+        # It is read apart from the worker, as on any replica.
+        assert len(answer(first, "KEYS", "*")) == 20_000

@@ -570,6 +570,22 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_close_the_gate_are_let_in_anew_where_the_role_has_changed() {
+        let mut story = Story::new();
+        story.reply("RPUSH list 2 1", Protocol::Resp2);
+        story.caller.admission = Some(story.engine.log.admissions());
+        // Another thread does so while they wait for the gate.
+        story.engine.log.follow(true);
+        for line in ["FLUSHALL", "SORT list BY weight* STORE sorted"] {
+            assert_eq!(story.reply(line, Protocol::Resp2), b"", "{line} has run");
+        }
+        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), b":1\r\n");
+        story.caller.admission = Some(story.engine.log.admissions());
+        assert_eq!(story.reply("SORT list BY weight* STORE sorted", Protocol::Resp2), b":2\r\n");
+        assert_eq!(story.reply("FLUSHALL", Protocol::Resp2), b"+OK\r\n");
+    }
+
+    #[test]
     fn a_large_value_is_freed_apart_before_its_command_is_answered() {
         let mut story = Story::new();
         let member = "x".repeat(1000);
