@@ -32,7 +32,7 @@ def test_redis_cluster_without_faults_is_right():
 def test_redis_cluster_under_faults_loses_acknowledged_writes():
     """A checker that finds nothing here proves nothing elsewhere."""
     # It does not come back from everything, which ends a run without a verdict.
-    assert any(play("--system", "redis", "--seconds", 25, "--seed", seed) is False for seed in range(1, 8))
+    assert any(play("--system", "redis", "--seconds", 25, "--seed", seed) is False for seed in range(2, 9))
 
 
 needs_etcd = pytest.mark.skipif(

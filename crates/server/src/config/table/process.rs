@@ -77,7 +77,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(shutdown_timeout), min: 0, max: INT_MAX },
         default: "10",
         change: Change::Anytime,
-        doc: "Seconds that a shutdown waits for clients to take the replies that are being sent to them; 0 does not wait.",
+        doc: "Seconds that a shutdown waits for clients to take the replies that are being sent to them, and for replicas to acknowledge all that was written; 0 does not wait.",
         settle: as_is,
     },
     Directive {
