@@ -266,3 +266,76 @@ def test_replica_that_lacks_more_than_the_logs_files_gets_a_snapshot():
         link.heal()
         settle(primary, replica)
         assert primary.info("stats")["sync_full"] == full + 1
+
+
+@pytest.mark.parametrize("house, database", [("dunlin", 0), ("redis", 3)])
+def test_replica_goes_on_though_nothing_has_come_since_its_log_was_rewritten(house, database):
+    with node(house) as primary, Node(DUNLIN, *LOG) as replica:
+        # Nor does a PING come.
+        primary.call("CONFIG", "SET", "repl-ping-replica-period", 36_000)
+        replica.follow(primary.port)
+        settle(primary, replica)
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's base")
+        write(primary, 50, database)
+        settle(primary, replica)
+        rewrite(replica)
+        end(replica)
+        full = primary.info("stats")["sync_full"]
+        with Node(DUNLIN, *LOG, "--replicaof", f"127.0.0.1 {primary.port}", files=replica.folder) as again:
+            settle(primary, again)
+            write(primary, 20, database)
+            settle(primary, again)
+            assert primary.info("stats")["sync_full"] == full
+
+
+def test_replica_whose_log_does_not_say_where_it_is_gets_a_snapshot():
+    with Node(DUNLIN) as primary, Node(DUNLIN, *LOG) as replica:
+        replica.follow(primary.port)
+        settle(primary, replica)
+        until(lambda: not replica.info("persistence")["aof_rewrite_in_progress"], "the log's base")
+        write(primary, 50)
+        settle(primary, replica)
+        rewrite(replica)
+        end(replica)
+        # As an older version has left it.
+        (replica.folder / "appendonlydir" / log_files(replica)[-1]).write_bytes(b"")
+        full = primary.info("stats")["sync_full"]
+        with Node(DUNLIN, *LOG, "--replicaof", f"127.0.0.1 {primary.port}", files=replica.folder) as again:
+            settle(primary, again)
+            assert primary.info("stats")["sync_full"] == full + 1
+
+
+def test_primary_goes_on_though_nothing_was_written_since_its_log_was_rewritten():
+    with Node(DUNLIN, *LOG, "--repl-ping-replica-period", 36_000) as primary, Node(DUNLIN) as replica:
+        with Link(primary.port) as link:
+            replica.follow(link.port)
+            settle(primary, replica)
+            write(primary, 50)
+            settle(primary, replica)
+            rewrite(primary)
+            end(primary)
+            with Node(DUNLIN, *LOG, files=primary.folder) as again:
+                link.target = again.port
+                settle(again, replica)
+                write(again, 20)
+                settle(again, replica)
+                assert again.info("stats")["sync_full"] == 0
+
+
+def test_log_that_begins_with_a_replicas_snapshot_knows_the_database_that_its_primary_has_selected():
+    with Node(ORACLE) as primary, Node(DUNLIN) as replica:
+        replica.follow(primary.port)
+        settle(primary, replica)
+        write(primary, 5, database=3)
+        settle(primary, replica)
+        end(replica, save=True)
+        follow = ["--replicaof", f"127.0.0.1 {primary.port}"]
+        full = primary.info("stats")["sync_full"]
+        with Node(DUNLIN, *LOG, *follow, files=replica.folder) as again:
+            # No SELECT comes again.
+            write(primary, 20, database=3)
+            settle(primary, again)
+            assert primary.info("stats")["sync_full"] == full
+            end(again)
+            with Node(DUNLIN, *LOG, files=again.folder) as last:
+                assert last.digest() == primary.digest()
