@@ -169,6 +169,8 @@ pub struct Writer {
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
     in_background: bool,
+    /// The manifest on disk still says that the log is of another stream: it could not be replaced.
+    stream_is_pending: bool,
     /// Where the files are kept of a log whose place this one took when it was opened.
     kept_in: Option<PathBuf>,
 }
@@ -284,6 +286,7 @@ impl Writer {
                     older_bytes,
                     stamped_s: 0,
                     in_background,
+                    stream_is_pending: false,
                     kept_in,
                 })
             }
@@ -369,6 +372,7 @@ impl Writer {
     ///
     /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
+        self.settle_stream()?;
         self.settle_doubt()?;
         let (from, to) = (self.written.offset, self.ring.published());
         if to <= from {
@@ -587,19 +591,25 @@ impl Writer {
         self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
-    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile.
+    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile. Where it fails, nothing
+    /// more is written before it has succeeded: records of one stream never stand in a log that is said to be another's.
     pub fn set_stream(&mut self, stream: Option<StreamId>) -> io::Result<()> {
-        if self.manifest.stream == stream {
-            return Ok(());
+        if self.manifest.stream != stream {
+            self.manifest.stream = stream;
+            // That of a log without a base comes into place with its base.
+            self.stream_is_pending = !self.in_background;
         }
-        let manifest = Manifest { stream, ..self.manifest.clone() };
-        // That of a log without a base comes into place with its base.
-        if !self.in_background {
-            let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
+        self.settle_stream()
+    }
+
+    /// Tries again to have the manifest say whose stream the log is, where that has failed.
+    fn settle_stream(&mut self) -> io::Result<()> {
+        if self.stream_is_pending {
+            let replaced = self.known.replace(&*self.storage, &self.options, &self.manifest);
             self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
             replaced?;
+            self.stream_is_pending = false;
         }
-        self.manifest = manifest;
         Ok(())
     }
 
@@ -620,13 +630,15 @@ impl Writer {
 
     /// Begins to put a new base in the place of the old one and of all incremental files before the one numbered
     /// `since`. Until [`Self::end_adopting`] the files stay as they are; records are written as ever meanwhile.
-    pub fn begin_adopting(&self, since: u64, format: BaseFormat) -> Adoption {
+    pub fn begin_adopting(&mut self, since: u64, format: BaseFormat) -> io::Result<Adoption> {
+        // From here on the manifest is the adoption's.
+        self.settle_stream()?;
         let (storage, options) = (Arc::clone(&self.storage), self.options.clone());
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
         let known = self.known.clone();
-        Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None }
+        Ok(Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None })
     }
 
     /// Takes note of a base that is in place.

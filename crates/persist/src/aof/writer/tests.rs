@@ -17,7 +17,7 @@ struct Bench {
 }
 
 fn adopt(writer: &mut Writer, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
-    let mut adoption = writer.begin_adopting(since, BaseFormat::Rdb);
+    let mut adoption = writer.begin_adopting(since, BaseFormat::Rdb)?;
     adoption.put_in_place(put)?;
     writer.end_adopting(adoption);
     Ok(())
@@ -437,7 +437,7 @@ fn adoption_keeps_the_files_of_another_log() {
     let (_ring, reader) = Ring::new(SIZES, 1, 100);
     let mut writer =
         Writer::begin_in_background(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
-    let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb);
+    let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb).unwrap();
     adoption.put_in_place(|name| std::fs::write(directory.join(name), "base")).unwrap();
     assert_eq!(adoption.keep_others().unwrap(), Some(directory.join("kept-1")));
     assert!(adoption.remove_history().unwrap().is_empty());
@@ -500,6 +500,52 @@ fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected()
     bench.writer.write(None).unwrap();
     assert!(bench.text("a.aof.3.incr.aof").contains("SELECT\r\n$1\r\n3\r\n#CRC32C:"));
     assert!(bench.text("a.aof.3.incr.aof").ends_with(" LSN:113 LEN:7\r\n"));
+}
+
+/// A replica that was promoted while its disk was full once wrote its own changes into a log that was said to be its primary's.
+#[test]
+fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
+    let mut bench = Bench::new();
+    let directory = bench.writer.directory().to_owned();
+    let stream = |digit: &str| Some(StreamId { id: digit.repeat(40), base: 7, second: None });
+    let says = |text: &str, digit: &str| text.starts_with(&format!("# replication {} 7\n", digit.repeat(40)));
+    bench.writer.set_stream(stream("a")).unwrap();
+    bench.ring.append(0, b"first\n");
+    bench.writer.write(None).unwrap();
+    // So much that a batch would find room, and a manifest does not.
+    let too_little = || bench.faults.bytes.store(60, SeqCst);
+    too_little();
+    assert_eq!(bench.writer.set_stream(stream("b")).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    bench.ring.append(0, b"second\n");
+    let before = bench.text("a.aof.1.incr.aof");
+    for _ in 0..2 {
+        too_little();
+        assert!(bench.writer.write(None).is_err());
+        too_little();
+        assert!(bench.writer.rotate(0).is_err());
+        too_little();
+        assert!(bench.writer.begin_adopting(1, BaseFormat::Rdb).is_err());
+    }
+    assert_eq!(bench.text("a.aof.1.incr.aof"), before);
+    assert!(says(&bench.text("a.aof.manifest"), "a"));
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    assert!(bench.writer.write(None).unwrap());
+    assert!(says(&bench.text("a.aof.manifest"), "b"));
+    assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
+    // One that is set twice meanwhile, and a file or a base that comes next.
+    for digit in ["c", "d"] {
+        too_little();
+        assert!(bench.writer.set_stream(stream(digit)).is_err());
+    }
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    bench.writer.rotate(0).unwrap().end_reserving();
+    assert!(says(&bench.text("a.aof.manifest"), "d"));
+    too_little();
+    assert!(bench.writer.set_stream(stream("e")).is_err());
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    let since = bench.writer.increment();
+    adopt(&mut bench.writer, since, |name| std::fs::write(directory.join(name), "base")).unwrap();
+    assert!(says(&bench.text("a.aof.manifest"), "e"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl LogThread {
             State::On(writer) => {
                 writer.retain(retained_bytes_max);
                 let since = self.cut_at.take().ok_or_else(cancelled)?;
-                let adoption = writer.begin_adopting(since, base.format);
+                let adoption = writer.begin_adopting(since, base.format)?;
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
                     shared.durability.order(Order::EndAdopting(Box::new(put_in_place(adoption, base))));
