@@ -372,6 +372,30 @@ def test_a_log_is_rewritten_under_load(kill):
             writers.check(Client(again))
 
 
+@pytest.mark.parametrize("version", ["this", "older"])
+def test_log_whose_rewrite_is_interrupted_is_loaded_though_nothing_was_written_since_the_one_before(version):
+    with mortal("--appendonly", "yes") as server:
+        client = Client(server)
+        client("SET", "before", 1)
+        client("BGREWRITEAOF")
+        wait(client, "aof_rewrite_in_progress")
+        # Longer than it takes to end the server.
+        client("CONFIG", "SET", "rdb-key-save-delay", 600_000_000)
+        client("BGREWRITEAOF")
+        client("SET", "behind", 1)
+        wait(client, "aof_buffer_length")
+        assert [name for name in log_files(server) if "incr" in name] == [
+            "appendonly.aof.2.incr.aof",
+            "appendonly.aof.3.incr.aof",
+        ]
+        end(server)
+        if version == "older":
+            # It did not say where the log is.
+            (server.folder / "appendonlydir" / "appendonly.aof.2.incr.aof").write_bytes(b"")
+        with Server("--appendonly", "yes", files=server.folder) as again:
+            assert Client(again)("MGET", "before", "behind") == [b"1", b"1"]
+
+
 def test_a_log_that_is_turned_on_begins_with_what_there_is():
     with mortal("--appendfsync", "always", "--rdb-key-save-delay", 1000, *DEBUG) as server:
         client = Client(server)

@@ -339,7 +339,7 @@ fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(
     if start == 0 && whole.commands == 0 && damage.is_some() && !begins_as_log(&head) {
         damage = Some(Damage { offset: 0, reason: NOT_OURS.to_owned(), cut_at: None });
     }
-    let end = damage.is_none().then(|| whole.log_end(lsn.unwrap_or(0)));
+    let end = whole.log_end(lsn).filter(|_| damage.is_none());
     Ok((Finding { path: path.to_owned(), bytes, good, damage }, count, end))
 }
 

@@ -87,7 +87,7 @@ impl<'a> ExclusiveContext<'a> {
         usage
     }
 
-    /// Visits all entries of a database that have not expired, until `visit` fails.
+    /// Visits all entries of a database, those included that have expired, until `visit` fails.
     pub fn try_for_each<E>(
         &self,
         database: usize,
@@ -97,7 +97,7 @@ impl<'a> ExclusiveContext<'a> {
             let Some(part) = self.locked.stripe(stripe).database(database) else { continue };
             let mut result = Ok(());
             part.for_each(|entry| {
-                if result.is_ok() && !entry.is_expired(self.environment.caller.now_ms) {
+                if result.is_ok() {
                     result = visit(entry);
                 }
             });
@@ -117,7 +117,7 @@ impl<'a> ExclusiveContext<'a> {
     ///
     /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
     pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
-        Snapshot::begin(&mut self.locked, self.environment.caller.now_ms, options)
+        Snapshot::begin(&mut self.locked, options)
     }
 
     /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for a caller that

@@ -58,7 +58,7 @@ impl Capture {
             return (0, self.keep(at, entry, leaves));
         }
         let snapshot_queue = &self.snapshot_queue;
-        if snapshot_queue.is_cancelled() || entry.is_expired(snapshot_queue.cut_ms()) || !self.has(entry) {
+        if snapshot_queue.is_cancelled() || !self.has(entry) {
             return (0, true);
         }
         let database = self.database;
@@ -71,7 +71,6 @@ impl Capture {
                 database,
                 snapshot_queue.options.form,
                 snapshot_queue.lend(entry),
-                snapshot_queue.cut_ms(),
             ));
             return (LENT_COST_BYTES, true);
         }

@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// The time of writing: a snapshot has all that is there, be it expired. Only the server that reads it knows whether it may remove
+/// that: a replica, or a primary that has replicas, waits for the DEL of the stream that it goes on in.
+const NOTHING_EXPIRED_MS: u64 = 0;
 /// Bytes of a chunk from which on it is finished.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
 /// Bytes that the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
@@ -67,8 +70,8 @@ pub struct Chunk {
     long: Vec<LongString>,
     /// Bytes of the strings that stand elsewhere, as far as a change copies them all.
     shared_bytes: usize,
-    /// An entry that was not copied, and the time of the cut: it is alone.
-    lent: Option<(LentEntry, u64)>,
+    /// An entry that was not copied: it is alone.
+    lent: Option<LentEntry>,
     /// A piece of a collection: it is alone.
     piece: Option<Piece>,
 }
@@ -99,9 +102,9 @@ impl Chunk {
     }
 
     /// A chunk of an entry that is read when it is written.
-    pub(super) fn lent(database: usize, form: Form, entry: LentEntry, now_ms: u64) -> Self {
+    pub(super) fn lent(database: usize, form: Form, entry: LentEntry) -> Self {
         let version = form.version_of(entry.get());
-        Self { keys: 1, version, lent: Some((entry, now_ms)), ..Self::new(database, form) }
+        Self { keys: 1, version, lent: Some(entry), ..Self::new(database, form) }
     }
 
     /// A chunk of a piece of a collection. No other chunk may come between it and the next piece.
@@ -140,23 +143,22 @@ impl Chunk {
         self.bytes.len() + self.long.len() * size_of::<LongString>() + self.shared_bytes + piece_bytes
     }
 
-    /// Adds an entry, without the elements that have expired by `now_ms`. O(its value), O(1) for long
-    /// strings.
-    pub(super) fn add(&mut self, entry: EntryRef<'_>, now_ms: u64) {
+    /// Adds an entry. O(its value), O(1) for long strings.
+    pub(super) fn add(&mut self, entry: EntryRef<'_>) {
         if self.keys == 0 {
             // All at once: a buffer that grows in steps is copied at each.
             self.bytes.reserve_exact(CHUNK_BYTES + ENTRY_BYTES_USUAL);
         }
         self.keys += 1;
         let before = self.bytes.len();
-        self.copy(entry, now_ms);
+        self.copy(entry);
         // The next entry goes there and may be as long. The memory comes from the thread that has written the last
         // chunk, and the copying thread is about to release a lock.
         let fetched = (self.bytes.len() - before).min(FETCHED_BYTES_MAX);
         prefetch_span_for_write(self.bytes.as_ptr().wrapping_add(self.bytes.len()), fetched);
     }
 
-    fn copy(&mut self, entry: EntryRef<'_>, now_ms: u64) {
+    fn copy(&mut self, entry: EntryRef<'_>) {
         let version = self.form.version_of(entry);
         self.version = self.version.newer(version);
         if self.form.commands {
@@ -164,7 +166,7 @@ impl Chunk {
                 self.shared_bytes += text.shared_bytes();
                 self.long.push(LongString { at, text: Text::Elsewhere(text) });
             };
-            aof_rewrite::write(entry, version, now_ms, &mut self.bytes, share, &mut |_| {});
+            aof_rewrite::write(entry, version, NOTHING_EXPIRED_MS, &mut self.bytes, share, &mut |_| {});
             return;
         }
         let at = self.bytes.len();
@@ -173,7 +175,7 @@ impl Chunk {
         let text = entry.long_text();
         let write = |output: &mut Output<'_, _>| {
             write_key(entry, version, output)?;
-            if text.is_none() { write_value(entry, version, now_ms, output) } else { Ok(()) }
+            if text.is_none() { write_value(entry, version, NOTHING_EXPIRED_MS, output) } else { Ok(()) }
         };
         write(&mut output).expect("a vector takes everything");
         if let Some(text) = text {
@@ -187,12 +189,12 @@ impl Chunk {
         if let Some(piece) = &self.piece {
             return piece.write(self.version, output);
         }
-        if let Some((entry, now_ms)) = &self.lent {
+        if let Some(entry) = &self.lent {
             if self.form.commands {
-                return write_commands(entry.get(), self.version, *now_ms, output);
+                return write_commands(entry.get(), self.version, output);
             }
             write_key(entry.get(), self.version, output)?;
-            return write_value(entry.get(), self.version, *now_ms, output);
+            return write_value(entry.get(), self.version, NOTHING_EXPIRED_MS, output);
         }
         let mut written = 0;
         for LongString { at, text } in &self.long {
@@ -238,12 +240,11 @@ impl Piece {
 fn write_commands<W: io::Write>(
     entry: EntryRef<'_>,
     version: Version,
-    now_ms: u64,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
     let (mut bytes, mut written) = (Vec::new(), Ok(()));
     let share = |_, _| unreachable!("strings are not lent");
-    aof_rewrite::write(entry, version, now_ms, &mut bytes, share, &mut |bytes| {
+    aof_rewrite::write(entry, version, NOTHING_EXPIRED_MS, &mut bytes, share, &mut |bytes| {
         if bytes.len() >= CHUNK_BYTES {
             if written.is_ok() {
                 written = output.raw(bytes);

@@ -221,15 +221,11 @@ pub struct Snapshot {
 impl Snapshot {
     /// The cut: everything that is there now belongs to the snapshot, and nothing that comes. The gate is
     /// closed.
-    pub(crate) fn begin(
-        locked: &mut LockedStripes<'_>,
-        cut_ms: u64,
-        options: SnapshotOptions,
-    ) -> Option<Self> {
+    pub(crate) fn begin(locked: &mut LockedStripes<'_>, options: SnapshotOptions) -> Option<Self> {
         let keyspace = locked.keyspace();
         let index = keyspace.snapshots().claim()?;
         let snapshots = Arc::clone(keyspace.snapshots());
-        let snapshot_queue = SnapshotQueue::new(index, snapshots, keyspace.mark_view(), cut_ms, options);
+        let snapshot_queue = SnapshotQueue::new(index, snapshots, keyspace.mark_view(), options);
         let snapshot_queue = Arc::new(snapshot_queue);
         let mut usages = vec![Usage::default(); keyspace.databases()];
         for stripe in keyspace.stripes() {
@@ -395,7 +391,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// Copies all entries of a database that have not expired, chunk by chunk, until `show` fails. Nothing else
+/// Copies all entries of a database, chunk by chunk, until `show` fails. Nothing else
 /// runs meanwhile.
 pub(crate) fn try_for_each_chunk<E>(
     context: &ExclusiveContext<'_>,
@@ -404,9 +400,8 @@ pub(crate) fn try_for_each_chunk<E>(
     mut show: impl FnMut(&Chunk) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut chunk = Chunk::new(database, form);
-    let now_ms = context.caller().now_ms;
     context.try_for_each(database, |entry| {
-        chunk.add(entry, now_ms);
+        chunk.add(entry);
         if chunk.memory_bytes() < CHUNK_BYTES {
             return Ok(());
         }

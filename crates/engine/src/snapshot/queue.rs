@@ -27,7 +27,6 @@ const PIECES_DUE_PART: usize = 4;
 pub(crate) struct SnapshotQueue {
     index: usize,
     snapshots: Arc<Snapshots>,
-    cut_ms: u64,
     pub(super) options: SnapshotOptions,
     buffers: ThreadBuffers,
     queue: Mutex<Queue>,
@@ -83,7 +82,6 @@ impl SnapshotQueue {
         index: usize,
         snapshots: Arc<Snapshots>,
         mark: ViewMark,
-        cut_ms: u64,
         options: SnapshotOptions,
     ) -> Self {
         let compresses = AtomicBool::new(options.form.compress);
@@ -91,7 +89,6 @@ impl SnapshotQueue {
             index,
             snapshots,
             mark,
-            cut_ms,
             options,
             buffers: ThreadBuffers::new(),
             queue: Mutex::default(),
@@ -103,26 +100,21 @@ impl SnapshotQueue {
         }
     }
 
-    /// Of a snapshot without a reader, with its cut at that time.
+    /// Of a snapshot without a reader.
     #[cfg(test)]
-    pub(crate) fn alone(cut_ms: u64) -> Arc<Self> {
+    pub(crate) fn alone() -> Arc<Self> {
         let options = SnapshotOptions {
             form: Form::rdb(false),
             queue_bytes_max: usize::MAX,
             lent_bytes_min: usize::MAX,
             slots: None,
         };
-        Arc::new(Self::new(0, Arc::default(), ViewMark::alone(), cut_ms, options))
+        Arc::new(Self::new(0, Arc::default(), ViewMark::alone(), options))
     }
 
     /// Which of the snapshots that can be under way.
     pub(crate) fn index(&self) -> usize {
         self.index
-    }
-
-    /// When the cut was made, in unix milliseconds: entries that had expired then do not belong to the snapshot.
-    pub(crate) fn cut_ms(&self) -> u64 {
-        self.cut_ms
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -139,7 +131,7 @@ impl SnapshotQueue {
         }
         let chunk = &mut chunks[database];
         let before = chunk.memory_bytes();
-        chunk.add(entry, self.cut_ms);
+        chunk.add(entry);
         let after = chunk.memory_bytes();
         if after >= CHUNK_BYTES {
             let full = mem::replace(chunk, self.chunk(database));
@@ -153,7 +145,7 @@ impl SnapshotQueue {
     /// its memory is there for the snapshot alone.
     pub(super) fn share(&self, database: usize, entry: EntryRef<'_>, leaves: bool) {
         let mut chunk = self.chunk(database);
-        chunk.add(entry, self.cut_ms);
+        chunk.add(entry);
         if leaves {
             return self.push(chunk);
         }
@@ -352,7 +344,7 @@ mod loom_tests {
             lent_bytes_min: usize::MAX,
             slots: None,
         };
-        let snapshot_queue = SnapshotQueue::new(0, Arc::clone(&snapshots), ViewMark::alone(), 0, options);
+        let snapshot_queue = SnapshotQueue::new(0, Arc::clone(&snapshots), ViewMark::alone(), options);
         Shared::new(Model { snapshots, snapshot_queue, has_message: Mutex::new(false) })
     }
 

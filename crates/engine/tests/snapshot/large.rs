@@ -90,7 +90,7 @@ fn large_collections_are_not_copied() {
         }
         taken.take(&snapshot, &mut compressor);
         drop(snapshot);
-        check(&taken, &tape.bytes(), &store, client.caller.now_ms);
+        check(&taken, &tape.bytes(), &store);
         assert_eq!(taken.keys, fill.len() as u64);
     }
 }
@@ -131,13 +131,13 @@ fn long_strings_are_shared() {
         drop(snapshot);
         assert_eq!(taken.keys, 7);
         if !form.commands {
-            check(&taken, &tape.bytes(), &store, client.caller.now_ms);
+            check(&taken, &tape.bytes(), &store);
             continue;
         }
         let before = Store::new(1);
         taken.parts.iter().for_each(|(_, commands)| replay(&before, commands));
         replay(&before, &tape.bytes()[taken.offset..]);
-        let (found, expected) = (contents(&before, START_MS), contents(&store, START_MS));
+        let (found, expected) = (contents(&before), contents(&store));
         assert_eq!(difference(&found, &expected), NONE);
     }
 }
@@ -155,7 +155,7 @@ fn collections_are_found_wherever_they_go_between_two_pieces() {
         client.say(&format!("RPUSH l:0 element:{number}"));
     }
     let values = |store: &Store| {
-        let mut values: Vec<_> = contents(store, START_MS).into_values().collect();
+        let mut values: Vec<_> = contents(store).into_values().collect();
         values.sort();
         values
     };
@@ -209,7 +209,7 @@ fn collections_that_had_the_same_key_are_told_apart() {
     }
     taken.take(&snapshot, &mut compressor);
     drop(snapshot);
-    check(&taken, &tape.bytes(), &store, client.caller.now_ms);
+    check(&taken, &tape.bytes(), &store);
 }
 
 /// Commands on large collections: B is one of two, M a member, of which there may be [`MEMBERS`], I the ID of an entry.
@@ -347,8 +347,7 @@ proptest! {
                 // There is something to be copied.
                 let keeps = |line: &&String| !matches!(line.as_str(), "FLUSHDB" | "SWAPDB 0 1");
                 lines.iter().filter(keeps).for_each(|line| drop(client.say(line)));
-                let now_ms = client.caller.now_ms;
-                running.push((cut(&mut client, &tape, options.clone()).unwrap(), contents(&store, now_ms)));
+                running.push((cut(&mut client, &tape, options.clone()).unwrap(), contents(&store)));
             }
             while !running.is_empty() {
                 client.caller.now_ms += dice.roll(3);
@@ -372,10 +371,10 @@ proptest! {
                     if advance == Advance::Complete {
                         let ((snapshot, taken), then) = running.remove(at);
                         prop_assert_eq!(snapshot.waiting_bytes(), 0);
-                        let found = contents(&taken.load(), taken.cut_ms);
+                        let found = contents(&taken.load());
                         prop_assert_eq!(difference(&found, &then), NONE);
                         drop(snapshot);
-                        check(&taken, &tape.bytes(), &store, client.caller.now_ms);
+                        check(&taken, &tape.bytes(), &store);
                     }
                 }
             }
@@ -424,7 +423,7 @@ fn large_collections_become_commands_in_pieces() {
     client.say("XREADGROUP GROUP group reader STREAMS x:1 >");
     let form = Form { commands: true, version: Some(Version::Valkey(80)), ..Form::rdb(false) };
     let options = SnapshotOptions { form, ..OPTIONS };
-    let (mut snapshot, taken) = cut(&mut client, &tape, options.clone()).expect("there is room");
+    let (mut snapshot, _) = cut(&mut client, &tape, options.clone()).expect("there is room");
     while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
     assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
     let mut pieces = Pieces::default();
@@ -435,6 +434,6 @@ fn large_collections_become_commands_in_pieces() {
     assert!(pieces.longest < PIECE_BYTES_MAX, "{} bytes", pieces.longest);
     let made = Store::new(1);
     replay(&made, &pieces.bytes);
-    let (found, expected) = (contents(&made, taken.cut_ms), contents(&store, taken.cut_ms));
+    let (found, expected) = (contents(&made), contents(&store));
     assert_eq!(difference(&found, &expected), NONE);
 }

@@ -54,7 +54,7 @@ proptest! {
             if left > 0 && dice.roll(400) == 0 {
                 match cut(&mut client, &tape, OPTIONS) {
                     Some((snapshot, taken)) => {
-                        let now = contents(&store, taken.cut_ms);
+                        let now = contents(&store);
                         running.push((snapshot, (taken, now)));
                     }
                     None => prop_assert_eq!(running.len(), SNAPSHOTS_MAX),
@@ -67,7 +67,7 @@ proptest! {
                     taken.take(snapshot, &mut compressor);
                     if advance == Advance::Complete {
                         let (taken, then) = running.remove(at).1;
-                        let found = contents(&taken.load(), taken.cut_ms);
+                        let found = contents(&taken.load());
                         prop_assert_eq!(difference(&found, &then), NONE);
                         done.push(taken);
                     }
@@ -77,7 +77,7 @@ proptest! {
         let log = tape.bytes();
         prop_assert!(done.len() > 3);
         for taken in &done {
-            check(taken, &log, &store, client.caller.now_ms);
+            check(taken, &log, &store);
         }
         prop_assert!(!store.engine.keyspace.snapshots().is_congested());
     }
@@ -147,7 +147,7 @@ fn snapshots_hold_while_threads_write() {
     let (log, done) = (tape.bytes(), done.into_inner().unwrap());
     // All are as good; a few of them, from everywhere, take long enough to check.
     for taken in done.iter().step_by(done.len().div_ceil(8)) {
-        check(taken, &log, &store, clock.load(Relaxed));
+        check(taken, &log, &store);
     }
 }
 
@@ -171,7 +171,7 @@ fn a_cancelled_snapshot_leaves_no_trace() {
     taken.take(&snapshot, &mut compressor);
     drop(snapshot);
     assert_eq!(taken.keys, 2000, "what was flushed behind the cut is in the snapshot");
-    check(&taken, &tape.bytes(), &store, START_MS);
+    check(&taken, &tape.bytes(), &store);
     assert!(store.engine.keyspace.snapshots().has_room());
 }
 

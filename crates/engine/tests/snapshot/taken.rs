@@ -75,10 +75,9 @@ pub(crate) fn client_of(store: &Store, number: usize) -> Client<'_> {
     client
 }
 
-/// The contents of a snapshot: its place in the log, its time, and the keys of databases as in a file.
+/// The contents of a snapshot: its place in the log, and the keys of databases as in a file.
 pub(crate) struct Taken {
     pub(crate) offset: usize,
-    pub(crate) cut_ms: u64,
     pub(crate) keys: u64,
     pub(crate) parts: Vec<(usize, Vec<u8>)>,
 }
@@ -96,8 +95,8 @@ pub(crate) fn cut(
         &mut client.worker,
         |context| {
             let snapshot = context.begin_snapshot(options)?;
-            let (offset, cut_ms) = (tape.0.lock().unwrap().len(), context.caller().now_ms);
-            Some((snapshot, Taken { offset, cut_ms, keys: 0, parts: Vec::new() }))
+            let offset = tape.0.lock().unwrap().len();
+            Some((snapshot, Taken { offset, keys: 0, parts: Vec::new() }))
         },
     )
 }
@@ -134,7 +133,7 @@ impl Taken {
                 }
                 let key = input.string().unwrap();
                 let value = read_value(number, Version::Valkey(80), &mut input, layout).unwrap();
-                let is_new = store.engine.load(*database, &key, value, expiry_ms, 0, self.cut_ms).is_some();
+                let is_new = store.engine.load(*database, &key, value, expiry_ms, 0, START_MS).is_some();
                 assert!(is_new, "{} is there twice", key.escape_ascii());
                 keys += 1;
             }
@@ -182,11 +181,11 @@ pub(crate) fn replay(store: &Store, mut log: &[u8]) {
     }
 }
 
-/// The contents of a store at a time: each key with its database, when it expires, and a digest of its
-/// value.
-pub(crate) fn contents(store: &Store, now_ms: u64) -> Contents {
+/// The contents of a store, be they expired: each key with its database, when it expires, and a digest of its value.
+pub(crate) fn contents(store: &Store) -> Contents {
     let table = CommandTable::new(&[commands::debug::COMMANDS]);
-    let (policy, caller) = (Policy::default(), Caller { now_ms, ..Caller::default() });
+    // At this time nothing has expired.
+    let (policy, caller) = (Policy::default(), Caller { now_ms: 0, ..Caller::default() });
     let environment = Environment::new(&policy, &caller);
     let mut worker = Worker::new(0, 0);
     let mut contents = BTreeMap::new();
@@ -217,14 +216,14 @@ pub(crate) fn contents(store: &Store, now_ms: u64) -> Contents {
 }
 
 /// The base is the state at the cut, and leads to the state in the end.
-pub(crate) fn check(taken: &Taken, log: &[u8], store: &Store, end_ms: u64) {
+pub(crate) fn check(taken: &Taken, log: &[u8], store: &Store) {
     let base = taken.load();
     let before = Store::new(1);
     replay(&before, &log[..taken.offset]);
-    let (found, expected) = (contents(&base, taken.cut_ms), contents(&before, taken.cut_ms));
+    let (found, expected) = (contents(&base), contents(&before));
     assert_eq!(difference(&found, &expected), NONE, "the base is the state at the cut");
     replay(&base, &log[taken.offset..]);
-    let (found, expected) = (contents(&base, end_ms), contents(store, end_ms));
+    let (found, expected) = (contents(&base), contents(store));
     assert_eq!(difference(&found, &expected), NONE, "base and log make the state in the end");
 }
 

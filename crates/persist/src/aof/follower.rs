@@ -100,7 +100,8 @@ impl Follower {
                 Ok(Some(())) => {}
                 Err(ReadError::Io(error)) => return Err(error),
                 Ok(None) if unproven == 0 && !self.behind.is_empty() => {
-                    let begins_at = progress.log_end(self.begins_at);
+                    let begins_at =
+                        progress.log_end(Some(self.begins_at)).expect("it was known in front of the file");
                     self.file = self.behind.pop_front().expect("there is one");
                     self.begin(0, begins_at)?;
                 }

@@ -1,8 +1,8 @@
 //! Append-only files: batches of records, each with a line that proves it whole.
 //!
 //! ```text
-//! file  = batch… [room]
-//! batch = ["#TS:" seconds CRLF] ["#HEAD" CRLF command] record… check
+//! file  = [opening] batch… [room], see `opening.rs`
+//! batch = ["#TS:" seconds CRLF] record… check
 //! check = "#CRC32C:" 8 hexadecimal digits " LSN:" number " LEN:" number CRLF
 //! room  = lines of "#", see `room.rs`
 //! ```
@@ -12,7 +12,8 @@
 //! Valkey skip lines that begin with `#` between commands, so they read such a file. Batches that they
 //! append have no checks, and are read all the same.
 //!
-//! A head is in front of the first batch of a file only: a SELECT for what follows, which the log itself has earlier.
+//! A file may begin with a SELECT for its first records, which the log itself has earlier. Older versions put it, marked with
+//! `#HEAD`, into the first batch of the file.
 //!
 //! docs/formats/aof.md has the whole story.
 
@@ -22,6 +23,7 @@ mod base;
 mod check;
 mod follower;
 mod intrusion;
+mod opening;
 mod reader;
 mod room;
 mod writer;

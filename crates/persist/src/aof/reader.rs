@@ -70,10 +70,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The log's offset behind the part of a file that was read, where it was at `lsn` in front of it.
-    pub fn log_end(&self, lsn: u64) -> u64 {
-        let proven = if self.batches > 0 { self.lsn } else { lsn };
-        proven.saturating_add(self.unproven_record_bytes)
+    /// The log's offset behind the part of a file that was read, where a check in it says so or it was at `lsn` in front of it.
+    pub fn log_end(&self, lsn: Option<u64>) -> Option<u64> {
+        let proven = if self.batches > 0 { Some(self.lsn) } else { lsn };
+        proven.map(|lsn| lsn.saturating_add(self.unproven_record_bytes))
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Reader<R> {
 }
 
 /// The line in front of a command that is in the file alone, and not in the log: it has no offsets. A file that begins while
-/// another database than 0 is selected begins with a SELECT of that kind.
+/// another database than 0 is selected begins with a SELECT of that kind, in its opening.
 pub const HEAD: &[u8] = b"#HEAD\r\n";
 
 /// The item at one place of a file.
@@ -195,6 +195,11 @@ impl<R: Read> Reader<R> {
                 return Ok(Some(&self.buffer[self.at - length..self.at]));
             }
         }
+    }
+
+    /// Whether the file ends before there is a record.
+    pub fn has_no_record(mut self) -> bool {
+        matches!(self.read_record(), Ok(None))
     }
 
     fn advance(&mut self, length: usize) {
@@ -492,7 +497,7 @@ mod tests {
             loop {
                 match reader.read_command() {
                     Ok(Some(_)) => {}
-                    Ok(None) => return Ok(reader.progress().log_end(from.unwrap_or(0))),
+                    Ok(None) => return Ok(reader.progress().log_end(from).unwrap()),
                     Err(error) => return Err(error.to_string()),
                 }
             }

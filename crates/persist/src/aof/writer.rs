@@ -28,7 +28,7 @@ use super::adoption::{Adoption, remove_history};
 use super::aside::Aside;
 use super::check::{Check, Checksum};
 use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
-use super::reader::HEAD;
+use super::opening::opening;
 use super::room;
 use crate::manifest::{BaseFormat, Manifest, StreamId};
 use crate::ring::RingReader;
@@ -167,10 +167,10 @@ pub struct Writer {
     older_bytes: u64,
     /// The second of the last time stamp.
     stamped_s: u64,
-    /// Stands in front of the next batch, and has no offsets.
-    head: Vec<u8>,
     /// The manifest on disk is that of another log: this one has no base yet.
     in_background: bool,
+    /// The manifest on disk still says that the log is of another stream: it could not be replaced.
+    stream_is_pending: bool,
     /// Where the files are kept of a log whose place this one took when it was opened.
     kept_in: Option<PathBuf>,
 }
@@ -285,8 +285,8 @@ impl Writer {
                     room_asked: 0,
                     older_bytes,
                     stamped_s: 0,
-                    head: Vec::new(),
                     in_background,
+                    stream_is_pending: false,
                     kept_in,
                 })
             }
@@ -294,21 +294,22 @@ impl Writer {
         }
     }
 
-    /// Begins behind the records before the base's cut at that offset. Nothing has been written yet.
-    pub fn begin_at(&mut self, offset: u64) {
-        debug_assert_eq!(self.written.offset, self.kept.offset, "nothing has been written");
-        for point in [&mut self.written, &mut self.synced, &mut self.kept] {
-            point.offset = offset;
-        }
+    /// Begins behind the records before the base's cut at that offset, where that database is selected, durably. Nothing has
+    /// been written yet. After an error the log cannot be gone on with.
+    pub fn begin_at(&mut self, offset: u64, database: usize) -> io::Result<()> {
+        debug_assert_eq!(self.written.bytes, 0, "nothing has been written");
+        let opening = opening(offset, database);
+        self.in_doubt = true;
+        self.extent.grow(opening.len() as u64);
+        write_opening(&mut *self.file, &opening)?;
+        self.in_doubt = false;
+        let begun = Point { offset, bytes: opening.len() as u64 };
+        (self.written, self.synced, self.kept) = (begun, begun, begun);
+        self.settle_extent();
         // Asks how far all is published, which the cut has been behind the closed gate.
         debug_assert!(offset <= self.ring.published());
         self.ring.give_up(offset);
-    }
-
-    /// Has the file that has just been begun begin with a command that is no part of the log.
-    pub fn begin_with(&mut self, command: &[u8]) {
-        debug_assert_eq!(self.written.bytes, 0, "the file is empty");
-        self.head = [HEAD, command].concat();
+        Ok(())
     }
 
     /// Ends the writing; the ring can be given to another writer.
@@ -371,19 +372,20 @@ impl Writer {
     ///
     /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
+        self.settle_stream()?;
         self.settle_doubt()?;
         let (from, to) = (self.written.offset, self.ring.published());
         if to <= from {
             return Ok(false);
         }
         self.expect_untouched()?;
-        self.make_room(to - from + self.head.len() as u64)?;
+        self.make_room(to - from)?;
         self.reserve(to - from);
         let stamp = stamp_s.filter(|now_s| *now_s != self.stamped_s).map(|now_s| format!("#TS:{now_s}\r\n"));
-        let front = [stamp.unwrap_or_default().as_bytes(), &self.head].concat();
+        let stamp = stamp.unwrap_or_default().into_bytes();
         let mut sum = Checksum::default();
-        sum.add(&front);
-        let length = front.len() as u64 + (to - from);
+        sum.add(&stamp);
+        let length = stamp.len() as u64 + (to - from);
         let (check, padding) = self.frame(to, length);
         self.in_doubt = true;
         self.extent.grow(self.written.bytes + check.length + room::CHECK_BYTES_MAX);
@@ -392,12 +394,12 @@ impl Writer {
                 slices.iter().for_each(|part| sum.add(part));
                 sum.add(padding);
                 let line = check.line(sum);
-                let frame = [&front[..]].into_iter().chain(slices).chain([padding, &line[..]]);
+                let frame = [&stamp[..]].into_iter().chain(slices).chain([padding, &line[..]]);
                 write_all(&mut *self.file, &mut frame.map(IoSlice::new).collect::<Vec<_>>())?;
                 line
             }
             None => {
-                write_all(&mut *self.file, &mut [IoSlice::new(&front)])?;
+                write_all(&mut *self.file, &mut [IoSlice::new(&stamp)])?;
                 self.write_by_pieces(from, to, &mut sum)?;
                 sum.add(padding);
                 let line = check.line(sum);
@@ -408,7 +410,6 @@ impl Writer {
         self.in_doubt = false;
         self.written = Point { offset: to, bytes: self.written.bytes + check.length + line.len() as u64 };
         self.settle_extent();
-        self.head.clear();
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
     }
@@ -590,19 +591,25 @@ impl Writer {
         self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
-    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile.
+    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile. Where it fails, nothing
+    /// more is written before it has succeeded: records of one stream never stand in a log that is said to be another's.
     pub fn set_stream(&mut self, stream: Option<StreamId>) -> io::Result<()> {
-        if self.manifest.stream == stream {
-            return Ok(());
+        if self.manifest.stream != stream {
+            self.manifest.stream = stream;
+            // That of a log without a base comes into place with its base.
+            self.stream_is_pending = !self.in_background;
         }
-        let manifest = Manifest { stream, ..self.manifest.clone() };
-        // That of a log without a base comes into place with its base.
-        if !self.in_background {
-            let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
+        self.settle_stream()
+    }
+
+    /// Tries again to have the manifest say whose stream the log is, where that has failed.
+    fn settle_stream(&mut self) -> io::Result<()> {
+        if self.stream_is_pending {
+            let replaced = self.known.replace(&*self.storage, &self.options, &self.manifest);
             self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
             replaced?;
+            self.stream_is_pending = false;
         }
-        self.manifest = manifest;
         Ok(())
     }
 
@@ -623,13 +630,15 @@ impl Writer {
 
     /// Begins to put a new base in the place of the old one and of all incremental files before the one numbered
     /// `since`. Until [`Self::end_adopting`] the files stay as they are; records are written as ever meanwhile.
-    pub fn begin_adopting(&self, since: u64, format: BaseFormat) -> Adoption {
+    pub fn begin_adopting(&mut self, since: u64, format: BaseFormat) -> io::Result<Adoption> {
+        // From here on the manifest is the adoption's.
+        self.settle_stream()?;
         let (storage, options) = (Arc::clone(&self.storage), self.options.clone());
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
         let known = self.known.clone();
-        Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None }
+        Ok(Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None })
     }
 
     /// Takes note of a base that is in place.
@@ -642,9 +651,9 @@ impl Writer {
         self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
     }
 
-    /// Begins the next incremental file. The old one, which is answered, is made durable first; no other sync is under
-    /// way.
-    pub fn rotate(&mut self) -> io::Result<Outgrown> {
+    /// Begins the next incremental file, where that database is selected. The old one, which is answered, is made durable first;
+    /// no other sync is under way.
+    pub fn rotate(&mut self, database: usize) -> io::Result<Outgrown> {
         while self.write(None)? {}
         self.do_without_room()?;
         self.sync()?;
@@ -654,6 +663,8 @@ impl Writer {
         let mut file = self.storage.append(&path)?;
         // As in `open`.
         file.truncate(0)?;
+        let opening = opening(self.written.offset, database);
+        write_opening(&mut *file, &opening)?;
         // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
         // does no harm, and is used again.
         if !self.in_background {
@@ -666,8 +677,7 @@ impl Writer {
         let outgrown = Outgrown { file, bytes: self.written.bytes, end };
         self.manifest = manifest;
         self.older_bytes += self.written.bytes;
-        self.written.bytes = 0;
-        self.head.clear();
+        self.written.bytes = opening.len() as u64;
         self.synced = self.written;
         self.kept = self.written;
         self.settle_extent();
@@ -693,6 +703,12 @@ impl Writer {
 /// Whether a manifest on disk names the same log.
 fn names(bytes: &[u8], manifest: &Manifest) -> bool {
     Manifest::parse(bytes).is_ok_and(|found| found.id == manifest.id)
+}
+
+/// Writes the opening of an empty file, durably.
+fn write_opening(file: &mut dyn File, opening: &[u8]) -> io::Result<()> {
+    write_all(file, &mut [IoSlice::new(opening)])?;
+    file.sync()
 }
 
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {

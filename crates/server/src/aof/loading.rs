@@ -71,6 +71,7 @@ pub(super) fn load_again(shared: &Shared, config: &Config) -> Result<Loaded, Loa
 pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, LoadError> {
     let parts = files::parts(&log_options(config).manifest_path(), &manifest);
     expect_bytes(shared, &parts);
+    let mut knows_lsn = false;
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
         for part in &parts {
@@ -82,11 +83,20 @@ pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Resu
                 loaded.resume = Some(Resume { bytes: progress.offset, unproven });
             }
         }
-        loaded.lsn = loader.lsn.unwrap_or(0);
+        // A log without a base begins at 0.
+        knows_lsn = loader.lsn.is_some() || manifest.base.is_none();
+        loaded.lsn = loader.lsn.unwrap_or(loader.counted);
         (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
         Ok(loaded)
     })?;
-    loaded.place = manifest.stream.as_ref().and_then(|stream| place(stream, loaded.lsn, loaded.database));
+    let stream = manifest.stream.as_ref().filter(|_| knows_lsn);
+    loaded.place = stream.and_then(|stream| place(stream, loaded.lsn, loaded.database));
+    if manifest.stream.is_some() && loaded.place.is_none() {
+        // As after an older version, which began files without saying where the log is.
+        tracing::warn!(
+            "The log does not say how much of its primary's stream it holds, so replication begins anew"
+        );
+    }
     loaded.manifest = manifest;
     Ok(loaded)
 }
@@ -160,8 +170,10 @@ struct Loader<'a, 'b> {
     reporter: Reporter<'a>,
     now_ms: u64,
     replay: &'b mut Replay<'a>,
-    /// The log's offset behind the last increment, if there was one.
+    /// The log's offset behind the last increment, where a check in one has said so.
     lsn: Option<u64>,
+    /// Bytes of records in increments before any such check.
+    counted: u64,
 }
 
 impl<'a> Loader<'a, '_> {
@@ -173,7 +185,14 @@ impl<'a> Loader<'a, '_> {
     ) -> Result<R, LoadError> {
         let now_ms = Now::read().unix_ms;
         let loaded = Replay::with(shared, config, now_ms, |replay| {
-            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay, lsn: None })
+            work(&mut Loader {
+                shared,
+                reporter: Reporter::new(&shared.loading),
+                now_ms,
+                replay,
+                lsn: None,
+                counted: 0,
+            })
         });
         loaded.unwrap_or_else(|error| {
             Err(LoadError::Failed(format!("cannot load the log: {}", describe(&error))))
@@ -185,7 +204,8 @@ impl<'a> Loader<'a, '_> {
         let progress = self.file(part, may_cut, self.lsn.filter(|_| part.is_increment))?;
         self.reporter.next_file(progress.offset);
         if part.is_increment {
-            self.lsn = Some(progress.log_end(self.lsn.unwrap_or(0)));
+            self.lsn = progress.log_end(self.lsn);
+            self.counted += progress.unproven_record_bytes;
         }
         Ok(progress)
     }

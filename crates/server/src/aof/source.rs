@@ -34,7 +34,7 @@ use std::{
 };
 
 use dunlin_persist::{
-    aof::{Roomy, WriterOptions},
+    aof::{Reader, Roomy, WriterOptions},
     manifest::{LogFile, Manifest},
     rdb::Head,
 };
@@ -246,8 +246,10 @@ fn look_at_log(config: &Config, options: &WriterOptions, manifest: Manifest) -> 
         false => !has_bytes(&path),
     });
     let is_void_increment = |file: &LogFile| {
-        let roomy = File::open(path(file)).and_then(|file| Ok((file.metadata()?.len(), Roomy::find(&file)?)));
-        roomy.is_ok_and(|(bytes, roomy)| bytes == 0 || roomy.is_some_and(|roomy| roomy.room == 0))
+        let looked_at = File::open(path(file)).and_then(|file| Ok((Roomy::find(&file)?, file)));
+        looked_at.is_ok_and(|(roomy, file)| {
+            roomy.is_some_and(|roomy| roomy.room == 0) || Reader::new(file, 0).has_no_record()
+        })
     };
     LogFacts {
         written_ms: manifest.files().filter_map(|file| written_ms(&path(file)).ok()).max().unwrap_or(0),

@@ -43,7 +43,8 @@ const QUEUED_BATCHES_MAX: usize = 4;
 pub(crate) enum Expired {
     /// They are loaded: a log that follows may have more to say of them.
     Kept,
-    /// They are left out.
+    /// They are left out, unless the file shows a place in a stream of replication: others hold them too, and remove them when a
+    /// DEL comes in the stream. A primary records it behind the load, as for keys that expire then.
     Dropped,
 }
 
@@ -194,7 +195,10 @@ fn read(
                 tracing::warn!("The file holds data of the module {module}, which are passed over");
             }
             Item::Key { value: None, .. } => found.empty += 1,
-            Item::Key { expiry_ms: Some(at), .. } if expired == Expired::Dropped && is_past(at) => {
+            // Fields come before the keys.
+            Item::Key { expiry_ms: Some(at), .. }
+                if expired == Expired::Dropped && found.place().is_none() && is_past(at) =>
+            {
                 found.expired += 1;
             }
             Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {

@@ -284,6 +284,9 @@ impl Shared {
         };
         let (now_ms, layout) = (context.caller().now_ms, context.layout());
         let (mut loaded, mut libraries) = (Loaded::default(), Vec::new());
+        // Otherwise a key goes with a DEL in the stream, and not before.
+        let drops_expired = !self.replication.has_place();
+        let is_past = |at: i64| at < 0 || at as u64 <= now_ms;
         let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
         while let Some(item) = reader.next(layout).map_err(|error| error.to_string())? {
             match item {
@@ -293,7 +296,7 @@ impl Shared {
                     tracing::warn!("The file holds data of the module {module}, which are passed over");
                 }
                 Item::Key { value: None, .. } => loaded.empty += 1,
-                Item::Key { expiry_ms: Some(at), .. } if at < 0 || at as u64 <= now_ms => loaded.expired += 1,
+                Item::Key { expiry_ms: Some(at), .. } if drops_expired && is_past(at) => loaded.expired += 1,
                 Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
                     let databases = context.databases();
                     let refused = |why: &str| {
@@ -308,7 +311,7 @@ impl Shared {
                     if existing == Existing::Replaced {
                         context.remove(database, &key);
                     }
-                    let expiry_ms = expiry_ms.map(|at| at as u64);
+                    let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
                     if !context.insert(database, &key, value, expiry_ms, idle_seconds.unwrap_or(0)) {
                         return Err(refused("is there twice"));
                     }

@@ -367,10 +367,12 @@ impl Replication {
         Ok(())
     }
 
-    /// Has the log say whose stream it is now. The caller is not inside the gate.
+    /// Has the log say whose stream it is now. Where it cannot, it is the log that does not go on. The caller is not inside the gate.
     pub(crate) fn keep_stream(&self, durability: &Durability) {
         if let Err(reason) = durability.set_stream(self.stream_id()) {
-            tracing::error!("the manifest of the log cannot say whose stream it is: {reason}");
+            tracing::error!(
+                "the manifest of the log cannot say whose stream it is: {reason}. Nothing more is written to the log before it does"
+            );
         }
     }
 

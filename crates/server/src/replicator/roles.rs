@@ -162,17 +162,20 @@ impl Link {
             let _closed = shared.engine.keyspace.close();
             // The former history ends here: others of it may have other bytes behind.
             let offset = replication.offset(shared.durability.tail());
+            replication.lock_history().promote(id, offset);
+        }
+        // Before anything of the new history is recorded.
+        replication.keep_stream(&shared.durability);
+        {
+            let _closed = shared.engine.keyspace.close();
             if self.applier.database() != 0 && shared.engine.log.has_consumers() {
                 // Records from here on begin in database 0.
                 let select = dunlin_replication::request(&[b"SELECT", b"0"]);
                 shared.durability.ring().append(shared.applier(), &select);
             }
             replication.select(0);
-            replication.lock_history().promote(id, offset);
             shared.engine.log.follow(false);
         }
-        // Before anything of the new history is recorded.
-        replication.keep_stream(&shared.durability);
         replication.set_state(REPLICA | STALE, false);
         // They come back for the second id.
         replication.feed.cut_all();

@@ -98,7 +98,8 @@ impl Stored for Hash {
 
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let form = if has_deadlines(self) { RecordForm::ExpiringField } else { RecordForm::Field };
-        let fields = self.len(snapshot_queue.cut_ms());
+        // Those included that have expired.
+        let fields = self.len(0);
         Some(IncrementalCopy::Records(form, self.copied_table()?.begin(fields, snapshot_queue)))
     }
 

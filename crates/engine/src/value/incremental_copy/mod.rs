@@ -187,7 +187,7 @@ mod tests {
         let mut list = List::default();
         (0..100).for_each(|number| list.push(ListEnd::Back, &[format!("{number}").as_bytes()], layout));
         let mut object = list.into_object();
-        let snapshot_queue = SnapshotQueue::alone(0);
+        let snapshot_queue = SnapshotQueue::alone();
         let copy = IncrementalCopy::begin(&object, &snapshot_queue).expect("it has blocks");
         let _view = object.clone();
         object.unshare();
@@ -232,7 +232,7 @@ mod tests {
         let places = set.places(&others);
         set.doom(&others, &places);
         let mut object = set.into_object();
-        let copy = IncrementalCopy::begin(&object, &SnapshotQueue::alone(0))
+        let copy = IncrementalCopy::begin(&object, &SnapshotQueue::alone())
             .expect("its table has its members alone");
         assert_eq!(copy.left(), 700);
         let (mut bytes, mut is_last) = (0, false);
@@ -280,7 +280,7 @@ mod tests {
         ];
         for object in objects {
             for _ in 0..3 {
-                let snapshot_queue = SnapshotQueue::alone(0);
+                let snapshot_queue = SnapshotQueue::alone();
                 let copy = IncrementalCopy::begin(&object, &snapshot_queue).expect("it is not compact");
                 while !copy.next_piece(Some(&object), &mut 1000).1 {}
                 assert!(copy.is_whole() && Arc::strong_count(&snapshot_queue) > 1);

@@ -60,8 +60,6 @@ pub(crate) struct TableCopy {
     records: Vec<u8>,
     /// Records of the cut that are still to be copied.
     left: usize,
-    /// When the cut was made.
-    cut_ms: u64,
     /// `None` once the snapshot fetches nothing any more: the table may keep this for long.
     snapshot_queue: Option<Arc<SnapshotQueue>>,
 }
@@ -96,7 +94,6 @@ impl TableCopy {
             passed,
             records: Vec::new(),
             left: records,
-            cut_ms: snapshot_queue.cut_ms(),
             snapshot_queue: Some(Arc::clone(snapshot_queue)),
         }
     }
@@ -174,12 +171,9 @@ impl TableCopy {
         self.left
     }
 
-    /// Hands a record over, unless it had expired at the cut.
+    /// Hands a record over.
     #[inline]
     pub(in crate::value) fn push(&mut self, record: Record<'_>) {
-        if record.stamp.is_some_and(|deadline_ms| deadline_ms <= self.cut_ms) {
-            return;
-        }
         record.append_to(&mut self.records);
         self.left = self.left.wrapping_sub(1);
     }
@@ -248,8 +242,6 @@ mod tests {
     }
 
     const KEYS: u32 = 3000;
-    /// Some of the stamps are before it.
-    const CUT_MS: u64 = 50;
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let key = 0..KEYS;
@@ -335,13 +327,9 @@ mod tests {
             let mut table = MemberTable::new(&Resources::for_tests());
             (0..len).for_each(|key| _ = table.insert(&name(key), &key.to_le_bytes()));
             before.iter().for_each(|change| step(&mut table, change));
-            let snapshot_queue = SnapshotQueue::alone(CUT_MS);
+            let snapshot_queue = SnapshotQueue::alone();
             let (mut expected, mut found) = (Found::new(), Found::new());
-            table.for_each(|record| {
-                if record.stamp.is_none_or(|deadline_ms| deadline_ms > CUT_MS) {
-                    note(&mut expected, record);
-                }
-            });
+            table.for_each(|record| note(&mut expected, record));
             let copy = table.begin(expected.len(), &snapshot_queue);
             if room {
                 // The table shrinks below the regions that there are.

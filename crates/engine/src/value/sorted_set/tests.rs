@@ -210,7 +210,7 @@ proptest! {
             set.insert(&name(number), f64::from(number % 7), layout);
         }
         let before = told(&set, 0..set.len(), true);
-        let snapshot_queue = SnapshotQueue::alone(0);
+        let snapshot_queue = SnapshotQueue::alone();
         let mut object = set.into_object();
         let copy = IncrementalCopy::begin(&object, &snapshot_queue).unwrap();
         let (mut found, mut is_over) = (Vec::new(), false);

@@ -284,7 +284,7 @@ proptest! {
             add(&mut log, last / 4, last % 4, fields);
         }
         let expected: Vec<_> = log.listpacks().map(|(id, listpack)| (id, listpack.bytes().to_vec())).collect();
-        let snapshot_queue = SnapshotQueue::alone(0);
+        let snapshot_queue = SnapshotQueue::alone();
         let mut object = Stream::from_log(log).into_object();
         let copy = IncrementalCopy::begin(&object, &snapshot_queue).unwrap();
         prop_assert_eq!(copy.left(), expected.len());

@@ -17,7 +17,7 @@ struct Bench {
 }
 
 fn adopt(writer: &mut Writer, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
-    let mut adoption = writer.begin_adopting(since, BaseFormat::Rdb);
+    let mut adoption = writer.begin_adopting(since, BaseFormat::Rdb)?;
     adoption.put_in_place(put)?;
     writer.end_adopting(adoption);
     Ok(())
@@ -185,10 +185,10 @@ fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
     bench.writer.keep_room(true).unwrap();
     let old = bench.text("a.aof.1.incr.aof");
     bench.ring.append(0, b"last\n");
-    bench.writer.rotate().unwrap().end_reserving();
+    bench.writer.rotate(0).unwrap().end_reserving();
     assert!(bench.text("a.aof.1.incr.aof").starts_with(&(old + "last\n#CRC32C:")));
     assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"));
-    assert_eq!(bench.text("a.aof.2.incr.aof"), "");
+    assert_eq!(plain(&bench.text("a.aof.2.incr.aof")), "");
     bench.ring.append(0, b"next\n");
     bench.writer.write(None).unwrap();
     assert_eq!(records(before_room(&bench.text("a.aof.2.incr.aof"))), "next");
@@ -314,7 +314,7 @@ fn what_the_ring_gave_up_before_a_failed_sync_needs_a_new_base() {
     let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
     adopt(&mut bench.writer, 1, put).unwrap();
     assert!(bench.writer.is_torn(), "the base was cut before");
-    bench.writer.rotate().unwrap().end_reserving();
+    bench.writer.rotate(0).unwrap().end_reserving();
     adopt(&mut bench.writer, 2, put).unwrap();
     assert!(!bench.writer.is_torn());
     assert_eq!(bench.writer.synced(), bench.ring.tail());
@@ -354,7 +354,7 @@ fn writer_stops_where_somebody_else_has_written() {
             assert!(is_intrusion(&error), "{error}");
             assert_eq!(error.to_string(), "another process has changed a.aof.1.incr.aof");
         }
-        assert!(is_intrusion(&bench.writer.rotate().unwrap_err()));
+        assert!(is_intrusion(&bench.writer.rotate(0).unwrap_err()));
         assert!(keeps_room || bench.writer.keep_room(false).is_ok());
         drop(bench.writer.close());
         let text = std::fs::read_to_string(bench.directory.path().join("log/a.aof.1.incr.aof")).unwrap();
@@ -392,10 +392,10 @@ fn writer_puts_no_manifest_in_the_place_of_somebody_elses() {
     let path = bench.directory.path().join("log/a.aof.manifest");
     let theirs = "file theirs.1.incr.aof seq 1 type i\n";
     let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
-    bench.writer.rotate().unwrap().end_reserving();
+    bench.writer.rotate(0).unwrap().end_reserving();
     std::fs::write(&path, theirs).unwrap();
     assert!(is_intrusion(&adopt(&mut bench.writer, 2, put).unwrap_err()));
-    assert!(is_intrusion(&bench.writer.rotate().unwrap_err()));
+    assert!(is_intrusion(&bench.writer.rotate(0).unwrap_err()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
     bench.ring.append(0, b"lost\n");
     assert!(is_intrusion(&bench.writer.write(None).unwrap_err()), "no manifest names what is written");
@@ -437,7 +437,7 @@ fn adoption_keeps_the_files_of_another_log() {
     let (_ring, reader) = Ring::new(SIZES, 1, 100);
     let mut writer =
         Writer::begin_in_background(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
-    let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb);
+    let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb).unwrap();
     adoption.put_in_place(|name| std::fs::write(directory.join(name), "base")).unwrap();
     assert_eq!(adoption.keep_others().unwrap(), Some(directory.join("kept-1")));
     assert!(adoption.remove_history().unwrap().is_empty());
@@ -455,19 +455,133 @@ fn adoption_keeps_the_files_of_another_log() {
 fn the_log_goes_on_in_the_next_file() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
-    bench.writer.rotate().unwrap().end_reserving();
+    bench.writer.rotate(0).unwrap().end_reserving();
     bench.ring.append(0, b"second\n");
     bench.writer.write(None).unwrap();
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first");
     assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
     assert_eq!(bench.writer.manifest().increments.len(), 2);
     bench.faults.bytes.store(10, SeqCst);
-    assert!(bench.writer.rotate().is_err(), "no room for a manifest");
+    assert!(bench.writer.rotate(0).is_err(), "no room for a manifest");
     assert_eq!(bench.writer.manifest().increments.len(), 2);
     bench.faults.bytes.store(i64::MAX, SeqCst);
     bench.ring.append(0, b"third\n");
     bench.writer.write(None).unwrap();
     assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "secondthird");
+}
+
+/// A server that ended right behind a rewrite once took its log for empty, and its replica's place in the stream for the beginning.
+#[test]
+fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected() {
+    let mut bench = Bench::new();
+    bench.ring.append(0, b"first\n");
+    bench.writer.rotate(0).unwrap().end_reserving();
+    bench.writer.rotate(3).unwrap().end_reserving();
+    let read = |name: &str| {
+        let text = bench.text(name);
+        let mut reader = Reader::new(text.as_bytes(), 0).going_on_from(Some(106));
+        let mut commands = Vec::new();
+        while let Some(words) = reader.read_command().unwrap() {
+            commands.push(words.iter().map(|word| word.to_vec()).collect::<Vec<_>>());
+        }
+        (reader.progress().log_end(None), commands)
+    };
+    assert_eq!(read("a.aof.2.incr.aof"), (Some(106), vec![]));
+    assert_eq!(read("a.aof.3.incr.aof"), (Some(106), vec![vec![b"SELECT".to_vec(), b"3".to_vec()]]));
+    let bytes = ["a.aof.1.incr.aof", "a.aof.2.incr.aof", "a.aof.3.incr.aof"]
+        .map(|name| bench.text(name).len() as u64);
+    assert_eq!(bench.writer.log_bytes(), bytes.iter().sum::<u64>());
+    assert_eq!((bench.writer.written(), bench.writer.synced(), bench.writer.unsynced_bytes()), (106, 106, 0));
+    bench.faults.syncs.store(0, SeqCst);
+    assert!(bench.writer.rotate(0).is_err(), "an opening that may not last begins no file");
+    bench.faults.syncs.store(i64::MAX, SeqCst);
+    assert_eq!(bench.writer.increment(), 3);
+    bench.ring.append(0, b"second\n");
+    bench.writer.write(None).unwrap();
+    assert!(bench.text("a.aof.3.incr.aof").contains("SELECT\r\n$1\r\n3\r\n#CRC32C:"));
+    assert!(bench.text("a.aof.3.incr.aof").ends_with(" LSN:113 LEN:7\r\n"));
+}
+
+/// A replica that was promoted while its disk was full once wrote its own changes into a log that was said to be its primary's.
+#[test]
+fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
+    let mut bench = Bench::new();
+    let directory = bench.writer.directory().to_owned();
+    let stream = |digit: &str| Some(StreamId { id: digit.repeat(40), base: 7, second: None });
+    let says = |text: &str, digit: &str| text.starts_with(&format!("# replication {} 7\n", digit.repeat(40)));
+    bench.writer.set_stream(stream("a")).unwrap();
+    bench.ring.append(0, b"first\n");
+    bench.writer.write(None).unwrap();
+    // So much that a batch would find room, and a manifest does not.
+    let too_little = || bench.faults.bytes.store(60, SeqCst);
+    too_little();
+    assert_eq!(bench.writer.set_stream(stream("b")).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    bench.ring.append(0, b"second\n");
+    let before = bench.text("a.aof.1.incr.aof");
+    for _ in 0..2 {
+        too_little();
+        assert!(bench.writer.write(None).is_err());
+        too_little();
+        assert!(bench.writer.rotate(0).is_err());
+        too_little();
+        assert!(bench.writer.begin_adopting(1, BaseFormat::Rdb).is_err());
+    }
+    assert_eq!(bench.text("a.aof.1.incr.aof"), before);
+    assert!(says(&bench.text("a.aof.manifest"), "a"));
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    assert!(bench.writer.write(None).unwrap());
+    assert!(says(&bench.text("a.aof.manifest"), "b"));
+    assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
+    // One that is set twice meanwhile, and a file or a base that comes next.
+    for digit in ["c", "d"] {
+        too_little();
+        assert!(bench.writer.set_stream(stream(digit)).is_err());
+    }
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    bench.writer.rotate(0).unwrap().end_reserving();
+    assert!(says(&bench.text("a.aof.manifest"), "d"));
+    too_little();
+    assert!(bench.writer.set_stream(stream("e")).is_err());
+    bench.faults.bytes.store(i64::MAX, SeqCst);
+    let since = bench.writer.increment();
+    adopt(&mut bench.writer, since, |name| std::fs::write(directory.join(name), "base")).unwrap();
+    assert!(says(&bench.text("a.aof.manifest"), "e"));
+}
+
+#[test]
+fn a_log_that_is_turned_on_begins_with_the_offset_of_its_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::none();
+    let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
+    let options = WriterOptions {
+        directory: directory.path().to_owned(),
+        filename: "a.aof".to_owned(),
+        retained_bytes_max: 0,
+    };
+    let (ring, reader) = Ring::new(SIZES, 1, 100);
+    let mut writer = Writer::begin_in_background(storage, options, Manifest::default(), reader).unwrap();
+    ring.append(0, b"in the base\n");
+    faults.bytes.store(10, SeqCst);
+    assert!(writer.begin_at(112, 3).is_err());
+    faults.bytes.store(i64::MAX, SeqCst);
+    drop(writer.close());
+    let text = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    let (ring, reader) = Ring::new(SIZES, 1, 100);
+    let options = WriterOptions {
+        directory: directory.path().to_owned(),
+        filename: "b.aof".to_owned(),
+        retained_bytes_max: 0,
+    };
+    let mut writer =
+        Writer::begin_in_background(Arc::new(crate::storage::Disk), options, Manifest::default(), reader)
+            .unwrap();
+    ring.append(0, b"in the base\n");
+    writer.begin_at(112, 3).unwrap();
+    assert!(text("b.aof.1.incr.aof").contains(" LSN:112 LEN:"));
+    ring.append(0, b"behind it\n");
+    writer.write(None).unwrap();
+    assert!(text("b.aof.1.incr.aof").ends_with(" LSN:122 LEN:10\r\n"));
+    assert!(!text("b.aof.1.incr.aof").contains("in the base"));
 }
 
 #[test]
@@ -477,7 +591,7 @@ fn a_base_takes_the_place_of_what_is_before_its_increment() {
     bench.ring.append(0, b"first\n");
     assert_eq!(bench.ring.set_boundary(), 106);
     bench.ring.append(0, b"second\n");
-    bench.writer.rotate().unwrap().end_reserving();
+    bench.writer.rotate(0).unwrap().end_reserving();
     bench.ring.lift_boundary();
     bench.writer.write(None).unwrap();
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first", "what is behind the cut is not here");
@@ -514,7 +628,7 @@ fn a_log_without_a_base_leaves_the_manifest_alone() {
         Writer::begin_in_background(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
     for text in [b"one", b"two"] {
         ring.append(0, text);
-        writer.rotate().unwrap().end_reserving();
+        writer.rotate(0).unwrap().end_reserving();
     }
     assert!(writer.is_in_background());
     assert_eq!(bench.text("a.aof.manifest"), before);

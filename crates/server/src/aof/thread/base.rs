@@ -14,7 +14,6 @@ use dunlin_persist::{
 use super::{
     LogThread, State,
     left::{keep_log, left_log, warn_of_kept},
-    switch::begin_in,
 };
 use crate::{
     aof::rewrite,
@@ -34,9 +33,8 @@ impl LogThread {
         self.settle_sync();
         let durability = &self.shared.durability;
         if let State::On(writer) = &mut self.state {
-            match writer.rotate() {
+            match writer.rotate(durability.boundary_database.load(SeqCst)) {
                 Ok(outgrown) => {
-                    begin_in(writer, durability.boundary_database.load(SeqCst));
                     self.cut_at = Some(writer.increment());
                     in_background(|| outgrown.end_reserving());
                 }
@@ -57,7 +55,7 @@ impl LogThread {
             State::On(writer) => {
                 writer.retain(retained_bytes_max);
                 let since = self.cut_at.take().ok_or_else(cancelled)?;
-                let adoption = writer.begin_adopting(since, base.format);
+                let adoption = writer.begin_adopting(since, base.format)?;
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
                     shared.durability.order(Order::EndAdopting(Box::new(put_in_place(adoption, base))));

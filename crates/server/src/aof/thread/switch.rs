@@ -84,6 +84,19 @@ impl LogThread {
                 return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
             }
         }
+        if let State::On(writer) = &mut self.state
+            && loaded.resume.is_none()
+            && writer.manifest().base.is_some()
+        {
+            let database = loaded.place.map_or(0, |place| place.database);
+            writer.begin_at(loaded.lsn, database).map_err(|error| {
+                LoadError::Failed(format!(
+                    "cannot write the log in {}: {}",
+                    directory.display(),
+                    describe(&error)
+                ))
+            })?;
+        }
         shared.durability.publish(loaded.lsn, loaded.lsn);
         if let Some(place) = loaded.place.take() {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
@@ -189,7 +202,7 @@ impl LogThread {
         let held = shared.durability.status().held_log().cloned();
         // Replicas may be sent records before the cut, which the base holds.
         let (mut cut, mut database, mut stream) = (0, 0, None);
-        let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|mut writer| {
+        let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|writer| {
             let (directory, id) = (writer.directory().to_owned(), writer.manifest().id.clone());
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
@@ -204,30 +217,29 @@ impl LogThread {
                 });
             });
             match begun {
-                Ok(()) => {
-                    writer.begin_at(cut);
-                    begin_in(&mut writer, database);
-                    match writer.set_stream(stream) {
-                        Ok(()) => Ok(writer),
-                        Err(error) => Err((writer.close(), describe(&error))),
-                    }
-                }
+                Ok(()) => Ok(writer),
                 Err(error) => Err((writer.close(), format!("no snapshot can be begun: {error}"))),
             }
         });
-        match begun {
-            Ok(writer) => {
+        let failed = match begun {
+            Ok(mut writer) => {
+                let begun = writer.begin_at(cut, database).and_then(|()| writer.set_stream(stream));
                 self.cut_at = Some(writer.increment());
                 self.lock = Some(lock);
                 shared.durability.status().directory = Some(writer.directory().to_owned());
                 self.state = State::On(Box::new(writer));
+                // Recording has begun, so that it has to end.
+                begun.or_else(|error| self.turn_off().and(Err(describe(&error))))
             }
             Err((mut ring, reason)) => {
                 ring.park();
                 self.state = State::Off(ring);
-                tracing::warn!("cannot turn the append-only log on: {reason}");
-                return Err(format!("Unable to turn on AOF: {reason}"));
+                Err(reason)
             }
+        };
+        if let Err(reason) = failed {
+            tracing::warn!("cannot turn the append-only log on: {reason}");
+            return Err(format!("Unable to turn on AOF: {reason}"));
         }
         self.note_size();
         Ok(())
@@ -322,13 +334,4 @@ pub(super) fn begin_log(
 /// Whether a directory holds that log or an earlier generation of it, or none.
 pub(super) fn is_of(manifest: &Manifest, log: &LogId) -> bool {
     manifest.files().next().is_none() || manifest.id.as_ref().is_some_and(|id| id.name == log.name)
-}
-
-/// Has a file that was begun say which database its records are for, where a primary's stream has selected another than 0.
-pub(super) fn begin_in(writer: &mut Writer, database: usize) {
-    if database != 0 {
-        let mut select = Vec::new();
-        write_command(&mut select, &[b"SELECT", database.to_string().as_bytes()]);
-        writer.begin_with(&select);
-    }
 }
