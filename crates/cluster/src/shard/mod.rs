@@ -109,6 +109,8 @@ pub enum Fault {
     HeldOutlivesCopy,
     /// A copy counts before the primary has said that it counts nothing from before it.
     CopyCountsAtOnce,
+    /// A copy counts as synced before a start would load it: the log that it begins has no base yet.
+    CopyCountsWithoutBase,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.
@@ -138,7 +140,8 @@ pub struct Local {
     pub history: Option<HistoryId>,
     /// Where it ends.
     pub end: u64,
-    /// How much of it counts: what is synced under `appendfsync always`, everything otherwise. `held <= end`.
+    /// How much of it counts: what is synced under `appendfsync always`, so that the next start loads it; everything otherwise.
+    /// `held <= end`.
     pub held: u64,
     /// Whether it is all that was ever acknowledged, of this node's own word. A start decides it, and after it the replacement of
     /// the data. To be kept as durably as the data, before that is replaced: the next start has to know it.
@@ -177,12 +180,13 @@ pub enum Event {
     Outcome(u64, Outcome),
     /// A message of a node.
     Message(NodeId, Message),
-    /// The data has grown: its end, and how much of it counts.
-    Grown(u64, u64),
+    /// The data has grown: the history that it is part of, its end, and how much of it counts. As long as the stream of the record's
+    /// history has not been joined, the data may still grow in the history before.
+    Grown(HistoryId, u64, u64),
     /// The data has been cut, as [`Attach::Rewind`] asked.
     Rewound(u64),
-    /// The data is a copy of this history, up to this offset.
-    Copied(HistoryId, u64),
+    /// The data is a copy of this history, up to this offset; and how much of it counts.
+    Copied(HistoryId, u64, u64),
     /// The data is gone: a copy is being loaded in its place. A member has lost what it had.
     Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
@@ -471,14 +475,10 @@ impl Shard {
             }
             Event::Outcome(number, outcome) => self.take_outcome(now_ms, number, outcome, actions),
             Event::Message(from, message) => self.take_message(now_ms, from, message, actions),
-            Event::Grown(end, held) => {
-                debug_assert!(held <= end && end >= self.local.end, "the data grows");
-                (self.local.end, self.local.held) = (end, held);
-                self.echo_again(actions);
-            }
+            Event::Grown(history, end, held) => self.take_grown(history, end, held, actions),
             Event::Rewound(end) => self.take_rewound(end),
-            Event::Copied(history, end) => {
-                self.replaced(Local { history: Some(history), end, held: end, clean: false });
+            Event::Copied(history, end, held) => {
+                self.replaced(Local { history: Some(history), end, held, clean: false });
                 self.join(actions);
             }
             Event::Emptied => {

@@ -190,7 +190,7 @@ impl Link {
 
     /// Does what is due, and what has come.
     fn advance(&mut self, buffer: &mut [u8]) {
-        let status = self.shared.durability.fsynced_of_replica();
+        let status = self.shared.durability.fsynced();
         if let Some(primary) = &mut self.primary {
             primary.replica.fsynced = status.map(|synced| self.shared.replication.offset(synced));
             primary.replica.options = options(&self.shared.config.current());
