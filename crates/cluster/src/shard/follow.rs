@@ -118,6 +118,13 @@ impl Shard {
             }
             return;
         }
+        if let Some(known) = &self.known
+            && from != self.me
+            && now_ms < self.lease_until_ms()
+        {
+            // No successor is there while this node may answer: the sender finds out whether the store was restored from a backup.
+            actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
+        }
         if let Some(known) = record {
             // The first record has to be read, because only a read shows in what state the restart has left this node.
             if self.known.is_some() {

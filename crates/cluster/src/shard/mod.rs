@@ -25,6 +25,10 @@
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
 //!   counts nothing from before, and has no admission under way that does.
+//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have led another one to lead. A
+//!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
+//!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
+//!   and older by its epoch.
 //! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
 //!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
@@ -300,6 +304,8 @@ pub struct Shard {
     read_wanted: bool,
     read_at_ms: u64,
     reads: u64,
+    /// The newest epoch heard of when the last read began.
+    epoch_before_read: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
     /// The process is about to end.
@@ -344,6 +350,7 @@ impl Shard {
             read_wanted: true,
             read_at_ms: now_ms,
             reads: 0,
+            epoch_before_read: 0,
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
             is_ending: false,
@@ -462,13 +469,7 @@ impl Shard {
             Event::Watched(known) => self.adopt(now_ms, known, actions),
             Event::Read(number, known) => self.take_read(now_ms, number, known, actions),
             Event::Unreadable(why) => {
-                actions.push(Action::Warn(format!(
-                    "the shard's record is not understood, and this node stops: {why}"
-                )));
-                actions.push(Action::Leave);
-                self.lead = None;
-                self.halted = Some(why);
-                return;
+                self.halt(format!("the shard's record is not understood: {why}"), actions);
             }
             Event::Node(node, revision, boot, restart) => {
                 self.take_node(node, Process { revision, boot, restart })
@@ -494,7 +495,17 @@ impl Shard {
                 self.echo_again(actions);
             }
         }
-        self.work(now_ms, actions);
+        if self.halted.is_none() {
+            self.work(now_ms, actions);
+        }
+    }
+
+    /// Takes no part any more, visibly, and keeps the data.
+    fn halt(&mut self, why: String, actions: &mut Vec<Action>) {
+        actions.push(Action::Warn(format!("this node stops, and keeps its data: {why}")));
+        actions.push(Action::Leave);
+        self.lead = None;
+        self.halted = Some(why);
     }
 
     /// Does what is due.
@@ -502,6 +513,7 @@ impl Shard {
         if self.read_wanted && now_ms >= self.read_at_ms {
             self.read_at_ms = now_ms + self.options.retry_ms;
             self.reads += 1;
+            self.epoch_before_read = self.epoch_seen;
             actions.push(Action::Read(self.reads));
         }
         match self.lead.is_some() {
@@ -516,6 +528,16 @@ impl Shard {
 
     fn take_read(&mut self, now_ms: u64, number: u64, known: Option<Known>, actions: &mut Vec<Action>) {
         let revision = known.as_ref().map_or(0, |(revision, _)| *revision);
+        if let Some((_, record)) = &known
+            && number == self.reads
+            && record.epoch < self.epoch_before_read
+        {
+            let (epoch, heard) = (record.epoch, self.epoch_before_read);
+            return self.halt(
+                format!("its shard's record has epoch {epoch}, and another node knows {heard}: etcd was restored from a backup"),
+                actions,
+            );
+        }
         if let Some(known) = known {
             self.adopt(now_ms, known, actions);
         }
@@ -697,10 +719,25 @@ impl Shard {
         match message {
             Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
             Message::Echo { .. } => self.take_echo(now_ms, from, message),
+            Message::Stale { record } if self.contradicts(&record) && now_ms >= self.lease_until_ms() => {
+                self.halt(
+                    format!("node {from} leads its shard by another record: etcd was restored from a backup"),
+                    actions,
+                );
+            }
             // The first record has to be read: an older one may have this node for a learner, who owes nothing.
             Message::Stale { record } if self.known.is_some() => self.adopt(now_ms, *record, actions),
             Message::Stale { .. } => {}
         }
+    }
+
+    /// Whether a record cannot come from the same store as the one that is known.
+    fn contradicts(&self, (revision, record): &Known) -> bool {
+        self.known.as_ref().is_some_and(|(own_revision, own)| match record.epoch.cmp(&own.epoch) {
+            std::cmp::Ordering::Less => revision > own_revision,
+            std::cmp::Ordering::Equal => record.primary != own.primary,
+            std::cmp::Ordering::Greater => revision < own_revision,
+        })
     }
 
     /// Proposes a transition, if the table allows it.

@@ -190,6 +190,51 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
     assert_eq!((primary.lease_until_ms(), primary.commit()), (1_050, 50));
 }
 
+/// A store that was restored from a backup has a record in which P leads, and M leads in a newer one.
+#[test]
+fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
+    let (mut primary, _) = started(P, true);
+    // P has taken over from itself in the epoch that M leads in, and lacks M's lease.
+    let number = proposed(&step(&mut primary, 400, Event::Tick)).map_or(1, |proposal| proposal.number);
+    step(&mut primary, 410, Event::Outcome(number, Outcome::Done(11)));
+    assert!(primary.leads() && primary.epoch() == 4);
+    let newer = ShardRecord { primary: node(M), in_sync: [node(M)].into(), ..record(4) };
+    // M may answer, so it answers the heartbeat with its record.
+    let mut other = started(M, true).0;
+    step(&mut other, 10, Event::Watched((900, ShardRecord { epoch: 3, ..newer.clone() })));
+    let number = proposed(&step(&mut other, 20, Event::Tick)).map_or(1, |proposal| proposal.number);
+    step(&mut other, 30, Event::Outcome(number, Outcome::Done(901)));
+    assert!(other.leads(), "it leads alone, from its restart on");
+    let heartbeat = Message::Heartbeat {
+        epoch: 4,
+        sent_ms: 0,
+        history: history(1),
+        commit: 0,
+        rank: 0,
+        counted: None,
+        record: None,
+    };
+    let actions = step(&mut other, 500, Event::Message(node(P), heartbeat));
+    let stale = actions.iter().find_map(|action| match action {
+        Action::Send(to, stale @ Message::Stale { .. }) if *to == node(P) => Some(stale.clone()),
+        _ => None,
+    });
+    let actions = step(&mut primary, 510, Event::Message(node(M), stale.expect("its record")));
+    assert!(actions.contains(&Action::Leave) && !primary.leads(), "{actions:?}");
+    assert_eq!(step(&mut primary, 9_000, Event::Tick), [], "it expels nobody");
+}
+
+#[test]
+fn read_that_shows_an_older_epoch_than_was_heard_of_before_is_a_backups() {
+    let (mut member, _) = started(M, true);
+    // The record may be on its way.
+    let actions = step(&mut member, 1_000, heartbeat(5, 7));
+    assert!(actions.contains(&Action::Read(2)), "{actions:?}");
+    let actions = step(&mut member, 1_010, Event::Read(2, Some((10, record(3)))));
+    assert!(actions.contains(&Action::Leave), "{actions:?}");
+    assert_eq!(step(&mut member, 9_000, Event::Tick), [], "it takes nothing over");
+}
+
 #[test]
 fn member_that_has_lost_its_tail_promises_nothing_and_takes_nothing_over() {
     let (mut member, actions) = started(M, false);

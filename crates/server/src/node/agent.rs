@@ -99,7 +99,7 @@ struct Agent {
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
     wide: wide::Follower,
-    /// The highest epoch seen of each shard.
+    /// The highest epoch seen of each shard. That of the node's own outlives the process.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
@@ -143,6 +143,7 @@ impl AgentThread {
         wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
+            epochs: member.identity.epoch.into_iter().collect(),
             member,
             boot,
             lease: None,
@@ -154,7 +155,6 @@ impl AgentThread {
             restarts,
             obeyed: 0,
             wide: wide::Follower::default(),
-            epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
         };
@@ -575,13 +575,13 @@ impl Agent {
             let known = self.epochs.entry(*id).or_default();
             if shard.epoch < *known {
                 return Err(Failure::Later(format!(
-                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup",
+                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     shard.epoch
                 )));
             }
             *known = shard.epoch;
         }
-        self.note_slots(view)?;
+        self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
             self.shared.cluster.wide.found(cluster);
         }
@@ -598,19 +598,25 @@ impl Agent {
         Ok(())
     }
 
-    /// Remembers the newest record of slots. By an older one, keys would be removed that came with a move since.
-    fn note_slots(&mut self, view: &View) -> Result<(), Failure> {
-        let Some((revision, _)) = &view.slots else { return Ok(()) };
-        let identity = &mut self.member.identity;
-        if *revision < identity.slots {
-            return Err(Failure::Later(format!(
-                "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                identity.slots
-            )));
-        }
-        if *revision > identity.slots {
+    /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
+    /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
+    fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
+        let mut identity = self.member.identity.clone();
+        if let Some((revision, _)) = &view.slots {
+            if *revision < identity.slots {
+                return Err(Failure::Later(format!(
+                    "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                    identity.slots
+                )));
+            }
             identity.slots = *revision;
+        }
+        if let Some((id, (_, record))) = view.shard_of(identity.node) {
+            identity.epoch = Some((id, record.epoch));
+        }
+        if identity != self.member.identity {
             identity.keep(&self.shared.config.current().dir).map_err(Failure::Later)?;
+            self.member.identity = identity;
         }
         Ok(())
     }
