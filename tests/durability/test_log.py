@@ -544,8 +544,13 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
     increment.write_bytes(data[:-3])
     code, told = check(files)
     assert code == 1 and "damaged at byte" in told and "cut off" in told, told
+    # The word of a node of a cluster that all that is synced is there.
+    end = f"clean {'0' * 40} 7\n"
+    (tmp_path / "cluster-end").write_text("durable\n" + end)
     code, told = check("--fix", "--yes", files)
     assert code == 0 and "cut at byte" in told, told
+    assert (tmp_path / "cluster-end").read_text() == end
+    (tmp_path / "cluster-end").unlink()
     assert check(files)[0] == 0
     flipped = bytearray(data)
     flipped[data.index(b"$1\r\n5\r\n") + 4] ^= 1

@@ -1,6 +1,6 @@
 //! A data set without a server, for `dunlin check` and `dunlin convert`: its files, and a store that they are loaded into.
 
-use std::{fs::File, io, sync::mpsc::channel};
+use std::{fs::File, io, path::Path, sync::mpsc::channel};
 
 use dunlin_engine::{
     Caller, Environment, ExclusiveContext, Worker,
@@ -14,7 +14,9 @@ use dunlin_persist::{
 };
 
 use crate::{
-    aof, commands,
+    aof,
+    cluster::ending::Ending,
+    commands,
     config::{Config, ConfigStore, policy},
     durability::Base,
     loading::LoadError,
@@ -104,6 +106,14 @@ impl Store {
     ) -> io::Result<()> {
         self.shared.write_as(context, form, is_base, file, note)
     }
+}
+
+/// Has the node of a cluster, if the data set at a path is one's, not count on what it has synced: the files are about to change. The
+/// path is a file of the data set, or the directory of a log. The error is one line for the operator.
+pub fn forget_synced(path: &Path) -> Result<(), String> {
+    let path = std::path::absolute(path).map_err(|error| describe(&error))?;
+    // A file of a log lies two levels below the directory of the server.
+    path.ancestors().take(3).filter(|directory| directory.is_dir()).try_for_each(Ending::forget_synced)
 }
 
 /// Puts a base in the place of a log that no server writes, of that manifest.

@@ -35,7 +35,7 @@ use dunlin_persist::{
 use dunlin_server::offline::{
     BEGINS_INSIDE, ENDS_OUTSIDE, LogCommands, TORN_IN_ROOM, describe, expect_unused, expect_unwritten,
     files::{self, DataSet},
-    is_for_replicas,
+    forget_synced, is_for_replicas,
 };
 
 /// The fault of a file that no server has written.
@@ -164,6 +164,10 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
     let question =
         format!("Cut {path} at byte {at}? The {lost} bytes behind are kept in a file beside it. [y/N] ");
     if !without_asking && !ask(&question) {
+        return false;
+    }
+    if let Err(reason) = forget_synced(&finding.path) {
+        eprintln!("dunlin: {reason}");
         return false;
     }
     let cut = || {

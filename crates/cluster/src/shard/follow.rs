@@ -45,6 +45,30 @@ impl Shard {
         }
     }
 
+    /// The data has grown, in its own history, or in the one before the record's: the link to the primary before was not cut yet.
+    pub(super) fn take_grown(&mut self, history: HistoryId, end: u64, held: u64, actions: &mut Vec<Action>) {
+        let mut is_beyond = false;
+        if self.local.history != Some(history) {
+            let Some(branch) = self.record().map(|record| record.history) else { return };
+            if self.local.history != Some(branch.id) || branch.previous != Some(history) {
+                return;
+            }
+            is_beyond = end > branch.from;
+            if is_beyond && (self.lead.is_some() || self.takes_over()) {
+                return;
+            }
+        }
+        debug_assert!(held <= end && end >= self.local.end, "the data grows");
+        (self.local.end, self.local.held) = (end, held);
+        if is_beyond {
+            // It is no part of the record's history any more: it goes back, or takes over with all that it has.
+            self.local.history = Some(history);
+            self.join(actions);
+        } else {
+            self.echo_again(actions);
+        }
+    }
+
     pub(super) fn take_rewound(&mut self, end: u64) {
         let Some((_, record)) = &self.known else { return };
         if let Attach::Rewind(to) = self.attach
@@ -93,6 +117,13 @@ impl Shard {
                 actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
             }
             return;
+        }
+        if let Some(known) = &self.known
+            && from != self.me
+            && now_ms < self.lease_until_ms()
+        {
+            // No successor is there while this node may answer: the sender finds out whether the store was restored from a backup.
+            actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
         }
         if let Some(known) = record {
             // The first record has to be read, because only a read shows in what state the restart has left this node.

@@ -25,6 +25,10 @@
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
 //!   counts nothing from before, and has no admission under way that does.
+//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have led another one to lead. A
+//!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
+//!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
+//!   and older by its epoch.
 //! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
 //!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
@@ -109,6 +113,8 @@ pub enum Fault {
     HeldOutlivesCopy,
     /// A copy counts before the primary has said that it counts nothing from before it.
     CopyCountsAtOnce,
+    /// A copy counts as synced before a start would load it: the log that it begins has no base yet.
+    CopyCountsWithoutBase,
     /// A heartbeat is answered although a takeover is under way.
     PromiseWhileTakingOver,
     /// A learner is admitted on the word of a process that may be gone.
@@ -138,7 +144,8 @@ pub struct Local {
     pub history: Option<HistoryId>,
     /// Where it ends.
     pub end: u64,
-    /// How much of it counts: what is synced under `appendfsync always`, everything otherwise. `held <= end`.
+    /// How much of it counts: what is synced under `appendfsync always`, so that the next start loads it; everything otherwise.
+    /// `held <= end`.
     pub held: u64,
     /// Whether it is all that was ever acknowledged, of this node's own word. A start decides it, and after it the replacement of
     /// the data. To be kept as durably as the data, before that is replaced: the next start has to know it.
@@ -177,12 +184,13 @@ pub enum Event {
     Outcome(u64, Outcome),
     /// A message of a node.
     Message(NodeId, Message),
-    /// The data has grown: its end, and how much of it counts.
-    Grown(u64, u64),
+    /// The data has grown: the history that it is part of, its end, and how much of it counts. As long as the stream of the record's
+    /// history has not been joined, the data may still grow in the history before.
+    Grown(HistoryId, u64, u64),
     /// The data has been cut, as [`Attach::Rewind`] asked.
     Rewound(u64),
-    /// The data is a copy of this history, up to this offset.
-    Copied(HistoryId, u64),
+    /// The data is a copy of this history, up to this offset; and how much of it counts.
+    Copied(HistoryId, u64, u64),
     /// The data is gone: a copy is being loaded in its place. A member has lost what it had.
     Emptied,
     /// The operator, or the end of the process, wants another primary: this one, or the best.
@@ -296,6 +304,8 @@ pub struct Shard {
     read_wanted: bool,
     read_at_ms: u64,
     reads: u64,
+    /// The newest epoch heard of when the last read began.
+    epoch_before_read: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
     /// The process is about to end.
@@ -340,6 +350,7 @@ impl Shard {
             read_wanted: true,
             read_at_ms: now_ms,
             reads: 0,
+            epoch_before_read: 0,
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
             is_ending: false,
@@ -458,27 +469,17 @@ impl Shard {
             Event::Watched(known) => self.adopt(now_ms, known, actions),
             Event::Read(number, known) => self.take_read(now_ms, number, known, actions),
             Event::Unreadable(why) => {
-                actions.push(Action::Warn(format!(
-                    "the shard's record is not understood, and this node stops: {why}"
-                )));
-                actions.push(Action::Leave);
-                self.lead = None;
-                self.halted = Some(why);
-                return;
+                self.halt(format!("the shard's record is not understood: {why}"), actions);
             }
             Event::Node(node, revision, boot, restart) => {
                 self.take_node(node, Process { revision, boot, restart })
             }
             Event::Outcome(number, outcome) => self.take_outcome(now_ms, number, outcome, actions),
             Event::Message(from, message) => self.take_message(now_ms, from, message, actions),
-            Event::Grown(end, held) => {
-                debug_assert!(held <= end && end >= self.local.end, "the data grows");
-                (self.local.end, self.local.held) = (end, held);
-                self.echo_again(actions);
-            }
+            Event::Grown(history, end, held) => self.take_grown(history, end, held, actions),
             Event::Rewound(end) => self.take_rewound(end),
-            Event::Copied(history, end) => {
-                self.replaced(Local { history: Some(history), end, held: end, clean: false });
+            Event::Copied(history, end, held) => {
+                self.replaced(Local { history: Some(history), end, held, clean: false });
                 self.join(actions);
             }
             Event::Emptied => {
@@ -494,7 +495,17 @@ impl Shard {
                 self.echo_again(actions);
             }
         }
-        self.work(now_ms, actions);
+        if self.halted.is_none() {
+            self.work(now_ms, actions);
+        }
+    }
+
+    /// Takes no part any more, visibly, and keeps the data.
+    fn halt(&mut self, why: String, actions: &mut Vec<Action>) {
+        actions.push(Action::Warn(format!("this node stops, and keeps its data: {why}")));
+        actions.push(Action::Leave);
+        self.lead = None;
+        self.halted = Some(why);
     }
 
     /// Does what is due.
@@ -502,6 +513,7 @@ impl Shard {
         if self.read_wanted && now_ms >= self.read_at_ms {
             self.read_at_ms = now_ms + self.options.retry_ms;
             self.reads += 1;
+            self.epoch_before_read = self.epoch_seen;
             actions.push(Action::Read(self.reads));
         }
         match self.lead.is_some() {
@@ -516,6 +528,16 @@ impl Shard {
 
     fn take_read(&mut self, now_ms: u64, number: u64, known: Option<Known>, actions: &mut Vec<Action>) {
         let revision = known.as_ref().map_or(0, |(revision, _)| *revision);
+        if let Some((_, record)) = &known
+            && number == self.reads
+            && record.epoch < self.epoch_before_read
+        {
+            let (epoch, heard) = (record.epoch, self.epoch_before_read);
+            return self.halt(
+                format!("its shard's record has epoch {epoch}, and another node knows {heard}: etcd was restored from a backup"),
+                actions,
+            );
+        }
         if let Some(known) = known {
             self.adopt(now_ms, known, actions);
         }
@@ -697,10 +719,25 @@ impl Shard {
         match message {
             Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
             Message::Echo { .. } => self.take_echo(now_ms, from, message),
+            Message::Stale { record } if self.contradicts(&record) && now_ms >= self.lease_until_ms() => {
+                self.halt(
+                    format!("node {from} leads its shard by another record: etcd was restored from a backup"),
+                    actions,
+                );
+            }
             // The first record has to be read: an older one may have this node for a learner, who owes nothing.
             Message::Stale { record } if self.known.is_some() => self.adopt(now_ms, *record, actions),
             Message::Stale { .. } => {}
         }
+    }
+
+    /// Whether a record cannot come from the same store as the one that is known.
+    fn contradicts(&self, (revision, record): &Known) -> bool {
+        self.known.as_ref().is_some_and(|(own_revision, own)| match record.epoch.cmp(&own.epoch) {
+            std::cmp::Ordering::Less => revision > own_revision,
+            std::cmp::Ordering::Equal => record.primary != own.primary,
+            std::cmp::Ordering::Greater => revision < own_revision,
+        })
     }
 
     /// Proposes a transition, if the table allows it.

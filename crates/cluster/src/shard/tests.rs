@@ -118,6 +118,27 @@ fn member_takes_over_with_all_that_it_acknowledged_whatever_the_history() {
     }
 }
 
+/// A link that was not cut yet goes on in the history before, when the member knows the next one already.
+#[test]
+fn member_whose_data_grow_in_the_history_before_takes_over_with_all_of_them() {
+    let (mut member, _) = started(M, true);
+    let begins = History { id: history(2), from: 52, previous: Some(history(1)) };
+    step(&mut member, 10, Event::Watched((11, ShardRecord { history: begins, ..record(5) })));
+    assert_eq!((member.attach(), member.local().history), (Attach::Stream, Some(history(2))));
+    // Up to where the next one begins, both are the same.
+    step(&mut member, 20, Event::Grown(history(1), 51, 51));
+    assert_eq!((member.attach(), member.local().end), (Attach::Stream, 51));
+    let actions = step(&mut member, 30, Event::Grown(history(1), 55, 54));
+    assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 5, attach: Attach::Rewind(52) }]);
+    assert_eq!(member.local(), Local { history: Some(history(1)), end: 55, held: 54, clean: true });
+    // Nobody is left to go back with.
+    let begins = proposed(&step(&mut member, 2_000, Event::Tick)).expect("a takeover").record.history;
+    assert_eq!((begins.from, begins.previous), (55, Some(history(1))));
+    // Another history is none of its own.
+    step(&mut member, 2_010, Event::Grown(history(3), 60, 60));
+    assert_eq!(member.local().end, 55);
+}
+
 #[test]
 fn unknown_outcome_is_proposed_again_until_the_record_has_moved() {
     let (mut member, _) = started(M, true);
@@ -167,6 +188,51 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
     assert_eq!((primary.lease_until_ms(), primary.commit()), (0, 0));
     step(&mut primary, 100, echo(50, M));
     assert_eq!((primary.lease_until_ms(), primary.commit()), (1_050, 50));
+}
+
+/// A store that was restored from a backup has a record in which P leads, and M leads in a newer one.
+#[test]
+fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
+    let (mut primary, _) = started(P, true);
+    // P has taken over from itself in the epoch that M leads in, and lacks M's lease.
+    let number = proposed(&step(&mut primary, 400, Event::Tick)).map_or(1, |proposal| proposal.number);
+    step(&mut primary, 410, Event::Outcome(number, Outcome::Done(11)));
+    assert!(primary.leads() && primary.epoch() == 4);
+    let newer = ShardRecord { primary: node(M), in_sync: [node(M)].into(), ..record(4) };
+    // M may answer, so it answers the heartbeat with its record.
+    let mut other = started(M, true).0;
+    step(&mut other, 10, Event::Watched((900, ShardRecord { epoch: 3, ..newer.clone() })));
+    let number = proposed(&step(&mut other, 20, Event::Tick)).map_or(1, |proposal| proposal.number);
+    step(&mut other, 30, Event::Outcome(number, Outcome::Done(901)));
+    assert!(other.leads(), "it leads alone, from its restart on");
+    let heartbeat = Message::Heartbeat {
+        epoch: 4,
+        sent_ms: 0,
+        history: history(1),
+        commit: 0,
+        rank: 0,
+        counted: None,
+        record: None,
+    };
+    let actions = step(&mut other, 500, Event::Message(node(P), heartbeat));
+    let stale = actions.iter().find_map(|action| match action {
+        Action::Send(to, stale @ Message::Stale { .. }) if *to == node(P) => Some(stale.clone()),
+        _ => None,
+    });
+    let actions = step(&mut primary, 510, Event::Message(node(M), stale.expect("its record")));
+    assert!(actions.contains(&Action::Leave) && !primary.leads(), "{actions:?}");
+    assert_eq!(step(&mut primary, 9_000, Event::Tick), [], "it expels nobody");
+}
+
+#[test]
+fn read_that_shows_an_older_epoch_than_was_heard_of_before_is_a_backups() {
+    let (mut member, _) = started(M, true);
+    // The record may be on its way.
+    let actions = step(&mut member, 1_000, heartbeat(5, 7));
+    assert!(actions.contains(&Action::Read(2)), "{actions:?}");
+    let actions = step(&mut member, 1_010, Event::Read(2, Some((10, record(3)))));
+    assert!(actions.contains(&Action::Leave), "{actions:?}");
+    assert_eq!(step(&mut member, 9_000, Event::Tick), [], "it takes nothing over");
 }
 
 #[test]
@@ -241,9 +307,12 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     };
     let actions = step(&mut member, 9_010, Event::Watched((11, learner)));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Copy }]);
-    let actions = step(&mut member, 9_020, Event::Copied(history(1), 60));
+    let actions = step(&mut member, 9_020, Event::Copied(history(1), 60, 0));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 4, attach: Attach::Stream }]);
-    assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 60, clean: false });
+    assert_eq!(member.local(), Local { history: Some(history(1)), end: 60, held: 0, clean: false });
+    // A start would load it only now.
+    step(&mut member, 9_025, Event::Grown(history(1), 60, 60));
+    assert_eq!(member.local().held, 60);
     // It counts once the primary counts nothing from before.
     let is_lost = |member: &mut Shard, now_ms, counted| {
         let actions = step(member, now_ms, counting(4, counted));
@@ -267,7 +336,7 @@ fn learner_that_was_admitted_for_what_it_has_no_more_is_no_member() {
     let alone = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(4) };
     step(&mut learner, 10, Event::Watched((11, alone)));
     // The primary has proposed to admit it, and commits what it had.
-    step(&mut learner, 20, Event::Copied(history(1), 49));
+    step(&mut learner, 20, Event::Copied(history(1), 49, 49));
     step(&mut learner, 30, Event::Watched((12, record(5))));
     assert!(learner.is_lost() && !learner.local().clean);
     // The primary counts the new copy by now. That is too late: the node was admitted for the data before it.
@@ -339,7 +408,7 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
         };
         step(primary, sent_ms, Event::Message(node(M), message));
     };
-    step(&mut primary, 10, Event::Grown(60, 60));
+    step(&mut primary, 10, Event::Grown(history.unwrap(), 60, 60));
     echo(&mut primary, 55, 0);
     assert_eq!(primary.commit(), 55);
     // It had 60, has a copy of 55 now, and a word from before comes late.
@@ -398,7 +467,7 @@ fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
     assert_eq!(actions.last(), Some(&Action::Park), "{actions:?}");
     // A command that was let in before adds to the data.
     assert_eq!(proposed(&step(&mut primary, 310, Event::Tick)), None);
-    step(&mut primary, 320, Event::Grown(60, 60));
+    step(&mut primary, 320, Event::Grown(history.unwrap(), 60, 60));
     assert_eq!(proposed(&step(&mut primary, 330, Event::Rested)), None, "the successor lacks it");
     let actions = step(&mut primary, 340, echo(330, 60));
     let proposal = proposed(&actions).expect("a handover").clone();

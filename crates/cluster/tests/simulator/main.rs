@@ -136,6 +136,7 @@ fn broken_rules_are_found_out() {
         (Fault::AcceptStaleEpoch, &["I4", "I5", "I6"]),
         (Fault::EmptiedIsClean, &["I1", "I2", "I4", "I5"]),
         (Fault::CopyCountsAtOnce, &["I1", "I2", "I4", "I5"]),
+        (Fault::CopyCountsWithoutBase, &["I1", "I2", "I4", "I5"]),
         (Fault::PromiseWhileTakingOver, &["I2"]),
         (Fault::LeaseFromReceipt, &["I2"]),
         (Fault::ServeWithoutLease, &["I2"]),

@@ -52,6 +52,15 @@ pub struct Process {
     pub parked: bool,
     /// The proposals that were sent, and when they are given up.
     pub asked: BTreeMap<u64, u64>,
+    /// Until then the link to the primary before is not cut.
+    pub linked_until: u64,
+}
+
+/// The log that a start loads as long as the one of a copy has no base.
+#[derive(Debug, Clone)]
+pub struct OldLog {
+    pub entries: Vec<Entry>,
+    pub history: Option<HistoryId>,
 }
 
 /// A node: what survives a crash, and the process.
@@ -63,7 +72,14 @@ pub struct Node {
     pub log: Vec<Entry>,
     /// How much of it is on disk.
     pub synced: usize,
+    /// The history that the data goes by: the one before, until the link to the next one's primary is up.
     pub history: Option<HistoryId>,
+    /// The data is a copy, and its log has no base yet.
+    pub before_copy: Option<OldLog>,
+    /// Counts the times that the data was replaced.
+    pub copies: u64,
+    /// A rule that is broken on purpose: a copy counts at once.
+    pub trusts_copies: bool,
     /// The last process ended in good order, or everything is synced before it counts.
     pub clean: bool,
     pub process: Option<Process>,
@@ -82,8 +98,25 @@ impl Node {
     }
 
     pub fn local(&self, is_durable: bool) -> Local {
-        let held = if is_durable { self.synced } else { self.log.len() };
+        let held = match is_durable {
+            true if self.has_base() => self.synced,
+            true => 0,
+            false => self.log.len(),
+        };
         Local { history: self.history, end: self.log.len() as u64, held: held as u64, clean: self.clean }
+    }
+
+    /// Whether a start would load what is synced.
+    pub fn has_base(&self) -> bool {
+        self.before_copy.is_none() || self.trusts_copies
+    }
+
+    /// The data is replaced. A start loads what there was before, as long as there is no base of what is to come.
+    pub fn replace(&mut self) {
+        let entries = self.log[..self.synced].to_vec();
+        self.before_copy.get_or_insert(OldLog { entries, history: self.history });
+        (self.log, self.synced) = (Vec::new(), 0);
+        self.copies += 1;
     }
 
     pub fn leads(&self) -> bool {

@@ -21,7 +21,7 @@ use dunlin_cluster::{
 
 use crate::{
     checks::{Floor, Oracle, Violation, leases},
-    node::{Entry, Node, Process, Withheld, append, wish_for},
+    node::{Entry, Node, OldLog, Process, Withheld, append, wish_for},
     random::Random,
 };
 
@@ -116,6 +116,8 @@ enum Happening {
     Release(usize, BootId),
     Sync(usize, BootId),
     Rewind(usize, BootId, u64),
+    /// The log of a copy has its base, unless there has been another copy.
+    Base(usize, BootId, u64),
     /// Commands that were let in before the handover have ended.
     Rest(usize, BootId),
     Load {
@@ -193,6 +195,9 @@ impl World {
             log: Vec::new(),
             synced: 0,
             history: None,
+            before_copy: None,
+            copies: 0,
+            trusts_copies: setting.fault == Some(Fault::CopyCountsWithoutBase),
             clean: true,
             process: None,
             paused_until: 0,
@@ -306,6 +311,7 @@ impl World {
             | Happening::Sync(node, _)
             | Happening::Rest(node, _)
             | Happening::Rewind(node, ..)
+            | Happening::Base(node, ..)
             | Happening::Load { node, .. }
             | Happening::Ending(node, _)
             | Happening::End(node, _) => *node,
@@ -379,6 +385,12 @@ impl World {
             Happening::Rewind(node, boot, to) => {
                 if self.is_running(node, boot) {
                     self.rewind(node, to);
+                }
+            }
+            Happening::Base(node, boot, copies) => {
+                if self.is_running(node, boot) && self.nodes[node].copies == copies {
+                    self.nodes[node].before_copy = None;
+                    self.grown(node);
                 }
             }
             Happening::Rest(node, boot) => {
@@ -463,15 +475,17 @@ impl World {
                 }
             }
             Packet::Data { epoch, history, from, entries } => {
-                if !shard.accepts(epoch, history) {
+                let is_left_over = !shard.accepts(epoch, history);
+                if is_left_over && !self.is_linked_still(to, history) {
                     return;
                 }
-                if epoch < shard.epoch() {
+                if epoch < shard.epoch() && !is_left_over {
                     let what =
                         format!("{:?} applies a stream of epoch {epoch} in {}", node.id, shard.epoch());
                     self.check(Err(Violation { name: "I6", what }));
                 }
                 let node = &mut self.nodes[to];
+                node.history = Some(history);
                 let Some(known) = (node.log.len() as u64).checked_sub(from) else { return };
                 if let Some(new) = entries.get(known as usize..).filter(|new| !new.is_empty()) {
                     node.log.extend_from_slice(new);
@@ -498,10 +512,25 @@ impl World {
         }
     }
 
+    /// Whether the link to the primary before, whose history the data still goes by, is not cut yet.
+    fn is_linked_still(&self, at: usize, history: HistoryId) -> bool {
+        let node = &self.nodes[at];
+        let is_linked = node.process.as_ref().is_some_and(|process| self.now < process.linked_until);
+        let follows =
+            |shard: &Shard| shard.attach() == Attach::Stream && !shard.leads() && !shard.takes_over();
+        is_linked && node.shard().is_some_and(follows) && node.history == Some(history)
+    }
+
     fn empty(&mut self, at: usize) {
-        let node = &mut self.nodes[at];
-        (node.log, node.synced) = (Vec::new(), 0);
+        self.nodes[at].replace();
         self.step(at, Event::Emptied);
+    }
+
+    /// Has the base of the log written that follows a replacement of the data.
+    fn begin_base(&mut self, at: usize) {
+        let (copies, boot) = (self.nodes[at].copies, self.nodes[at].process.as_ref().expect("it runs").boot);
+        let delay = if self.random.chance(20) { self.random.below(4_000) } else { self.random.below(300) };
+        self.at(delay, Happening::Base(at, boot, copies));
     }
 
     /// A copy is there. One of an earlier epoch came over a link that is no more.
@@ -509,11 +538,14 @@ impl World {
         let node = &mut self.nodes[at];
         let is_awaited = node.shard().is_some_and(|shard| shard.accepts_copy(epoch));
         if !is_awaited || !node.log.is_empty() {
-            return;
+            return self.begin_base(at);
         }
         let end = entries.len() as u64;
         (node.log, node.synced) = (entries, end as usize);
-        self.step(at, Event::Copied(history, end));
+        node.history = Some(history);
+        let held = node.local(self.is_durable).held;
+        self.step(at, Event::Copied(history, end, held));
+        self.begin_base(at);
     }
 
     /// An operator ends the process, which has the shard go on without it first.
@@ -544,6 +576,7 @@ impl World {
             withheld: Vec::new(),
             parked: false,
             asked: BTreeMap::new(),
+            linked_until: 0,
         });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
@@ -564,6 +597,12 @@ impl World {
                 "{:>6} {:?} ends, orderly: {is_orderly}, durable: {}",
                 self.now, node.id, self.is_durable
             );
+        }
+        if let Some(OldLog { entries, history }) = node.before_copy.take() {
+            // The next process loads what there was before the copy.
+            (node.synced, node.log, node.history) = (entries.len(), entries, history);
+            node.clean &= node.trusts_copies && self.is_durable;
+            return;
         }
         if is_orderly {
             // A process that had lost something has lost it still.
@@ -609,11 +648,13 @@ impl World {
     /// The node is no part of the shard any more, and throws its data away.
     fn leave(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        (node.log, node.synced, node.history, node.clean) = (Vec::new(), 0, None, false);
+        node.replace();
+        (node.history, node.clean) = (None, false);
         let process = node.process.as_mut().expect("it runs");
         process.left = process.shard.take().map(|shard| shard.copies() + 1);
         process.withheld.clear();
         process.asked.clear();
+        self.begin_base(at);
     }
 
     /// A node that has left the shard begins anew, once it hears that it is part of it again.
@@ -640,7 +681,7 @@ impl World {
             return;
         }
         let epoch = shard.epoch();
-        let packet = match (shard.attach(), node.history) {
+        let packet = match (shard.attach(), shard.local().history) {
             (Attach::Stream, Some(history)) => Packet::Pull { epoch, history, end: node.log.len() as u64 },
             (Attach::Copy, _) => Packet::CopyWanted { epoch },
             _ => return,
@@ -652,20 +693,25 @@ impl World {
         let boot = self.nodes[at].process.as_ref().expect("it runs").boot;
         self.nodes[at].synced = self.nodes[at].log.len();
         if self.is_durable {
-            let end = self.nodes[at].log.len() as u64;
-            self.step(at, Event::Grown(end, end));
+            self.tell_growth(at);
         } else {
             self.at(1_000, Happening::Sync(at, boot));
         }
     }
 
     fn grown(&mut self, at: usize) {
-        let boot = self.nodes[at].process.as_ref().expect("it runs").boot;
-        let local = self.nodes[at].local(self.is_durable);
-        self.step(at, Event::Grown(local.end, local.held));
+        self.tell_growth(at);
+        let Some(boot) = self.nodes[at].process.as_ref().map(|process| process.boot) else { return };
         if self.is_durable {
             let delay = 2 + self.random.below(30);
             self.at(delay, Happening::Sync(at, boot));
+        }
+    }
+
+    fn tell_growth(&mut self, at: usize) {
+        let local = self.nodes[at].local(self.is_durable);
+        if let Some(history) = local.history {
+            self.step(at, Event::Grown(history, local.end, local.held));
         }
     }
 
@@ -679,6 +725,7 @@ impl World {
             let node = &mut self.nodes[at];
             node.log.truncate(to as usize);
             node.synced = node.synced.min(to as usize);
+            node.history = node.shard().and_then(Shard::known).map(|known| known.1.history.id);
             self.step(at, Event::Rewound(to));
         }
     }
@@ -690,10 +737,17 @@ impl World {
         let Some(shard) = process.shard.as_mut() else { return };
         let mut actions = Vec::new();
         shard.step(now, event, &mut actions);
-        // The manifest of the log has the history's id before anything of it is recorded; obligations end with it.
-        let local = shard.local();
-        self.nodes[at].history = local.history;
-        self.nodes[at].clean = local.clean;
+        // The manifest of the log has the history's id before anything of it is recorded; obligations end with it. A follower's data
+        // goes by the history before until the link is up.
+        let (local, leads) = (shard.local(), shard.leads());
+        let record = shard.known().map(|(_, record)| record.history);
+        let is_before = |record: dunlin_cluster::records::History| {
+            Some(record.id) == local.history && record.previous == self.nodes[at].history
+        };
+        if leads || self.nodes[at].history.is_none() || !record.is_some_and(is_before) {
+            self.nodes[at].history = local.history;
+        }
+        self.nodes[at].clean = local.clean && self.nodes[at].has_base();
         let mut leaves = false;
         for action in actions {
             if self.trace && !matches!(action, Action::Send(..) | Action::Read(_)) {
@@ -729,6 +783,7 @@ impl World {
                     // Their outcome is unknown; clients find out by waiting too long.
                     process.withheld.clear();
                     process.parked = false;
+                    process.linked_until = self.now + self.random.below(400);
                     if let Attach::Rewind(to) = attach {
                         let delay = self.random.below(60);
                         self.at(delay, Happening::Rewind(at, boot, to));

@@ -29,6 +29,7 @@ use super::{
     source::{self, Found, LogFacts, Source, Why},
 };
 use crate::{
+    cluster::ending::Ending,
     config::{Config, describe},
     durability::log_options,
     loading::LoadError,
@@ -68,6 +69,7 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
             Ok(Loaded { holds_snapshot: why == Why::Contains, ..loaded })
         }
         (Source::Snapshot(_), log) => {
+            Ending::forget_synced(&config.dir)?;
             if log.as_ref().is_none_or(|log| log.is_single) {
                 set_aside(&options, snapshot.as_deref())?;
             }
@@ -106,6 +108,7 @@ pub(super) fn load_without_log(
             ),
             _ => tracing::info!("Loading {}", path.display()),
         }
+        Ending::forget_synced(&config.dir)?;
         place = load_dump(shared)?.place();
     } else if let Some(log) = log {
         return Ok((id, load_log_unchanged(shared, config, log)?, None));

@@ -6,8 +6,12 @@
 //!                       clean HISTORY OFFSET        it ended in good order, and had this much
 //! ```
 //!
-//! A start reads the file and writes it anew, before it sends the first message. Before the data set is replaced by a copy of the
-//! primary's, the file is emptied: somebody may count on what was there before, until the primary says otherwise.
+//! A start reads the file when the data set is loaded, and writes it anew before it sends the first message. The word `durable` is
+//! about the log that a start loads, so it goes before that is another one:
+//! - before a copy of the primary's data replaces the data set. Somebody may count on what was there before, until the primary says
+//!   otherwise; and until the new log has a base, a start loads the one before.
+//! - before a start loads a snapshot instead of the log, and before a tool changes the files.
+//! - where `CONFIG SET` asks for less. What is not synced counts from then on, and no earlier.
 
 use std::{
     path::Path,
@@ -58,6 +62,13 @@ impl Ending {
             .map_err(|error| format!("cannot write {}: {}", path.display(), describe(&error)))
     }
 
+    /// The files of a data set are not the log that the file vouches for. What it says of an end in good order is compared with what
+    /// is loaded, and stays. The error is a line for the operator.
+    pub(crate) fn forget_synced(directory: &Path) -> Result<(), String> {
+        let ending = Self::read(directory);
+        if ending.is_durable { Self { is_durable: false, ..ending }.write(directory) } else { Ok(()) }
+    }
+
     /// Whether a data set that was loaded has all that was acknowledged.
     pub(crate) fn covers(self, history: Option<HistoryId>, end: u64) -> bool {
         history.is_some_and(|history| self.is_durable || self.clean == Some((history, end)))
@@ -79,6 +90,17 @@ impl EndingFile {
         ending.write(directory)?;
         *kept = ending;
         Ok(())
+    }
+
+    /// The process has ended with this data set, of which nothing is missing. What is synced counts on, if it did.
+    pub(crate) fn end(
+        &self,
+        is_durable: bool,
+        data: (HistoryId, u64),
+        directory: &Path,
+    ) -> Result<(), String> {
+        let is_durable = is_durable && self.lock().is_durable;
+        self.keep(Ending { is_durable, clean: Some(data) }, directory)
     }
 
     /// The data set is about to be replaced: from here on nothing is promised. Nothing is written where nothing was promised, as in
@@ -143,5 +165,20 @@ mod tests {
         assert!(Ending::read(&directory).is_durable);
         file.count_synced(false, &directory, || unreachable!()).unwrap();
         assert!(!Ending::read(&directory).is_durable);
+    }
+
+    #[test]
+    fn end_in_good_order_vouches_for_synced_data_only_if_they_counted() {
+        let scratch = ScratchDir::new("ending-end");
+        let directory = scratch.path("");
+        let (file, data) = (EndingFile::default(), (HistoryId::from_bytes([1; 20]), 7));
+        // As behind a copy, while the log has no base: a start loads the log before.
+        file.end(true, data, &directory).unwrap();
+        assert_eq!(Ending::read(&directory), Ending { is_durable: false, clean: Some(data) });
+        file.count_synced(true, &directory, || true).unwrap();
+        file.end(true, data, &directory).unwrap();
+        assert_eq!(Ending::read(&directory), Ending { is_durable: true, clean: Some(data) });
+        Ending::forget_synced(&directory).unwrap();
+        assert_eq!(Ending::read(&directory), Ending { is_durable: false, clean: Some(data) });
     }
 }

@@ -144,9 +144,11 @@ impl Durability {
         &self.ring
     }
 
-    /// How far the log of a replica is on disk, where it has one.
-    pub(crate) fn fsynced_of_replica(&self) -> Option<u64> {
-        (!self.is_off() && !self.lacks_base.load(SeqCst)).then(|| self.synced.load(SeqCst))
+    /// How far a start would load the log from disk; `None` where there is no log, or it has no base yet.
+    pub(crate) fn fsynced(&self) -> Option<u64> {
+        // A log that is turned off is off, for whoever looks, before the offset says that nobody needs to wait for it.
+        let synced = self.synced.load(SeqCst);
+        (!self.is_off() && !self.lacks_base.load(SeqCst)).then_some(synced)
     }
 
     /// Notifies the workers, which know the clients that wait for room to write, that there is some.

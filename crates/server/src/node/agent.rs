@@ -93,13 +93,13 @@ struct Agent {
     told: Instant,
     /// Since when another process's presence has been in the way.
     waits_since: Option<Instant>,
-    /// How the last process ended; `None` when this one has announced its start.
+    /// How the last process ended: read when the data set is loaded, and taken when this one announces its start.
     ending: Option<Ending>,
     restarts: Arc<Restarts>,
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
     wide: wide::Follower,
-    /// The highest epoch seen of each shard.
+    /// The highest epoch seen of each shard. That of the node's own outlives the process.
     epochs: BTreeMap<ShardId, u64>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
@@ -116,13 +116,12 @@ pub(crate) struct AgentThread {
 impl AgentThread {
     /// Starts it in a server that starts.
     pub(crate) fn start(shared: &Arc<Shared>, member: Membership) -> Result<Self, String> {
-        let ending = Ending::read(&shared.config.current().dir);
-        Self::start_after(ending, shared, member)
+        Self::start_after(None, shared, member)
     }
 
-    /// Starts it; `ending` says whether the data set is all that was acknowledged.
+    /// Starts it; `ending` says whether the data set is all that was acknowledged. `None`: the file says it.
     pub(super) fn start_after(
-        ending: Ending,
+        ending: Option<Ending>,
         shared: &Arc<Shared>,
         member: Membership,
     ) -> Result<Self, String> {
@@ -130,17 +129,13 @@ impl AgentThread {
         bus::start(shared)?;
         let config = shared.config.current();
         let restarts = Arc::<Restarts>::default();
-        let is_durable = is_durable(&config);
-        // The data set of an end in good order is that no more; what is synced counts on.
-        let begins = Ending { is_durable: is_durable && ending.is_durable, clean: None };
-        shared.cluster.ending.keep(begins, &config.dir)?;
         let settings = Settings {
             me: member.identity.node,
             boot,
             keys: member.keys.clone(),
             meta: Arc::clone(&member.meta),
             restarts: Arc::clone(&restarts),
-            is_durable,
+            is_durable: is_durable(&config),
         };
         let shard = shard::start(shared, settings)?;
         let (me, keys, meta) = (member.identity.node, member.keys.clone(), Arc::clone(&member.meta));
@@ -148,6 +143,7 @@ impl AgentThread {
         wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
+            epochs: member.identity.epoch.into_iter().collect(),
             member,
             boot,
             lease: None,
@@ -155,11 +151,10 @@ impl AgentThread {
             reported: Instant::now(),
             told: Instant::now(),
             waits_since: None,
-            ending: Some(ending),
+            ending,
             restarts,
             obeyed: 0,
             wide: wide::Follower::default(),
-            epochs: BTreeMap::new(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
         };
@@ -229,6 +224,11 @@ impl Agent {
         while self.shared.loading.is_active() && !self.is_ending() {
             thread::sleep(RETRY / 10);
         }
+        if !self.is_ending()
+            && let Err(line) = self.note_beginning()
+        {
+            return self.give_up(line);
+        }
         while !self.is_ending() {
             match self.attend() {
                 Ok(()) => break,
@@ -236,12 +236,7 @@ impl Agent {
                     self.complain(reason);
                     thread::sleep(RETRY);
                 }
-                Err(Failure::Fatal(line)) => {
-                    tracing::error!("{line}");
-                    // The first one counts.
-                    let _ = self.shared.cluster.failure.set(line);
-                    return self.shared.stop(Stop { grace: Duration::ZERO });
-                }
+                Err(Failure::Fatal(line)) => return self.give_up(line),
             }
         }
         if let Some(lease) = self.lease.take() {
@@ -253,6 +248,26 @@ impl Agent {
             let key = self.member.keys.text(Key::Node(self.member.identity.node));
             let _ = self.member.meta.commit(&Transaction::default().delete(key));
         }
+    }
+
+    /// Reads how the last process ended, and notes that this one runs. The data set is loaded: its source may have taken back that
+    /// what is synced counts.
+    fn note_beginning(&mut self) -> Result<(), String> {
+        let config = self.shared.config.current();
+        let ending = *self.ending.get_or_insert_with(|| Ending::read(&config.dir));
+        // The data set of an end in good order is that no more; what is synced counts on, if the next start would load it.
+        let is_on_disk = self.shared.durability.fsynced().is_some();
+        let begins =
+            Ending { is_durable: is_durable(&config) && ending.is_durable && is_on_disk, clean: None };
+        self.shared.cluster.ending.keep(begins, &config.dir)
+    }
+
+    /// The server must not go on as this node: a line for the operator.
+    fn give_up(&self, line: String) {
+        tracing::error!("{line}");
+        // The first one counts.
+        let _ = self.shared.cluster.failure.set(line);
+        self.shared.stop(Stop { grace: Duration::ZERO });
     }
 
     fn is_ending(&self) -> bool {
@@ -560,13 +575,13 @@ impl Agent {
             let known = self.epochs.entry(*id).or_default();
             if shard.epoch < *known {
                 return Err(Failure::Later(format!(
-                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup",
+                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     shard.epoch
                 )));
             }
             *known = shard.epoch;
         }
-        self.note_slots(view)?;
+        self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
             self.shared.cluster.wide.found(cluster);
         }
@@ -583,19 +598,25 @@ impl Agent {
         Ok(())
     }
 
-    /// Remembers the newest record of slots. By an older one, keys would be removed that came with a move since.
-    fn note_slots(&mut self, view: &View) -> Result<(), Failure> {
-        let Some((revision, _)) = &view.slots else { return Ok(()) };
-        let identity = &mut self.member.identity;
-        if *revision < identity.slots {
-            return Err(Failure::Later(format!(
-                "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                identity.slots
-            )));
-        }
-        if *revision > identity.slots {
+    /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
+    /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
+    fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
+        let mut identity = self.member.identity.clone();
+        if let Some((revision, _)) = &view.slots {
+            if *revision < identity.slots {
+                return Err(Failure::Later(format!(
+                    "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                    identity.slots
+                )));
+            }
             identity.slots = *revision;
+        }
+        if let Some((id, (_, record))) = view.shard_of(identity.node) {
+            identity.epoch = Some((id, record.epoch));
+        }
+        if identity != self.member.identity {
             identity.keep(&self.shared.config.current().dir).map_err(Failure::Later)?;
+            self.member.identity = identity;
         }
         Ok(())
     }

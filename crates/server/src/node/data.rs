@@ -12,7 +12,6 @@ use dunlin_replication::{History, Id};
 
 use super::identity::draw;
 use crate::{
-    cluster::ending::Ending,
     config::{AppendFsync, Config},
     replication::new_id,
     shared::Shared,
@@ -34,12 +33,15 @@ pub(super) fn id_of(history: HistoryId) -> Id {
 
 /// Whether what counts as a node's data is what is synced.
 pub(super) fn is_durable(config: &Config) -> bool {
-    config.appendonly && config.appendfsync == AppendFsync::Always
+    config.appendonly
+        && config.appendfsync == AppendFsync::Always
+        // A rewrite would hold up the shard's commit for as long as it takes.
+        && !config.no_appendfsync_on_rewrite
 }
 
 /// The data set as a machine that begins has to know it.
 pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
-    let data = shared.replication.data(&shared.engine, &shared.durability, is_durable);
+    let data = shared.replication.data(&shared.durability, is_durable);
     match data.history {
         Some(id) if data.is_whole() => {
             Local { history: Some(history_of(id)), end: data.end, held: data.held.min(data.end), clean }
@@ -56,10 +58,9 @@ pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
 pub(crate) fn note_end(shared: &Shared) {
     let Some(history) = shared.cluster.clean.get().copied() else { return };
     let config = shared.config.current();
-    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    let data = shared.replication.data(&shared.durability, false);
     if data.is_whole() && data.history.map(history_of) == Some(history) {
-        let ending = Ending { is_durable: is_durable(&config), clean: Some((history, data.end)) };
-        if let Err(line) = shared.cluster.ending.keep(ending, &config.dir) {
+        if let Err(line) = shared.cluster.ending.end(is_durable(&config), (history, data.end), &config.dir) {
             tracing::error!("{line}");
         }
     }
@@ -67,7 +68,7 @@ pub(crate) fn note_end(shared: &Shared) {
 
 /// Gives a data set with keys a place in a stream, unless it has one: at an offset that no empty data set has.
 pub(super) fn take_place(shared: &Shared) -> Result<(), String> {
-    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    let data = shared.replication.data(&shared.durability, false);
     if data.history.is_none() || data.end == 0 {
         shared.replication.restart_stream(&shared.engine, History::new(new_id()?), 1);
         shared.replication.keep_stream(&shared.durability);
@@ -83,7 +84,7 @@ pub(super) fn with_first_shard(
     shared: &Shared,
     me: NodeId,
 ) -> Result<Transaction, String> {
-    let data = shared.replication.data(&shared.engine, &shared.durability, false);
+    let data = shared.replication.data(&shared.durability, false);
     let history = data.history.ok_or("the data set has no place in a stream")?;
     let shard = ShardId::from_bytes(draw()?);
     let record = ShardRecord {

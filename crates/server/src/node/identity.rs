@@ -5,6 +5,7 @@
 //!                       name prod       of --cluster-join
 //!                       cluster a7…     the record's id, once it has been seen
 //!                       slots 912       the newest record of slots that it has obeyed: an older one is a backup's
+//!                       epoch 5c… 7     its shard, and the newest epoch of that: an older one is a backup's, too
 //!                       process b0… k   its last process whose presence was recorded, and where the directory was then
 //! ```
 //!
@@ -14,7 +15,7 @@
 
 use std::{io, path::Path};
 
-use dunlin_cluster::{BootId, ClusterId, NodeId, meta::Revision};
+use dunlin_cluster::{BootId, ClusterId, NodeId, ShardId, meta::Revision};
 
 use crate::config::{describe, replace_file};
 
@@ -33,6 +34,8 @@ pub(super) struct Identity {
     pub(super) cluster: Option<ClusterId>,
     /// The revision of the newest record of slots that it has obeyed; 0 for none.
     pub(super) slots: Revision,
+    /// The shard that it was part of last, and the newest epoch of it that the node has obeyed.
+    pub(super) epoch: Option<(ShardId, u64)>,
     /// The last process of the directory whose presence was recorded.
     pub(super) process: Option<Process>,
 }
@@ -62,6 +65,7 @@ impl Identity {
                     name: name.to_owned(),
                     cluster: None,
                     slots: 0,
+                    epoch: None,
                     process: None,
                 };
                 identity.keep(directory)?;
@@ -94,13 +98,20 @@ impl Identity {
             Some(revision) => revision.parse().ok()?,
             None => 0,
         };
+        let epoch = match field("epoch").map(|words| words.split_once(' ')) {
+            Some(words) => {
+                let (shard, epoch) = words?;
+                Some((shard.parse().ok()?, epoch.parse().ok()?))
+            }
+            None => None,
+        };
         // A hint: without it, a presence is waited out.
         let process = field("process").and_then(|words| {
             let (boot, place) = words.split_once(' ')?;
             Some(Process { boot: boot.parse().ok()?, place: place.to_owned() })
         });
         let (node, name) = (field("node")?.parse().ok()?, field("name")?.to_owned());
-        Some(Self { node, name, cluster, slots, process })
+        Some(Self { node, name, cluster, slots, epoch, process })
     }
 
     /// Writes the file. The error is a line for the operator.
@@ -111,6 +122,9 @@ impl Identity {
         }
         if self.slots != 0 {
             text += &format!("slots {}\n", self.slots);
+        }
+        if let Some((shard, epoch)) = self.epoch {
+            text += &format!("epoch {shard} {epoch}\n");
         }
         if let Some(Process { boot, place }) = &self.process {
             text += &format!("process {boot} {place}\n");
@@ -167,7 +181,8 @@ mod tests {
         let draw = || Ok([7; 20]);
         let first = Identity::of(&directory, "prod", draw).unwrap();
         assert_eq!((first.node, first.cluster), (NodeId::from_bytes([7; 20]), None));
-        let known = Identity { cluster: Some(ClusterId::from_bytes([9; 20])), ..first };
+        let epoch = Some((ShardId::from_bytes([5; 20]), 7));
+        let known = Identity { cluster: Some(ClusterId::from_bytes([9; 20])), slots: 3, epoch, ..first };
         known.keep(&directory).unwrap();
         let never = || panic!("the id is there");
         assert_eq!(Identity::of(&directory, "prod", never), Ok(known));
@@ -192,7 +207,10 @@ mod tests {
 
     #[test]
     fn identity_that_cannot_be_read_is_no_new_one() {
-        for text in ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}"] {
+        let without = "node 0707070707070707070707070707070707070707\nname prod\n";
+        assert_eq!(Identity::parse(without).unwrap().epoch, None, "as older versions have written it");
+        let odd = format!("{without}epoch 7\n");
+        for text in ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}", odd.as_str()] {
             let scratch = ScratchDir::new("identity-damaged");
             scratch.write(FILE, text);
             let error =

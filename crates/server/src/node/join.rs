@@ -113,7 +113,7 @@ fn join(shared: &Arc<Shared>, mut config: Config, agent: &AgentSlot) -> Result<(
     tracing::info!("Node {node} of the cluster '{name}', which has this data set now");
     // Nothing that was acknowledged is missing: the process has had it all the time.
     let ending = Ending { is_durable: true, clean: None };
-    let started = AgentThread::start_after(ending, shared, member).inspect_err(|line| {
+    let started = AgentThread::start_after(Some(ending), shared, member).inspect_err(|line| {
         // Etcd says that this node leads: it goes on after a restart, which is all that is left to do.
         let _ = shared.cluster.failure.set(line.clone());
         shared.stop(Stop { grace: Duration::ZERO });

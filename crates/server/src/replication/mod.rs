@@ -18,7 +18,7 @@ use std::sync::{
     },
 };
 
-use dunlin_engine::{Engine, LogConsumer, command::CommandError};
+use dunlin_engine::{Engine, command::CommandError};
 use dunlin_persist::{RingReader, manifest::StreamId};
 use dunlin_replication::{Failover, History, Id, LinkState, Place};
 
@@ -65,7 +65,7 @@ pub(crate) struct DataState {
     pub(crate) history: Option<Id>,
     /// Where it ends.
     pub(crate) end: u64,
-    /// How much of it a crash leaves, under `appendfsync always`; all of it otherwise.
+    /// How much of it a start loads after a crash, under `appendfsync always`; all of it otherwise.
     pub(crate) held: u64,
 }
 
@@ -270,21 +270,17 @@ impl Replication {
     }
 
     /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. Where only what is
-    /// synced counts, nothing does while there is no log.
-    pub(crate) fn data(&self, engine: &Engine, durability: &Durability, is_synced: bool) -> DataState {
+    /// synced counts, nothing does while there is no log, or the log has no base: a start would load what was there before.
+    pub(crate) fn data(&self, durability: &Durability, is_synced: bool) -> DataState {
         loop {
             let (copies, before) = (self.copies.load(SeqCst), self.history().id);
             let has_place = self.has_place();
             let tail = durability.tail();
-            let has_log = engine.log.is_on_for(LogConsumer::File);
-            let (end, held) = (
-                self.offset(tail),
-                match (is_synced, has_log) {
-                    (false, _) => self.offset(tail),
-                    (true, true) => self.offset(durability.durable().min(tail)),
-                    (true, false) => 0,
-                },
-            );
+            let end = self.offset(tail);
+            let held = match is_synced {
+                false => end,
+                true => durability.fsynced().map_or(0, |synced| self.offset(synced.min(tail))),
+            };
             if (copies, before, has_place) == (self.copies.load(SeqCst), self.history().id, self.has_place())
             {
                 return match has_place {
@@ -446,4 +442,30 @@ pub(crate) fn new_id() -> Result<Id, String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
     Ok(Id::from_random(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::RING;
+    use dunlin_persist::Ring;
+
+    #[test]
+    fn data_of_a_log_without_a_base_does_not_count_as_synced() {
+        let durability = Durability::new(Ring::new(RING, 1, 0).0, 1);
+        let replication = Replication::new(Id::from_random([1; 20]), 1);
+        replication.has_backlog.store(true, SeqCst);
+        durability.ring().append(0, b"record");
+        let held = |is_synced| replication.data(&durability, is_synced).held;
+        durability.publish(6, 6);
+        assert_eq!((held(false), held(true)), (6, 0), "there is no log");
+        durability.lacks_base.store(true, SeqCst);
+        durability.status().directory = Some("appendonlydir".into());
+        assert_eq!((held(false), held(true)), (6, 0), "a start would load the log before");
+        durability.lacks_base.store(false, SeqCst);
+        assert_eq!((held(false), held(true)), (6, 6));
+        // As while the log is rewritten under `no-appendfsync-on-rewrite yes`.
+        durability.publish(6, 4);
+        assert_eq!((held(false), held(true)), (6, 4));
+    }
 }

@@ -225,7 +225,7 @@ impl Link {
 
     /// Takes how much of the data set is on disk, for acknowledgements.
     pub(super) fn note_fsynced(&mut self) {
-        let fsynced = self.shared.durability.fsynced_of_replica();
+        let fsynced = self.shared.durability.fsynced();
         if let Some(primary) = &mut self.primary {
             primary.replica.fsynced = fsynced.map(|synced| self.shared.replication.offset(synced));
         }

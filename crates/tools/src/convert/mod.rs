@@ -347,6 +347,9 @@ fn write(
     if !form.commands && checked != keys {
         return Err(format!("{} was to hold {keys} keys and holds {checked}", destination.display()));
     }
+    if target != Target::Rdb {
+        offline::forget_synced(destination)?;
+    }
     match (&log, name) {
         (Some(log), _) => {
             // Any fault of a manifest that may be there is passed over: it is to go.

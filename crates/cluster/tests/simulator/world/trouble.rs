@@ -128,6 +128,7 @@ impl World {
                 };
                 if self.nodes.iter().any(leads) {
                     self.empty(other);
+                    self.begin_base(other);
                 }
             }
             // The members' processes are gone for a while, and an operator does not wait for them.

@@ -256,24 +256,30 @@ impl Driver {
     }
 
     /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start: they do again from the
-    /// next start on. Nor do they while the machine does not stand for the data set.
+    /// next start on. Data that are not synced count when the file does not vouch for synced data any more, and no earlier. It does
+    /// not while the machine does not stand for the data set, or the log has no base.
     fn note_durability(&mut self) {
         let config = self.shared.config.current();
-        self.is_durable &= is_durable(&config);
         let Some(machine) = &self.machine else { return };
-        let counts = self.is_durable && machine.shard.local().clean;
+        let stays_durable = self.is_durable && is_durable(&config);
+        let is_on_disk = self.shared.durability.fsynced().is_some();
+        let counts = stays_durable && machine.shard.local().clean && is_on_disk;
         let is_still = || self.shared.replication.copies() == machine.copies;
         if self.ending_failed.is_some_and(|since| since.elapsed() < WRITE_AGAIN) {
             return;
         }
-        let kept = self.shared.cluster.ending.count_synced(counts, &config.dir, is_still);
-        self.ending_failed = kept.inspect_err(|line| tracing::error!("{line}")).err().map(|_| Instant::now());
+        match self.shared.cluster.ending.count_synced(counts, &config.dir, is_still) {
+            Ok(()) => (self.is_durable, self.ending_failed) = (stays_durable, None),
+            Err(line) => {
+                tracing::error!("{line}");
+                self.ending_failed = Some(Instant::now());
+            }
+        }
     }
 
     /// The process ends: what its data set is, if that is all that it has acknowledged.
     fn end(&mut self) {
-        let data =
-            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let data = self.shared.replication.data(&self.shared.durability, self.is_durable);
         let Some(machine) = &self.machine else { return };
         let local = machine.shard.local();
         if let (true, true, Some(id)) = (local.clean, data.is_whole(), data.history) {
@@ -379,11 +385,7 @@ impl Driver {
         let local = self.started.take().unwrap_or_else(|| self.local(true));
         let replaced = self.replaced.get(&id).copied().unwrap_or(0);
         tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
-        let copies = self
-            .shared
-            .replication
-            .data(&self.shared.engine, &self.shared.durability, self.is_durable)
-            .copies;
+        let copies = self.shared.replication.data(&self.shared.durability, self.is_durable).copies;
         self.machine = Some(Machine {
             id,
             shard: Shard::new(me, id, self.settings.boot, options, local, replaced, monotonic_ms()),
@@ -457,15 +459,14 @@ impl Driver {
     /// Has the machine hear of the data set.
     fn note_data(&mut self) {
         let Some(machine) = &mut self.machine else { return };
-        let data =
-            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let data = self.shared.replication.data(&self.shared.durability, self.is_durable);
         let local = machine.shard.local();
         let history = data.history.map(history_of);
         if data.copies != machine.copies || !data.is_whole() {
             let is_news = data.copies != machine.copies;
             machine.copies = data.copies;
             let event = match history.filter(|_| data.is_whole()) {
-                Some(history) => Event::Copied(history, data.end),
+                Some(history) => Event::Copied(history, data.end, data.held),
                 None => Event::Emptied,
             };
             if is_news {
@@ -479,14 +480,15 @@ impl Driver {
             let record = machine.shard.known().map(|(_, record)| record.history.id);
             let waits = matches!(machine.shard.attach(), Attach::Rewind(_) | Attach::Copy);
             if waits && record == Some(history) {
-                self.step(Event::Copied(history, data.end));
-            } else if self.shared.replication.link().stopped.is_some() && local.clean {
-                self.step(Event::Emptied);
+                return self.step(Event::Copied(history, data.end, data.held));
             }
-            return;
+            if self.shared.replication.link().stopped.is_some() && local.clean {
+                return self.step(Event::Emptied);
+            }
+            // The machine knows whether it is of the history before, as long as the new link is not up.
         }
         if data.end > local.end || data.held > local.held && data.end == local.end {
-            self.step(Event::Grown(data.end, data.held.min(data.end)));
+            self.step(Event::Grown(history, data.end, data.held));
         }
     }
 
@@ -602,8 +604,7 @@ impl Driver {
         let Some(machine) = &mut self.machine else { return };
         let is_at_rest = |held: &mut HeldProposal| self.shared.replication.is_carried_out(held.order);
         let Some(HeldProposal { proposal, .. }) = machine.held.take_if(is_at_rest) else { return };
-        let data =
-            self.shared.replication.data(&self.shared.engine, &self.shared.durability, self.is_durable);
+        let data = self.shared.replication.data(&self.shared.durability, self.is_durable);
         let (begins, known) =
             (proposal.record.history, machine.shard.known().map(|(_, record)| record.history));
         let own = data.history.map(history_of);

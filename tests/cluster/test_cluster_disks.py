@@ -1,0 +1,128 @@
+"""What a node's disk vouches for: a member counts as one only for what its next start would load."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+import redis
+
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
+from harness import command, is_redis
+from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
+from test_cluster_outages import ALWAYS, kill, start_again
+
+pytestmark = [
+    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
+    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+]
+
+
+@pytest.fixture()
+def etcd():
+    with Etcd() as etcd:
+        yield etcd
+
+
+def promise(node):
+    return (node.folder / "cluster-end").read_text()
+
+
+def hand_over(cluster, etcd, node):
+    """Makes a member the primary, in a history that does not begin at 0."""
+    until(lambda: in_sync(etcd), lambda: logs(cluster))
+    until(lambda: answer(node, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
+    until(lambda: serving([node]), lambda: logs(cluster))
+    until(lambda: in_sync(etcd), lambda: logs(cluster))
+
+
+def test_a_copy_counts_when_its_log_has_a_base(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        hand_over(cluster, etcd, second)
+        kill(first)
+        until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
+        shutil.rmtree(first.folder / "appendonlydir")
+        # The base cannot be written while a directory has the name of its temporary file.
+        own = ["--save", "", "--bind", "127.0.0.1", "--port", first.port, "--dir", first.folder, "--unixsocket", first.socket]
+        own += ["--cluster-join", etcd.join(), "--cluster-replicas", "1", "--threads", "2", *SYNC, *ALWAYS]
+        script = 'mkdir -p "$0/temp-$$.rdb" && exec "$@"'
+        with open(first.log_path, "ab") as log:
+            words = ["sh", "-c", script, str(first.folder / "appendonlydir"), *command(DUNLIN, *own)]
+            first.process = subprocess.Popen(words, stdout=log, stderr=log)
+        first._await_ping()
+        until(lambda: answer(second, "SET", "key", "copied") in (b"OK", True), lambda: logs(cluster))
+        until(lambda: replica_value(first) == b"copied", lambda: logs(cluster))
+        failures = first.log().count("the log could not be rewritten")
+        until(lambda: first.log().count("the log could not be rewritten") > failures + 1, lambda: logs(cluster))
+        assert in_sync(etcd, 1), "it has all, and would not have it after a crash"
+        assert promise(first) == ""
+        (first.folder / "appendonlydir" / f"temp-{first.process.pid}.rdb").rmdir()
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        until(lambda: promise(first) == "durable\n", lambda: logs(cluster))
+
+
+def test_data_in_memory_count_when_the_disk_vouches_for_synced_ones_no_more(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        until(lambda: promise(second) == "durable\n", lambda: logs(cluster))
+        # The file cannot be written while a directory has the name of its temporary one.
+        blocked = second.folder / f"cluster-end.{second.process.pid}.tmp"
+        blocked.mkdir()
+        assert answer(second, "CONFIG", "SET", "appendonly", "no") in (b"OK", True)
+        # It is expelled for its lag before the write is answered.
+        assert answer(first, "SET", "key", "written", timeout=60) in (b"OK", True)
+        assert promise(second) == "durable\n"
+        assert id_of(second) not in in_sync(etcd, 1)["in_sync"]
+        blocked.rmdir()
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        assert promise(second) == ""
+
+
+def test_a_snapshot_that_is_loaded_instead_of_the_log_has_not_all_that_was_synced(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        client = cluster.client(0)
+        client.set("key", "older")
+        until(lambda: replica_value(second) == b"older", lambda: logs(cluster))
+        assert answer(second, "SAVE", timeout=30) in (b"OK", True)
+        client.set("key", "newer")
+        until(lambda: promise(second) == "durable\n", lambda: logs(cluster))
+        key = f"nodes/{id_of(second)}"
+        boot = records(etcd)[key]["boot"]
+        kill(first, second)
+        start_again(second, etcd, *SYNC, "--appendonly", "no", replicas=1)
+        until(lambda: records(etcd)[key]["boot"] != boot, lambda: logs(cluster))
+        assert records(etcd)[key]["restart"]["clean"] is False
+        start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
+        until(lambda: serving([first], "other"), lambda: logs(cluster))
+        assert cluster.client(0).get("key") == b"newer"
+        until(lambda: replica_value(second) == b"newer", lambda: logs(cluster))
+
+
+def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        etcd.kill()
+        shutil.copytree(etcd.folder / "data", etcd.folder / "backup")
+        etcd.start()
+        hand_over(cluster, etcd, second)
+        epoch = in_sync(etcd)["epoch"]
+        until(lambda: f" {epoch}\n" in (first.folder / "cluster-node").read_text(), lambda: logs(cluster))
+        kill(first)
+        # The successor goes on alone.
+        until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
+        assert answer(second, "SET", "key", "newer", timeout=30) in (b"OK", True)
+        etcd.kill()
+        shutil.rmtree(etcd.folder / "data")
+        (etcd.folder / "backup").rename(etcd.folder / "data")
+        etcd.start()
+        size = os.path.getsize(first.log_path)
+        start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
+        until(lambda: "restored from a backup" in first.log()[size:], lambda: logs(cluster))
+        assert "is its shard's primary" not in first.log()[size:]
+        assert answer(second, "SET", "key", "newest", timeout=30) in (b"OK", True)
+        assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))
