@@ -145,8 +145,11 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Slots,
-        // Names of channels count as keys here.
-        concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
+        // Names of channels count as keys here. What empties databases is about all slots.
+        concerns: |entry| {
+            let command = entry.command;
+            !command.keys.is_empty() || command.flags.has(Flags::RUNS_QUEUE) || command.is_exclusive()
+        },
         verdict: |entry, facts| facts.route(entry),
     },
     Row {

@@ -200,8 +200,11 @@ fn slots_are_asked_for_where_there_are_keys_or_channels() {
         Check::Slots,
         Given { is_elsewhere: true, ..NOTHING },
         &[
-            ("get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan", "MOVED 1"),
-            ("ping scan keys dbsize flushall multi subscribe publish script|load cluster|nodes", "run"),
+            (
+                "get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan flushall flushdb",
+                "MOVED 1",
+            ),
+            ("ping scan keys dbsize multi subscribe publish script|load cluster|nodes", "run"),
         ],
     );
 }

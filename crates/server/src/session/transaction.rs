@@ -51,6 +51,8 @@ pub(crate) struct Queue {
     needs_memory: bool,
     /// One of the commands may change the data set.
     pub(crate) writes: bool,
+    /// One of the commands replaces databases as a whole.
+    pub(crate) is_exclusive: bool,
 }
 
 impl Queue {
@@ -88,6 +90,7 @@ impl Queue {
         self.footprint.add(keyspace, request);
         self.needs_memory |= command.flags.has(Flags::DENY_OOM);
         self.writes |= command.may_write();
+        self.is_exclusive |= command.is_exclusive();
     }
 
     /// Whether a command that comes now is refused when memory is short: all that would be queued,
@@ -112,7 +115,8 @@ impl Queue {
         self.commands.clear();
         self.footprint = Footprint::default();
         self.slots = Slots::None;
-        (self.aborted, self.needs_memory, self.writes) = (false, false, false);
+        (self.aborted, self.needs_memory) = (false, false);
+        (self.writes, self.is_exclusive) = (false, false);
         Some(self)
     }
 }
