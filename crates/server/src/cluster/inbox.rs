@@ -61,7 +61,7 @@ pub(crate) struct Standing {
     pub(crate) epoch: u64,
     pub(crate) leads: bool,
     pub(crate) local: Local,
-    /// The commit of the primary's last heartbeat of this epoch, and when that came, on the monotonic clock.
+    /// The commit of the primary's last heartbeat of this epoch, and when that came, on the clock of leases.
     pub(crate) heard: Option<(u64, u64)>,
 }
 

@@ -53,7 +53,7 @@ use crate::{
     config::PrimaryAddress,
     replication::RoleOrder,
     shared::{Shared, Stop},
-    system::host::monotonic_ms,
+    system::host::lease_ms,
     workers::WorkerMessage,
 };
 
@@ -386,7 +386,7 @@ impl Driver {
             .copies;
         self.machine = Some(Machine {
             id,
-            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, monotonic_ms()),
+            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, lease_ms()),
             copies,
             wanted: Wanted::Nothing,
             held: None,
@@ -504,7 +504,7 @@ impl Driver {
     fn step(&mut self, event: Event) {
         let Some(machine) = &mut self.machine else { return };
         let mut actions = Vec::new();
-        machine.shard.step(monotonic_ms(), event, &mut actions);
+        machine.shard.step(lease_ms(), event, &mut actions);
         actions.into_iter().for_each(|action| self.act(action));
     }
 
@@ -781,7 +781,7 @@ impl Driver {
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
         let until_ms = machine.shard.lease_until_ms();
-        let is_serving = machine.knows_slots && machine.parked.is_none() && monotonic_ms() < until_ms;
+        let is_serving = machine.knows_slots && machine.parked.is_none() && lease_ms() < until_ms;
         if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {
             self.wake_clients();
         }
