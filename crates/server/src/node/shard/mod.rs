@@ -321,7 +321,6 @@ impl Driver {
                     machine.knows_slots |= machine.term == term;
                 }
             }
-            Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
             Input::HandOver => self.step(Event::HandOver(None)),
             Input::Ending => self.step(Event::Ending),
             Input::Promote(order) => self.order_promotion(order),
@@ -435,9 +434,7 @@ impl Driver {
                 Some((*node, (addresses.host.clone(), port)))
             })
             .collect();
-        for (node, place) in self.links.set(self.poll.registry(), &places) {
-            self.errands.run(Errand::Resolve(node, place));
-        }
+        self.links.set(self.poll.registry(), &places);
     }
 
     fn options(&self, view: &View) -> Options {
