@@ -659,15 +659,22 @@ impl Driver {
         };
         let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
         let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
-        if std::mem::replace(&mut self.published, sources) == sources {
+        if self.published == sources {
             return;
         }
         let view = view.renewed(&newest);
-        let Some(topology) = view.topology(self.settings.me) else { return };
+        let Some(topology) = view.topology(self.settings.me) else {
+            self.published = sources;
+            return;
+        };
         if self.shared.cluster.differs(&topology) {
-            publish(&self.shared, topology);
+            if !publish(&self.shared, topology) {
+                // The next turn tries again.
+                return;
+            }
             self.wake_clients();
         }
+        self.published = sources;
         if let Some(topology) = self.shared.cluster.topology() {
             let keyspace = &self.shared.engine.keyspace;
             self.shared.cluster.moves.follow(keyspace, &topology, self.settings.me, &view);
