@@ -191,6 +191,39 @@ def test_failover_of_a_primary_that_is_stopped(etcd):
         until(lambda: replica_list(first) == list_of(cluster.nodes), lambda: first.log()[-3000:])
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_script_on_the_worker_of_the_heartbeats_ends_no_lease(etcd, number):
+    with dunlin_nodes(etcd, 2, *SYNC, "--threads", "1", "--busy-reply-threshold", "600000", replicas=1) as cluster:
+        first, second = cluster.nodes
+        before = until(lambda: in_sync(etcd), first.log)
+        assert answer(first, "SET", "key", "value") in (b"OK", True)
+        node = cluster.nodes[number]
+        ends = []
+
+        def script():
+            ends.append(answer(node, "EVAL", "while true do end", 0, timeout=120))
+
+        running = threading.Thread(target=script)
+        running.start()
+        try:
+            # Another client waits, and is not answered BUSY.
+            waiting = redis.Redis(port=node.port, socket_timeout=120, retry=None)
+            replies = []
+            reader = threading.Thread(target=lambda: replies.append(waiting.execute_command("DBSIZE")))
+            reader.start()
+            # Longer than leases and promises.
+            time.sleep(4)
+            if number == 1:
+                assert answer(first, "SET", "key", "again", timeout=30) in (b"OK", True), logs(cluster)
+        finally:
+            until(lambda: answer(node, "SCRIPT", "KILL", timeout=30) in (b"OK", True), lambda: logs(cluster))
+            running.join()
+        reader.join()
+        assert "killed by user" in str(ends[0]) and replies == [1], (ends, replies)
+        assert answer(first, "SET", "key", "at last", timeout=30) in (b"OK", True), logs(cluster)
+        assert in_sync(etcd)["epoch"] == before["epoch"], logs(cluster)
+
+
 def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes

@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -308,10 +309,45 @@ def test_flushall_ends_a_move(etcd, emptied):
             name = migrate(cluster, [0, 299], slow=True)
             until(lambda: state(cluster, name) == "snapshotting" and hidden_keys(cluster), lambda: logs(cluster))
             cluster.client(emptied).flushall()
-            ends(cluster, name, "failed")
+            # The target takes it off the record before it empties its databases.
+            ends(cluster, name, ["failed", "cancelled"][emptied])
         until(lambda: not record(etcd, "slots")["moving"], "the record")
         shown = all_content(cluster, etcd)
         until(lambda: sum(cluster.client(n).dbsize() for n in (0, 1)) == len(shown), "what was imported is removed")
+
+
+@pytest.mark.parametrize("emptied", [0, 1])
+def test_flushall_waits_while_it_is_open_whose_the_slots_are(etcd, emptied):
+    with nodes_of(etcd, 2) as cluster:
+        fill(cluster, 100)
+        before = all_content(cluster, etcd)
+        name = migrate(cluster, [0, 299], slow=True)
+        until(lambda: state(cluster, name) == "snapshotting" and hidden_keys(cluster), lambda: logs(cluster))
+        # The source proposes what nobody answers.
+        etcd.pause(True)
+        cluster.client(0).config_set("rdb-key-save-delay", 0)
+
+        def is_giving():
+            [job] = [job for job in jobs(cluster) if job["name"] == name]
+            return job["state"] == b"failover-paused" and job["remaining_repl_size"] == 0
+
+        until(is_giving, lambda: logs(cluster))
+        for request, answered in (b"FLUSHALL\r\n", b""), (b"MULTI\r\nFLUSHDB\r\nEXEC\r\n", b"+OK\r\n"):
+            with socket.create_connection(("127.0.0.1", cluster.nodes[emptied].port), timeout=2) as raw:
+                raw.sendall(request)
+                answer = b""
+                with pytest.raises(TimeoutError):
+                    while True:
+                        answer += raw.recv(1000)
+                assert answer == answered
+        with pytest.raises(redis.ResponseError, match="slots are changing hands"):
+            cluster.client(emptied).eval("return redis.call('FLUSHALL')", 0)
+        etcd.pause(False)
+        until(lambda: state(cluster, name) in ("success", "failed", "cancelled"), lambda: logs(cluster))
+        # Clients that have gone away empty nothing.
+        assert all_content(cluster, etcd) == before
+        cluster.client(emptied).flushall()
+        assert cluster.client(emptied).dbsize() == 0
 
 
 def restart(node, etcd):

@@ -2,7 +2,8 @@
 //!
 //! [`plan`] looks at nodes, shards, slots and loads, and returns the steps that may be taken now, each of which is one
 //! transaction. It keeps no state: whoever is controller calls it again after anything has changed. Two controllers are
-//! harmless, since every step compares what it was planned for.
+//! harmless: every step compares what it was planned for, and is carried out with a comparison and a new version of the
+//! controller's record.
 //!
 //! ```text
 //! unassigned nodes ──▶ form shards, or learn        (hosts and zones apart, shortest shard first)

@@ -346,7 +346,8 @@ pub struct SettingsRecord {
 
 impl Record for SettingsRecord {}
 
-/// `controller`: the node that plans, bound to its lease. Two at once are harmless: every proposal compares revisions.
+/// `controller`: the node that plans, bound to its lease. Two at once are harmless: every proposal compares revisions, and
+/// compares and rewrites this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerRecord {

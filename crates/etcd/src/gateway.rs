@@ -35,14 +35,19 @@ pub(crate) enum Failure {
 
 /// The codes of gRPC that are treated differently.
 mod code {
+    /// That of an error that names none: a proxy's.
+    pub(super) const NONE: u32 = 0;
     pub(super) const CANCELLED: u32 = 1;
     pub(super) const UNKNOWN: u32 = 2;
     pub(super) const INVALID_ARGUMENT: u32 = 3;
     pub(super) const DEADLINE_EXCEEDED: u32 = 4;
     pub(super) const NOT_FOUND: u32 = 5;
     pub(super) const PERMISSION_DENIED: u32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(super) const ABORTED: u32 = 10;
     pub(super) const INTERNAL: u32 = 13;
     pub(super) const UNAVAILABLE: u32 = 14;
+    pub(super) const DATA_LOSS: u32 = 15;
     pub(super) const UNAUTHENTICATED: u32 = 16;
 }
 
@@ -272,10 +277,17 @@ fn is_about_token(error: &GatewayError) -> bool {
 fn judge(error: GatewayError) -> Failure {
     let why = error.message;
     Failure::NotDone(match error.code {
-        // "request timed out" and "leader changed" come when the request is already on its way through etcd.
-        code::CANCELLED | code::UNKNOWN | code::DEADLINE_EXCEEDED | code::INTERNAL | code::UNAVAILABLE => {
-            return Failure::Unknown(why);
-        }
+        // "request timed out" and "leader changed" come when the request is already on its way through etcd. "database space
+        // exceeded" is what the transaction is answered, too, that has filled the space and is applied (`quotaApplierV3`).
+        code::NONE
+        | code::CANCELLED
+        | code::UNKNOWN
+        | code::DEADLINE_EXCEEDED
+        | code::RESOURCE_EXHAUSTED
+        | code::ABORTED
+        | code::INTERNAL
+        | code::UNAVAILABLE
+        | code::DATA_LOSS => return Failure::Unknown(why),
         code::PERMISSION_DENIED | code::UNAUTHENTICATED => MetaError::Denied(why),
         code::INVALID_ARGUMENT
             if why.contains("user name is empty") || why.contains("authentication failed") =>
@@ -317,4 +329,40 @@ fn tls(tls: &Tls) -> Result<TlsConfig, String> {
         config = config.client_cert(Some(ClientCert::new_with_certs(&certificates(chain)?, key)));
     }
     Ok(config.build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the codes of gRPC, as etcd 3.4 to 3.6 and the gateway in front of it use them.
+    #[test]
+    fn only_an_error_that_comes_before_a_request_is_applied_says_that_nothing_is_done() {
+        let is_unknown = |code, message: &str| {
+            matches!(judge(GatewayError { code, message: message.to_owned() }), Failure::Unknown(_))
+        };
+        for (code, message) in [
+            (0, "upstream timed out"),
+            (1, "context canceled"),
+            (2, "HTTP status 502"),
+            (4, "context deadline exceeded"),
+            (8, "etcdserver: mvcc: database space exceeded"),
+            (10, "aborted"),
+            (13, "transport is closing"),
+            (14, "etcdserver: request timed out"),
+            (15, "etcdserver: corrupt cluster"),
+        ] {
+            assert!(is_unknown(code, message), "{code}: {message}");
+        }
+        for (code, message) in [
+            (3, "etcdserver: duplicate key given in txn request"),
+            (5, "etcdserver: requested lease not found"),
+            (7, "etcdserver: permission denied"),
+            (9, "etcdserver: authentication is not enabled"),
+            (11, "etcdserver: mvcc: required revision has been compacted"),
+            (16, "etcdserver: invalid auth token"),
+        ] {
+            assert!(!is_unknown(code, message), "{code}: {message}");
+        }
+    }
 }

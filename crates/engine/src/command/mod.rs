@@ -111,6 +111,11 @@ impl Command {
         }
     }
 
+    /// Whether the command replaces databases as a whole, while nothing else runs.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self.run, Run::Exclusive(_))
+    }
+
     /// Whether the command may change the contents of the data set.
     pub fn is_write(&self) -> bool {
         self.may_write() && !self.flags.has(Flags::READ_ONLY)

@@ -156,6 +156,13 @@ impl<'a> ExclusiveContext<'a> {
         }
     }
 
+    /// Whether clients may empty no database now ([`Keyspace::hold_flushes`]).
+    ///
+    /// [`Keyspace::hold_flushes`]: crate::keyspace::Keyspace::hold_flushes
+    pub fn holds_flushes(&self) -> bool {
+        self.locked.keyspace().holds_flushes()
+    }
+
     /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed later,
     /// before the answer leaves or, if `lazy`, by the thread that takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {

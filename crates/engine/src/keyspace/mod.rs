@@ -37,7 +37,10 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
@@ -101,6 +104,8 @@ pub struct Keyspace {
     hidden: HiddenSlots,
     /// How often databases were emptied.
     flushes: AtomicU64,
+    /// Whether FLUSHALL and FLUSHDB are refused.
+    holds_flushes: AtomicBool,
 }
 
 impl fmt::Debug for Keyspace {
@@ -174,6 +179,7 @@ impl Keyspace {
             evicted: (0..databases).map(|_| AtomicU64::new(0)).collect(),
             hidden: HiddenSlots::default(),
             flushes: AtomicU64::new(0),
+            holds_flushes: AtomicBool::new(false),
         }
     }
 
@@ -186,6 +192,17 @@ impl Keyspace {
     /// How often databases were emptied (FLUSHALL, FLUSHDB).
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
+    }
+
+    /// Has FLUSHALL and FLUSHDB of clients refused, or not any more. None runs that has not seen this once the gate was closed
+    /// since.
+    pub fn hold_flushes(&self, holds: bool) {
+        self.holds_flushes.store(holds, Release);
+    }
+
+    /// Whether FLUSHALL and FLUSHDB of clients are refused.
+    pub fn holds_flushes(&self) -> bool {
+        self.holds_flushes.load(Acquire)
     }
 
     pub(crate) fn note_flush(&self) {
@@ -366,7 +383,7 @@ impl Keyspace {
 
     /// Waits until no batch is running and keeps new ones out; `None` where that would take long. The
     /// caller must not be inside.
-    pub(crate) fn close_unless_long(&self) -> Option<Locked<'_>> {
+    pub fn close_unless_long(&self) -> Option<Locked<'_>> {
         Some(Locked::all(self, self.gate.close_unless_long()?))
     }
 

@@ -120,6 +120,11 @@ fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict
     (!holds).then(|| Verdict::Refuse(refusal()))
 }
 
+/// The verdict on a command that a script keeps out.
+fn kept_out(facts: &dyn Facts) -> Verdict {
+    facts.waits_for_script().map_or_else(|| Verdict::Refuse(facts.busy()), Verdict::Park)
+}
+
 /// The checks in the order of Redis, as far as Redis has them; the first verdict counts.
 pub(crate) const CHECKS: &[Row] = &[
     Row {
@@ -146,8 +151,11 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Slots,
-        // Names of channels count as keys here.
-        concerns: |entry| !entry.command.keys.is_empty() || entry.command.flags.has(Flags::RUNS_QUEUE),
+        // Names of channels count as keys here. What empties databases is about all slots.
+        concerns: |entry| {
+            let command = entry.command;
+            !command.keys.is_empty() || command.flags.has(Flags::RUNS_QUEUE) || command.is_exclusive()
+        },
         verdict: |entry, facts| facts.route(entry),
     },
     Row {
@@ -298,7 +306,7 @@ pub(crate) const CHECKS: &[Row] = &[
         concerns: |entry| {
             !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.flags.has(Flags::WATCHES_KEYS)
         },
-        verdict: |_, facts| unless(false, || facts.busy()),
+        verdict: |_, facts| Some(kept_out(facts)),
     },
     Row {
         check: Check::LockedKeys,
@@ -308,7 +316,7 @@ pub(crate) const CHECKS: &[Row] = &[
             matches!(entry.command.run, Run::Keyspace(_))
                 || flags.has(Flags::WHOLE_KEYSPACE) && !flags.has(Flags::NO_SCRIPT)
         },
-        verdict: |_, facts| unless(!facts.are_keys_held_for_long(), || facts.busy()),
+        verdict: |_, facts| facts.are_keys_held_for_long().then(|| kept_out(facts)),
     },
     Row {
         check: Check::Audit,

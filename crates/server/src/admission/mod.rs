@@ -151,6 +151,11 @@ pub(crate) trait Facts {
     /// Why commands are refused that a script keeps out.
     fn busy(&self) -> CommandError;
 
+    /// Until when commands wait before they are refused that a script keeps out, which has not been running for long enough.
+    fn waits_for_script(&self) -> Option<Wait> {
+        None
+    }
+
     /// Whether the audit log would record the command, and cannot.
     fn is_refused_by_audit(&self, _: &Entry) -> bool {
         false

@@ -21,6 +21,7 @@ struct Given {
     asks_to_block: bool,
     is_refused_by_audit: bool,
     is_elsewhere: bool,
+    waits_for_script: bool,
     waits_for_lease: bool,
 }
 
@@ -38,6 +39,7 @@ const NOTHING: Given = Given {
     asks_to_block: false,
     is_refused_by_audit: false,
     is_elsewhere: false,
+    waits_for_script: false,
     waits_for_lease: false,
 };
 
@@ -105,6 +107,10 @@ impl Facts for Given {
 
     fn busy(&self) -> CommandError {
         BUSY
+    }
+
+    fn waits_for_script(&self) -> Option<Wait> {
+        self.waits_for_script.then_some(Wait::Pause(None))
     }
 
     fn asks_to_block(&self) -> Option<CommandError> {
@@ -200,8 +206,11 @@ fn slots_are_asked_for_where_there_are_keys_or_channels() {
         Check::Slots,
         Given { is_elsewhere: true, ..NOTHING },
         &[
-            ("get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan", "MOVED 1"),
-            ("ping scan keys dbsize flushall multi subscribe publish script|load cluster|nodes", "run"),
+            (
+                "get set mget watch exec eval ssubscribe spublish sunsubscribe clusterscan flushall flushdb",
+                "MOVED 1",
+            ),
+            ("ping scan keys dbsize multi subscribe publish script|load cluster|nodes", "run"),
         ],
     );
 }
@@ -366,6 +375,11 @@ fn closed_gate_leaves_what_needs_no_keys() {
         NOTHING,
         &[("get set watch info", "BUSY"), ("multi auth script|kill function|kill discard", "run")],
     );
+    check(
+        Check::ClosedGate,
+        Given { waits_for_script: true, ..NOTHING },
+        &[("get set watch info", "park: pause"), ("multi auth script|kill cluster|tell", "run")],
+    );
 }
 
 #[test]
@@ -373,6 +387,8 @@ fn locked_keys_refuse_what_looks_at_all() {
     let held = Given { are_keys_held: true, ..NOTHING };
     check(Check::LockedKeys, held, &[("keys scan dbsize", "BUSY"), ("get set ping", "run")]);
     check(Check::LockedKeys, NOTHING, &[("keys", "run")]);
+    let waits = Given { are_keys_held: true, waits_for_script: true, ..NOTHING };
+    check(Check::LockedKeys, waits, &[("keys scan dbsize", "park: pause"), ("get set ping", "run")]);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -41,8 +40,6 @@ pub(crate) enum Input {
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
     /// The record of slots, as it was read in this term.
     Slots(u64, Option<Stored<SlotsRecord>>),
-    /// The address of a name.
-    Resolved(NodeId, (String, u16), SocketAddr),
     /// Another primary is wanted.
     HandOver,
     /// The process is about to end.
@@ -61,7 +58,7 @@ pub(crate) struct Standing {
     pub(crate) epoch: u64,
     pub(crate) leads: bool,
     pub(crate) local: Local,
-    /// The commit of the primary's last heartbeat of this epoch, and when that came, on the monotonic clock.
+    /// The commit of the primary's last heartbeat of this epoch, and when that came, on the clock of leases.
     pub(crate) heard: Option<(u64, u64)>,
 }
 

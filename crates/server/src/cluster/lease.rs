@@ -14,14 +14,14 @@ use std::sync::atomic::{
     Ordering::{Acquire, SeqCst},
 };
 
-use crate::system::host::monotonic_ms;
+use crate::system::host::lease_ms;
 
 /// The lease.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     /// The number of the term; 0: the node is no primary.
     term: AtomicU64,
-    /// Its end, in milliseconds of [`now_ms`].
+    /// Its end, in milliseconds of [`lease_ms`].
     until_ms: AtomicU64,
     /// Whether commands are let in: the term's slots are known, and no handover holds them back.
     is_serving: AtomicBool,
@@ -95,7 +95,7 @@ impl Lease {
     pub(crate) fn is_valid(&self, term: u64) -> bool {
         // The end first: the end of a later term is stored behind its number.
         let until_ms = self.until_ms.load(SeqCst);
-        monotonic_ms() < until_ms && self.term.load(SeqCst) == term
+        lease_ms() < until_ms && self.term.load(SeqCst) == term
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert!(!lease.is_valid(first) && lease.serving_term() == 0);
         assert!(lease.extend(u64::MAX, true) && !lease.extend(u64::MAX, true));
         assert!(lease.is_valid(first) && lease.serving_term() == first);
-        assert!(lease.extend(monotonic_ms(), false));
+        assert!(lease.extend(lease_ms(), false));
         assert!(!lease.is_valid(first), "it has run out");
         lease.end();
         let second = lease.begin();

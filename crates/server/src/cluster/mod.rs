@@ -214,14 +214,14 @@ impl Cluster {
     /// Has commands on slots wait. None runs any more when this returns.
     pub(crate) fn park(&self, keyspace: &Keyspace, id: MoveId, slots: &SlotSet) {
         let _closed = keyspace.close();
-        self.moves.change_parked(|parked| _ = parked.insert(id, slots.clone()));
+        self.moves.change_parked(keyspace, |parked| _ = parked.insert(id, slots.clone()));
         self.touch();
     }
 
     /// Lets commands on the slots of a move run again, or be sent away, as soon as workers look.
     pub(crate) fn unpark(&self, keyspace: &Keyspace, id: MoveId) {
         let _closed = keyspace.close();
-        self.moves.change_parked(|parked| _ = parked.remove(&id));
+        self.moves.change_parked(keyspace, |parked| _ = parked.remove(&id));
         self.touch();
     }
 

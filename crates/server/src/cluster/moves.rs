@@ -80,6 +80,10 @@ struct State {
     begun: BTreeSet<MoveId>,
     /// By move.
     parked: BTreeMap<MoveId, SlotSet>,
+    /// Whether the topology names a move to this node that has begun.
+    is_importing: bool,
+    /// A client waits to empty databases until no import goes on.
+    ends_imports: bool,
     view: Option<Arc<View>>,
     /// Counts the views.
     views: u64,
@@ -99,6 +103,22 @@ pub(crate) struct Misplaced {
     pub(crate) kept: SlotSet,
     /// The view that says so.
     pub(crate) views: u64,
+}
+
+impl State {
+    /// Hides the keys of slots that are stale and not this shard's. While keys are being imported, nobody empties databases.
+    fn obey(&mut self, keyspace: &Keyspace, topology: &Topology) {
+        keyspace.hidden().set(&self.stale.iter().filter(|slot| !topology.is_mine(*slot)).collect());
+        let mut imports = topology.import_ids().filter_map(|id| id.parse().ok());
+        self.is_importing = imports.any(|id: MoveId| self.begun.contains(&id));
+        self.hold_flushes(keyspace);
+    }
+
+    /// Has FLUSHALL wait until it is known whose the slots are that are changing hands. A source whose proposal is under way
+    /// would give away what was emptied, and a target would be given slots whose keys it has thrown away.
+    fn hold_flushes(&self, keyspace: &Keyspace) {
+        keyspace.hold_flushes(self.is_importing || !self.parked.is_empty());
+    }
 }
 
 impl Moves {
@@ -144,7 +164,7 @@ impl Moves {
         state.view = Some(Arc::new(view.clone()));
         state.views += 1;
         state.is_behind = false;
-        hide(keyspace, &state.stale, topology);
+        state.obey(keyspace, topology);
         drop(state);
         self.news.notify_all();
     }
@@ -159,7 +179,7 @@ impl Moves {
 
     /// Hides what is not to be seen under a topology, which is about to be in force.
     pub(crate) fn hide(&self, keyspace: &Keyspace, topology: &Topology) {
-        hide(keyspace, &self.state().stale, topology);
+        self.state().obey(keyspace, topology);
     }
 
     /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None` where
@@ -227,7 +247,7 @@ impl Moves {
         }
         state.begun.insert(id_read);
         state.stale.insert_all(&slots);
-        hide(keyspace, &state.stale, topology);
+        state.obey(keyspace, topology);
         self.jobs.begin_import(id_read, state.view.as_deref());
         Ok(Import::new(id.to_owned(), bits.clone(), keyspace.flushes()))
     }
@@ -238,9 +258,14 @@ impl Moves {
     }
 
     /// Changes which slots' commands wait, by move. Workers look at it when the topology's number changes.
-    pub(super) fn change_parked(&self, change: impl FnOnce(&mut BTreeMap<MoveId, SlotSet>)) {
+    pub(super) fn change_parked(
+        &self,
+        keyspace: &Keyspace,
+        change: impl FnOnce(&mut BTreeMap<MoveId, SlotSet>),
+    ) {
         let mut state = self.state();
         change(&mut state.parked);
+        state.hold_flushes(keyspace);
         let parked: SlotBits = state.parked.values().flat_map(SlotSet::iter).collect();
         self.parked.store((!parked.is_empty()).then(|| Arc::new(parked)));
     }
@@ -262,6 +287,21 @@ impl Moves {
         self.order(MoveWish::Cancel)
     }
 
+    /// A client waits to empty databases: has moves to this node that have begun taken off the record. The planner begins anew.
+    pub(crate) fn end_imports(&self) {
+        let mut state = self.state();
+        if state.is_importing {
+            state.ends_imports = true;
+            self.news.notify_all();
+        }
+    }
+
+    /// Returns whether imports are to be ended, once, and those that have begun.
+    pub(crate) fn take_imports_to_end(&self) -> Option<BTreeSet<MoveId>> {
+        let mut state = self.state();
+        std::mem::take(&mut state.ends_imports).then(|| state.begun.clone())
+    }
+
     fn order(&self, wish: MoveWish) -> Arc<Order> {
         let order = Arc::new(Order::default());
         self.state().orders.push_back(MoveOrder { wish, order: Arc::clone(&order) });
@@ -278,16 +318,11 @@ impl Moves {
     /// Waits for news, for so long at most. Returns the next order.
     pub(crate) fn wait(&self, time: Duration) -> Option<MoveOrder> {
         let mut state = self.state();
-        if state.orders.is_empty() && !time.is_zero() {
+        if state.orders.is_empty() && !state.ends_imports && !time.is_zero() {
             state = self.news.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.orders.pop_front()
     }
-}
-
-/// Hides the keys of slots that are stale and not this shard's.
-fn hide(keyspace: &Keyspace, stale: &SlotSet, topology: &Topology) {
-    keyspace.hidden().set(&stale.iter().filter(|slot| !topology.is_mine(*slot)).collect());
 }
 
 #[cfg(test)]
@@ -382,10 +417,36 @@ mod tests {
         story.moves.lose(std::iter::empty());
         assert!(import().is_err());
         story.follow(&begun);
+        story.moves.end_imports();
+        assert_eq!((story.keyspace.holds_flushes(), story.moves.take_imports_to_end()), (false, None));
         import().unwrap();
+        assert!(
+            story.keyspace.holds_flushes(),
+            "what was imported would be lost, and the slots given all the same"
+        );
+        story.moves.end_imports();
+        assert_eq!(story.moves.take_imports_to_end(), Some([id].into()));
+        assert_eq!(story.moves.take_imports_to_end(), None);
         assert!(story.misplaced().unwrap().slots.is_empty());
         assert!(!story.keyspace.hidden().is_empty());
         story.follow(&view(&set(0, 99), Vec::new()));
         assert_eq!(story.misplaced().unwrap().slots, set(200, 299), "the move came to nothing");
+        assert!(!story.keyspace.holds_flushes());
+    }
+
+    #[test]
+    fn databases_are_not_emptied_while_slots_are_parked() {
+        let story = Story::of(&set(0, 99));
+        let ids = [7, 8].map(|byte| MoveId::from_bytes([byte; 20]));
+        for (at, id) in ids.into_iter().enumerate() {
+            story
+                .moves
+                .change_parked(&story.keyspace, |parked| _ = parked.insert(id, set(at as u16, at as u16)));
+        }
+        for (id, holds) in ids.into_iter().zip([true, false]) {
+            assert!(story.keyspace.holds_flushes());
+            story.moves.change_parked(&story.keyspace, |parked| _ = parked.remove(&id));
+            assert_eq!(story.keyspace.holds_flushes(), holds);
+        }
     }
 }

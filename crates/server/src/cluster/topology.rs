@@ -161,6 +161,11 @@ impl Topology {
         self.import(id).is_some()
     }
 
+    /// The ids of the moves to this node that go on.
+    pub(crate) fn import_ids(&self) -> impl Iterator<Item = &str> {
+        self.imports.iter().map(|(id, _)| &**id)
+    }
+
     /// The slots of a move to this node.
     pub(crate) fn import(&self, id: &str) -> Option<&SlotBits> {
         self.imports.iter().find(|(other, _)| other == id).map(|(_, slots)| slots)

@@ -103,6 +103,10 @@ impl Facts for ClientFacts<'_, '_, '_> {
         self.shared.running.busy()
     }
 
+    fn waits_for_script(&self) -> Option<Wait> {
+        (!self.shared.running.is_busy() && !self.executor.is_abandoned).then(|| self.executor.script_pause())
+    }
+
     fn is_refused_by_audit(&self, entry: &Entry) -> bool {
         self.shared.audit.refuses() && audited_as(&self.shared.audit, entry, self.words).is_some()
     }

@@ -599,6 +599,9 @@ impl Executor {
         };
         if let Err(mut error) = result {
             if error == CommandError::Busy {
+                if !is_queued && !shared.running.is_busy() && !self.is_abandoned {
+                    return self.wait_for_script(session);
+                }
                 error = shared.running.busy();
             }
             let line = error.line();

@@ -61,8 +61,9 @@ impl Executor {
             let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
             self.is_computed_parked(&shared, entry, &texts)
         };
-        // Where the log or a snapshot is behind, or a script has closed the gate for long.
-        if is_parked || is_paused || inside.is_none() {
+        // Where the log or a snapshot is behind, or a script has closed the gate for long, or may hold the keys.
+        let waits = shared.engine.keyspace.is_held_for_long() && !shared.running.is_busy();
+        if is_parked || is_paused || waits || inside.is_none() {
             return self.result.push(result);
         }
         let OffloadedResult { mut computed, index, client, nanoseconds, rounds } = result;

@@ -104,6 +104,13 @@ impl Executor {
             let ended = || CommandError::text("ERR the move of slots has ended, or is of other slots");
             return (!goes_on).then(|| Verdict::Refuse(ended()));
         }
+        let is_exclusive = entry.command.is_exclusive()
+            || entry.command.flags.has(Flags::RUNS_QUEUE)
+                && session.queue.as_ref().is_some_and(|queue| queue.is_exclusive);
+        if is_exclusive && self.shared.engine.keyspace.holds_flushes() {
+            self.shared.cluster.moves.end_imports();
+            return Some(Verdict::Park(Wait::Pause(self.now.instant.checked_add(PARKED_PAUSE))));
+        }
         if self.topology.parks(slots) {
             return Some(Verdict::Park(Wait::Pause(self.now.instant.checked_add(PARKED_PAUSE))));
         }

@@ -135,6 +135,10 @@ impl Executor {
         }
         let begun = shared.engine.begin(&queue.footprint, &self.worker, &mut turn.inside);
         let Ok(mut transaction) = begun else {
+            if !shared.running.is_busy() && !self.is_abandoned {
+                session.queue = Some(queue);
+                return Err(CommandError::Busy);
+            }
             self.unwatch(session, turn.inside.as_ref());
             let reason = shared.running.busy().line();
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();

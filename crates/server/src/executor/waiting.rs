@@ -11,6 +11,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow};
 use crate::{
+    admission::Wait,
     replication::AckWait,
     replicator::redirection,
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
@@ -195,6 +196,18 @@ impl Executor {
         self.meter.take_back();
         session.held_since.get_or_insert(self.now.instant);
         Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
+    }
+
+    /// For how long a command that a script keeps out is put aside, before it is presented again.
+    pub(super) fn script_pause(&self) -> Wait {
+        Wait::Pause(self.now.instant.checked_add(KEPT_OUT_PAUSE))
+    }
+
+    /// Puts a client's command aside that has come upon a lock which a script holds.
+    #[cold]
+    pub(super) fn wait_for_script(&mut self, session: &mut Session) -> Flow {
+        self.meter.take_back();
+        self.park(session, self.script_pause())
     }
 
     /// Parks a client whose command changes something that there is no room to record or to copy.

@@ -10,7 +10,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -69,6 +69,8 @@ pub(crate) struct Running {
 #[derive(Debug, Default)]
 struct Place {
     state: AtomicU32,
+    /// Whether clients that it keeps out are answered BUSY.
+    is_busy: AtomicBool,
     running: Mutex<Option<Running>>,
 }
 
@@ -93,6 +95,7 @@ impl RunningScripts {
     pub(crate) fn begin(&self, worker: usize, running: Running, has_written: bool) {
         let place = &self.places[worker];
         *place.running() = Some(running);
+        place.is_busy.store(false, SeqCst);
         place.state.store(if has_written { WRITTEN } else { READING }, SeqCst);
     }
 
@@ -100,7 +103,18 @@ impl RunningScripts {
     pub(crate) fn end(&self, worker: usize) {
         let place = &self.places[worker];
         place.state.store(NONE, SeqCst);
+        place.is_busy.store(false, SeqCst);
         *place.running() = None;
+    }
+
+    /// From now on, clients that a script keeps out are answered BUSY.
+    pub(crate) fn become_busy(&self, worker: usize) {
+        self.places[worker].is_busy.store(true, SeqCst);
+    }
+
+    /// Whether clients are answered BUSY that a script keeps out. They wait before.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.places.iter().any(|place| place.is_busy.load(SeqCst))
     }
 
     /// Notes that a script writes, from when on it cannot be ended; whether it may.
@@ -162,15 +176,21 @@ const KNOWN_AFTER: Duration = Duration::from_millis(10);
 /// How often the worker's other clients are attended to, at most.
 const OTHERS_INTERVAL: Duration = Duration::from_millis(10);
 
+/// How long a script keeps threads of a cluster's node waiting. Heartbeats come to workers and leave by a thread that closes the
+/// gate; a shard's lease ends after 900 ms without them.
+const HEARTBEATS_AFTER: Duration = Duration::from_millis(100);
+
 /// A script's own look at the clock.
 #[derive(Debug)]
 pub(crate) struct Watch {
     since: Instant,
     /// When others get to know of it; `None` when they have.
     known_at: Option<Instant>,
-    /// When the script is marked so that others do not wait for it; `None` when it is, or never will be.
+    /// When the script is marked so that threads do not wait for it; `None` when it is, or never will be.
+    marked_at: Option<Instant>,
+    /// When clients that it keeps out are answered BUSY; `None` when they are, or never will be.
     busy_at: Option<Instant>,
-    /// When the worker's other clients are to be attended to; `None` while it is not busy.
+    /// When the worker's other clients are to be attended to; `None` while it is not marked.
     others_at: Option<Instant>,
 }
 
@@ -180,18 +200,23 @@ pub(crate) enum Due {
     Nothing,
     /// To make itself known.
     Known,
-    /// To mark the script so that others do not wait, after so long.
+    /// To mark what it holds so that threads do not wait for it.
+    Marked,
+    /// To have clients answered BUSY, after so long.
     Busy(Duration),
     /// To have the worker's other clients attended to.
     Others,
 }
 
 impl Watch {
-    pub(crate) fn new(busy_after_ms: u64) -> Self {
+    /// One of a script that begins now. `is_node`: of a server that is a node of a cluster.
+    pub(crate) fn new(busy_after_ms: u64, is_node: bool) -> Self {
         let since = Instant::now();
         let after = |duration: Duration| since.checked_add(duration);
-        let busy_at = (busy_after_ms > 0).then(|| after(Duration::from_millis(busy_after_ms)));
-        Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten(), others_at: None }
+        let busy_at = after(Duration::from_millis(busy_after_ms)).filter(|_| busy_after_ms > 0);
+        let heartbeats_at = after(HEARTBEATS_AFTER).filter(|_| is_node);
+        let marked_at = busy_at.into_iter().chain(heartbeats_at).min();
+        Self { since, known_at: after(KNOWN_AFTER), marked_at, busy_at, others_at: None }
     }
 
     pub(crate) fn since(&self) -> Instant {
@@ -205,22 +230,24 @@ impl Watch {
 
     /// Returns the step that is due now: each once, in order.
     pub(crate) fn due(&mut self) -> Due {
-        let now = Instant::now();
-        if self.known_at.take_if(|at| *at <= now).is_some() {
-            return Due::Known;
+        self.due_at(Instant::now())
+    }
+
+    fn due_at(&mut self, now: Instant) -> Due {
+        let is_due = |at: &mut Instant| *at <= now;
+        if self.known_at.is_some() {
+            return self.known_at.take_if(is_due).map_or(Due::Nothing, |_| Due::Known);
         }
-        if self.others_at.is_some_and(|at| at <= now) {
-            return Due::Others;
+        if self.marked_at.take_if(is_due).is_some() {
+            self.others_at = Some(now);
+            return Due::Marked;
         }
-        match self.busy_at.take_if(|at| *at <= now) {
-            Some(_) if self.is_known() => {
-                self.others_at = Some(now);
-                Due::Busy(now - self.since)
-            }
-            early => {
-                self.busy_at = self.busy_at.or(early);
-                Due::Nothing
-            }
+        if self.others_at.is_some() && self.busy_at.take_if(is_due).is_some() {
+            return Due::Busy(now - self.since);
+        }
+        match self.others_at {
+            Some(at) if at <= now => Due::Others,
+            _ => Due::Nothing,
         }
     }
 
@@ -241,6 +268,49 @@ mod tests {
 
     fn line(error: CommandError) -> String {
         String::from_utf8(error.line().into_owned()).unwrap()
+    }
+
+    /// The steps of a script that looks at the clock at these milliseconds, and attends to others in no time.
+    fn steps(busy_after_ms: u64, is_node: bool, times_ms: &[u64]) -> Vec<Due> {
+        let mut watch = Watch::new(busy_after_ms, is_node);
+        let mut look = |time_ms: &u64| {
+            let now = watch.since + Duration::from_millis(*time_ms);
+            let due = watch.due_at(now);
+            if due == Due::Others {
+                watch.others_at = Some(now + OTHERS_INTERVAL);
+            }
+            due
+        };
+        times_ms.iter().map(&mut look).collect()
+    }
+
+    #[test]
+    fn a_script_on_a_node_of_a_cluster_lets_others_in_long_before_they_are_answered_busy() {
+        use Due::{Busy, Known, Marked, Nothing, Others};
+        let busy = |after_ms| Busy(Duration::from_millis(after_ms));
+        let times = [1, 99, 100, 101, 102, 120, 5_000, 5_001, 5_002];
+        assert_eq!(
+            steps(5_000, false, &times),
+            [Nothing, Known, Nothing, Nothing, Nothing, Nothing, Marked, busy(5_001), Others]
+        );
+        assert_eq!(
+            steps(5_000, true, &times),
+            [Nothing, Known, Marked, Others, Nothing, Others, busy(5_000), Others, Nothing]
+        );
+        assert_eq!(steps(0, true, &times)[6..], [Others, Nothing, Nothing], "nobody is ever answered BUSY");
+        assert_eq!(steps(0, false, &times)[2..], [Nothing; 7]);
+        assert_eq!(steps(20, true, &[10, 20, 21, 22]), [Known, Marked, busy(21), Others]);
+    }
+
+    #[test]
+    fn clients_are_answered_busy_once_a_script_says_so_and_until_it_ends() {
+        let scripts = RunningScripts::new(2);
+        scripts.begin(1, running(Kind::Script), false);
+        assert!(!scripts.is_busy());
+        scripts.become_busy(1);
+        assert!(scripts.is_busy());
+        scripts.end(1);
+        assert!(!scripts.is_busy());
     }
 
     #[test]

@@ -646,11 +646,11 @@ impl Agent {
                     &Transaction::default().compare(key.clone(), 0).put_leased(key, controller, lease),
                 )?;
             }
-            Some((_, controller)) if controller.node == me && controller.boot == self.boot => {
+            Some(own) if own.1.node == me && own.1.boot == self.boot => {
                 let is_settled = self.present.1.elapsed() >= SETTLED_AFTER;
                 let mut draw = || draw().unwrap_or_default();
                 if let Some(transaction) = controller::propose(view, keys, is_settled, &mut draw) {
-                    self.commit(&transaction)?;
+                    self.commit(&controller::signed(transaction, keys, own, lease))?;
                 }
             }
             Some(_) => {}

@@ -15,7 +15,6 @@
 use std::{
     collections::VecDeque,
     io::ErrorKind,
-    net::ToSocketAddrs,
     sync::{
         Arc,
         atomic::Ordering::{Acquire, SeqCst},
@@ -156,12 +155,6 @@ impl Thread {
         });
         let (places, is_of_shard): (Vec<(NodeId, Place)>, Vec<bool>) = reached.unzip();
         self.peers = places.iter().map(|(id, _)| *id).zip(is_of_shard).collect();
-        for (node, place) in self.links.set(self.poll.registry(), &places) {
-            // Messages for others wait for the answer, too. Names are looked up once a topology.
-            match (place.0.as_str(), place.1).to_socket_addrs().map(|mut found| found.next()) {
-                Ok(Some(address)) => self.links.resolved(node, &place, address),
-                _ => tracing::warn!("Cluster: {} has no address; PUBLISH does not reach that node", place.0),
-            }
-        }
+        self.links.set(self.poll.registry(), &places);
     }
 }

@@ -1,14 +1,18 @@
 //! The proposals of the node that holds the key `controller`: the first shards, and from then on the planner's steps.
 //!
-//! Pure; every proposal compares the revisions that it was made of, so two controllers at once do no harm.
+//! Pure; every proposal compares the revisions that it was made of. It compares and rewrites the controller's record, too
+//! ([`signed`]): of the proposals that were made of one view at most one comes in, whoever makes them and however late they are.
+//! Without that, a node would be put in two shards: a new shard's key is its own, and another shard's record is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::{
     HistoryId, NodeId, SLOTS, ShardId, SlotRange,
-    meta::Transaction,
+    meta::{LeaseId, Transaction},
     planner::{self, Wishes},
-    records::{History, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord},
+    records::{
+        ControllerRecord, History, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord,
+    },
 };
 
 use crate::cluster::view::{Stored, View};
@@ -26,6 +30,18 @@ pub(super) fn propose(view: &View, keys: &Keys, is_settled: bool, draw: Draw<'_>
         true => None,
         false => next_step(view, keys, draw),
     }
+}
+
+/// Adds that the proposal is the first of the controller whose record this is since it was written. Any other one that rests on
+/// it is void from then on.
+pub(super) fn signed(
+    transaction: Transaction,
+    keys: &Keys,
+    (revision, controller): &Stored<ControllerRecord>,
+    lease: LeaseId,
+) -> Transaction {
+    let key = keys.text(Key::Controller);
+    transaction.compare(&*key, *revision).put_leased(key, controller.encode(), lease)
 }
 
 /// The nodes that are there and have no shard, those that came first first.
@@ -166,7 +182,7 @@ fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
 #[cfg(test)]
 mod tests {
     use dunlin_cluster::{
-        ClusterId,
+        BootId, ClusterId,
         meta::{MemoryMeta, Meta, Outcome},
         records::{ClusterRecord, Durability},
     };
@@ -244,6 +260,31 @@ mod tests {
             let hosts: BTreeSet<_> = shard.nodes().map(|id| view.nodes[&id].1.host.clone()).collect();
             assert_eq!(hosts.len(), 2, "{shard:?}");
         }
+    }
+
+    #[test]
+    fn controller_puts_no_node_in_two_shards_when_an_earlier_proposal_comes_in_late() {
+        let (meta, keys) = (MemoryMeta::default(), keys());
+        let mut view = run(wished(view_of(&["a"]), 0), &meta);
+        join(&mut view, 2, 2);
+        let (lease, _) = meta.grant(10).unwrap();
+        let controller = ControllerRecord { node: node_id(1), boot: BootId::from_bytes([1; 20]) };
+        let key = keys.text(Key::Controller);
+        let taken = meta.commit(&Transaction::default().put_leased(key, controller.encode(), lease));
+        let Outcome::Done(revision) = taken else { panic!("{taken:?}") };
+        let own = (revision, controller);
+        // The outcome of the first is not known: the second is planned of what is there.
+        let [late, next] = [201, 202].map(|byte| {
+            let planned = propose(&view, &keys, true, &mut || [byte; 20]).unwrap();
+            signed(planned, &keys, &own, lease)
+        });
+        assert!(matches!(meta.commit(&next), Outcome::Done(_)));
+        assert!(matches!(meta.commit(&late), Outcome::Refused(_)));
+        let snapshot = meta.range(keys.prefix()).unwrap();
+        let stored = View::of(&keys, snapshot.revision, &snapshot.items);
+        let of_two = stored.shards.values().filter(|(_, shard)| shard.has(node_id(2)));
+        assert_eq!(of_two.count(), 1);
+        assert_eq!(stored.controller.unwrap().1.node, node_id(1));
     }
 
     #[test]

@@ -2,12 +2,17 @@
 //!
 //! A request that cannot be sent is dropped, with all that wait behind it: what goes here is either said again, and newer, or
 //! not kept. Answers are read and not looked at.
+//!
+//! A name is looked up before each connection, on a thread of its own: a node may come back with another address, and a lookup
+//! may fail, or take its time.
 
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind, Read, Write},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
     os::fd::AsRawFd,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -28,8 +33,8 @@ pub(super) type Place = (String, u16);
 struct Link {
     token: Token,
     place: Place,
-    /// The address of the place, once it is known.
-    address: Option<SocketAddr>,
+    /// The address for the next connection, or of the one that there is.
+    address: Address,
     stream: Option<Stream>,
     is_made: bool,
     tried: Option<Instant>,
@@ -38,9 +43,25 @@ struct Link {
     sent: usize,
 }
 
+/// The address of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Address {
+    /// It is not known, or may be another one by now.
+    Unknown,
+    /// A thread looks it up.
+    Sought,
+    Known(SocketAddr),
+}
+
+/// The end of a lookup.
+type Found = (NodeId, Place, io::Result<SocketAddr>);
+
 /// The connections.
 pub(super) struct Links {
     links: BTreeMap<NodeId, Link>,
+    /// The ends of lookups, which other threads send.
+    found: (Sender<Found>, Receiver<Found>),
+    look_up: fn(&Place) -> io::Result<SocketAddr>,
     next: usize,
     /// Bytes that wait for a node at most.
     waiting_bytes_max: usize,
@@ -50,25 +71,20 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(waiting_bytes_max: usize, retry: Duration) -> Self {
-        Self { links: BTreeMap::new(), next: 0, waiting_bytes_max, retry }
+        Self { links: BTreeMap::new(), found: channel(), look_up, next: 0, waiting_bytes_max, retry }
     }
 
-    /// Has a connection to each of these nodes, and to no other. Returns the names that have to be looked up.
-    pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, Place)]) -> Vec<(NodeId, Place)> {
+    /// Has a connection to each of these nodes, and to no other.
+    pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, Place)]) {
         let mut before = std::mem::take(&mut self.links);
-        let mut unresolved = Vec::new();
         for (node, place) in nodes {
             let known = before.remove(node).filter(|link| link.place == *place);
             let link = known.unwrap_or_else(|| {
                 self.next += 1;
-                let address = place.0.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, place.1));
-                if address.is_none() {
-                    unresolved.push((*node, place.clone()));
-                }
                 Link {
                     token: Token(self.next),
                     place: place.clone(),
-                    address,
+                    address: known_of(place),
                     stream: None,
                     is_made: false,
                     tried: None,
@@ -79,13 +95,37 @@ impl Links {
             self.links.insert(*node, link);
         }
         before.values_mut().for_each(|link| link.disconnect(registry));
-        unresolved
     }
 
-    /// The address of a name is known.
-    pub(super) fn resolved(&mut self, node: NodeId, place: &Place, address: SocketAddr) {
-        if let Some(link) = self.links.get_mut(&node).filter(|link| link.place == *place) {
-            link.address = Some(address);
+    /// Looks addresses up that connections need, and takes those that have been found.
+    fn find_addresses(&mut self, registry: &Registry, now: Instant) {
+        for (node, place, address) in self.found.1.try_iter() {
+            let Some(link) = self.links.get_mut(&node).filter(|link| link.place == place) else { continue };
+            match address {
+                // The connection is due at once.
+                Ok(address) => (link.address, link.tried) = (Address::Known(address), None),
+                Err(error) => {
+                    tracing::debug!("Cluster: {} has no address: {error}", place.0);
+                    link.disconnect(registry);
+                }
+            }
+        }
+        for (node, link) in &mut self.links {
+            if link.address != Address::Unknown || !link.is_due(now, self.retry) {
+                continue;
+            }
+            link.tried = Some(now);
+            let (node, place, look_up, sender) =
+                (*node, link.place.clone(), self.look_up, self.found.0.clone());
+            let seek = move || {
+                let address = look_up(&place);
+                // Nobody asks any more where the links are gone.
+                let _ = sender.send((node, place, address));
+            };
+            match thread::Builder::new().name("cluster-names".to_owned()).spawn(seek) {
+                Ok(_) => link.address = Address::Sought,
+                Err(error) => tracing::warn!("Cluster: cannot start a thread: {error}"),
+            }
         }
     }
 
@@ -102,6 +142,7 @@ impl Links {
     /// Connects where something is to be sent, and sends what the sockets take.
     pub(super) fn go_on(&mut self, registry: &Registry, shared: &Shared) {
         let now = Instant::now();
+        self.find_addresses(registry, now);
         for link in self.links.values_mut() {
             if let Err(error) = link.go_on(registry, shared, now, self.retry)
                 && error.kind() != ErrorKind::WouldBlock
@@ -114,7 +155,24 @@ impl Links {
     }
 }
 
+/// The address of a place that is no name.
+fn known_of(place: &Place) -> Address {
+    let ip = place.0.parse::<IpAddr>();
+    ip.map_or(Address::Unknown, |ip| Address::Known(SocketAddr::new(ip, place.1)))
+}
+
+fn look_up(place: &Place) -> io::Result<SocketAddr> {
+    let mut found = (place.0.as_str(), place.1).to_socket_addrs()?;
+    found.next().ok_or_else(|| ErrorKind::NotFound.into())
+}
+
 impl Link {
+    /// Whether a connection is to be made.
+    fn is_due(&self, now: Instant, retry: Duration) -> bool {
+        let is_early = self.tried.is_some_and(|tried| now < tried + retry);
+        self.stream.is_none() && !self.waiting.is_empty() && !is_early
+    }
+
     fn go_on(
         &mut self,
         registry: &Registry,
@@ -123,10 +181,10 @@ impl Link {
         retry: Duration,
     ) -> io::Result<()> {
         if self.stream.is_none() {
-            let is_due = self.tried.is_none_or(|tried| now >= tried + retry);
-            let Some(address) = self.address.filter(|_| is_due && !self.waiting.is_empty()) else {
+            let Address::Known(address) = self.address else { return Ok(()) };
+            if !self.is_due(now, retry) {
                 return Ok(());
-            };
+            }
             self.tried = Some(now);
             self.connect(registry, shared, address)?;
         }
@@ -194,6 +252,7 @@ impl Link {
             let _ = registry.deregister(&mut SourceFd(&stream.as_raw_fd()));
         }
         self.is_made = false;
+        self.address = known_of(&self.place);
         (self.waiting, self.sent) = (Vec::new(), 0);
     }
 }
@@ -203,4 +262,43 @@ fn login(config: &Config) -> Option<Vec<u8>> {
     let user: &[u8] = if config.masteruser.is_empty() { b"default" } else { config.masteruser.bytes() };
     (!config.masterauth.is_empty())
         .then(|| dunlin_replication::request(&[b"AUTH", user, config.masterauth.bytes()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+
+    use mio::Poll;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_again_after_a_failure_and_before_each_connection() {
+        static LOOKUPS: AtomicU8 = AtomicU8::new(0);
+        let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
+        let poll = Poll::new().unwrap();
+        let mut links = Links::new(100, Duration::ZERO);
+        links.look_up = |place| match LOOKUPS.fetch_add(1, SeqCst) {
+            0 => Err(ErrorKind::NotFound.into()),
+            count => Ok(SocketAddr::new(IpAddr::from([127, 0, 0, count]), place.1)),
+        };
+        let (name, number) = (NodeId::from_bytes([1; 20]), NodeId::from_bytes([2; 20]));
+        let places = [(name, ("node".to_owned(), 7000)), (number, ("127.0.0.9".to_owned(), 7000))];
+        links.set(poll.registry(), &places);
+        links.find_addresses(poll.registry(), Instant::now());
+        assert_eq!(LOOKUPS.load(SeqCst), 0, "nothing is to be sent");
+        for expected in [1, 2] {
+            while links.links[&name].address != Address::Known(address(expected)) {
+                links.send(name, b"x");
+                links.find_addresses(poll.registry(), Instant::now());
+                thread::yield_now();
+            }
+            links.set(poll.registry(), &places);
+            assert_eq!(links.links[&name].address, Address::Known(address(expected)));
+            // The connection is lost, or was never made.
+            links.links.values_mut().for_each(|link| link.disconnect(poll.registry()));
+            assert_eq!(links.links[&number].address, Address::Known(address(9)));
+        }
+        assert_eq!(LOOKUPS.load(SeqCst), 3);
+    }
 }

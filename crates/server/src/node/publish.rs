@@ -13,13 +13,19 @@ use crate::{
 
 /// Publishes another topology. Where the node has lost slots, or its role, that is done behind the closed gate, and clients
 /// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
-pub(super) fn publish(shared: &Shared, topology: Topology) {
+/// Whether it is in force: not where a script stays inside for long, for which the caller, who has heartbeats to send, cannot wait.
+pub(super) fn publish(shared: &Shared, topology: Topology) -> bool {
     let cluster = &shared.cluster;
-    let Some(before) = cluster.topology() else { return cluster.store(topology) };
+    let Some(before) = cluster.topology() else {
+        cluster.store(topology);
+        return true;
+    };
     let switch = before.switch_to(&topology);
     let is_demoted = before.is_primary() && !topology.is_primary();
-    replace(shared, &before, topology);
-    let Some(queues) = shared.durability.queues() else { return };
+    if !replace(shared, &before, topology) {
+        return false;
+    }
+    let Some(queues) = shared.durability.queues() else { return true };
     if let Some(addresses) = switch {
         let message = format!("{} {addresses}", cluster.name());
         // Another primary is there, whatever becomes of the data.
@@ -32,18 +38,20 @@ pub(super) fn publish(shared: &Shared, topology: Topology) {
         cluster.demoted_ms.store(monotonic_ms(), Relaxed);
         shared.connected(queues).disconnect_all();
     }
+    true
 }
 
-fn replace(shared: &Shared, before: &Topology, topology: Topology) {
+fn replace(shared: &Shared, before: &Topology, topology: Topology) -> bool {
     let cluster = &shared.cluster;
     let has_lost = !before.is_part_of(&topology);
     let has_gained = (0..SLOTS).any(|slot| topology.is_mine(slot) && !before.is_mine(slot));
     let is_demoted = before.is_primary() && !topology.is_primary();
     if !has_lost && !has_gained && !is_demoted {
-        return cluster.store(topology);
+        cluster.store(topology);
+        return true;
     }
     {
-        let closed = shared.engine.keyspace.close();
+        let Some(closed) = shared.engine.keyspace.close_unless_long() else { return false };
         let is_lost = |slot| before.is_mine(slot) && !topology.is_mine(slot);
         closed.mark_moved(is_lost);
         cluster.moves.lose((0..SLOTS).filter(|slot| is_lost(*slot)));
@@ -51,9 +59,9 @@ fn replace(shared: &Shared, before: &Topology, topology: Topology) {
         cluster.store(topology);
     }
     if !has_lost && !is_demoted {
-        return;
+        return true;
     }
-    let (Some(now), Some(queues)) = (cluster.topology(), shared.durability.queues()) else { return };
+    let (Some(now), Some(queues)) = (cluster.topology(), shared.durability.queues()) else { return true };
     let is_lost = |name: &[u8]| !now.is_mine(slot(name));
     let listeners = shared.exchange.subscribers_where(Kind::ShardChannel, |_, name| is_lost(name));
     let mut clients = shared.blocked.all();
@@ -61,4 +69,5 @@ fn replace(shared: &Shared, before: &Topology, topology: Topology) {
     for client in clients {
         queues.send(client, WorkerMessage::SlotsMoved);
     }
+    true
 }

@@ -144,7 +144,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         queues.send_to_services(WorkerMessage::HeldUp);
     }
 
-    /// Has others not wait for it.
+    /// Has clients answered BUSY that it keeps out: those that wait look again.
     #[cold]
     fn become_busy(&mut self, after: Duration) {
         tracing::warn!(
@@ -153,10 +153,11 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             self.who.name.kind().command(),
             self.who.name.text().escape_ascii()
         );
-        self.transaction.take_long(&self.context.executor.worker);
+        self.context.shared.running.become_busy(self.worker());
+        self.context.executor.queues().send_to_everyone(WorkerMessage::Unpaused);
     }
 
-    /// Has the worker's other clients answered: that it is busy, but for those that come to end it.
+    /// Has the worker's other clients looked at: those that need no keys are served, others wait, or are answered BUSY.
     #[cold]
     fn attend_to_others(&mut self) {
         let begun = Instant::now();
@@ -417,7 +418,8 @@ impl ScriptHost for Calls<'_, '_, '_> {
 
     fn interrupted(&mut self) -> Option<&'static str> {
         let Some(watch) = &mut self.watch else {
-            self.watch = Some(Watch::new(self.context.executor.config.config().busy_reply_threshold));
+            let threshold_ms = self.context.executor.config.config().busy_reply_threshold;
+            self.watch = Some(Watch::new(threshold_ms, self.context.shared.cluster.is_on()));
             return None;
         };
         let since = watch.since();
@@ -427,6 +429,7 @@ impl ScriptHost for Calls<'_, '_, '_> {
                 self.context.send_gathered();
                 self.become_known(since);
             }
+            Due::Marked => self.transaction.take_long(&self.context.executor.worker),
             Due::Busy(after) => self.become_busy(after),
             Due::Others => self.attend_to_others(),
         }

@@ -53,6 +53,8 @@ pub(crate) struct Queue {
     pub(crate) writes: bool,
     /// The same, or one of them runs a script that may.
     pub(crate) may_change: bool,
+    /// One of the commands replaces databases as a whole.
+    pub(crate) is_exclusive: bool,
 }
 
 impl Queue {
@@ -91,6 +93,7 @@ impl Queue {
         self.needs_memory |= command.flags.has(Flags::DENY_OOM);
         self.writes |= command.may_write();
         self.may_change |= may_change(command);
+        self.is_exclusive |= command.is_exclusive();
     }
 
     /// Whether a command that comes now is refused when memory is short: all that would be queued,
@@ -116,7 +119,7 @@ impl Queue {
         self.footprint = Footprint::default();
         self.slots = Slots::None;
         (self.aborted, self.needs_memory) = (false, false);
-        (self.writes, self.may_change) = (false, false);
+        (self.writes, self.may_change, self.is_exclusive) = (false, false, false);
         Some(self)
     }
 }

@@ -56,6 +56,26 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
+/// Milliseconds of the clock of leases, since some moment of the process's; never 0. It goes on while the machine is suspended,
+/// where the system has such a clock that costs no more than the other one: the other nodes' time goes on, too.
+pub(crate) fn lease_ms() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        static START_NS: LazyLock<u64> = LazyLock::new(boot_ns);
+        let start_ns = *START_NS;
+        (boot_ns() - start_ns) / 1_000_000 + 1
+    }
+    #[cfg(not(target_os = "linux"))]
+    monotonic_ms()
+}
+
+/// Nanoseconds since the machine was started, suspended or not.
+#[cfg(target_os = "linux")]
+fn boot_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Microseconds since 1970.
 pub(crate) fn unix_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
@@ -238,6 +258,25 @@ mod tests {
             assert!(resident_bytes() > 100_000 && system_memory_bytes() > resident_bytes());
             assert!(IdleTime::now().is_some());
         }
+    }
+
+    #[test]
+    fn leases_run_on_the_clock_that_goes_on_while_the_machine_is_suspended() {
+        let (leases, monotonic) = (lease_ms(), monotonic_ms());
+        assert!(leases > 0);
+        #[cfg(target_os = "linux")]
+        {
+            let boot_ms = || boot_ns() / 1_000_000;
+            let (before, lease, after) = (boot_ms(), lease_ms(), boot_ms());
+            let (next_before, next, next_after) = (boot_ms(), lease_ms(), boot_ms());
+            // As much of it has passed as of the boot clock, give or take a rounded millisecond.
+            let passed = (next_before.saturating_sub(after).saturating_sub(1))..=(next_after - before + 1);
+            assert!(passed.contains(&(next - lease)), "{passed:?} {lease} {next}");
+        }
+        while monotonic_ms() == monotonic {
+            std::hint::spin_loop();
+        }
+        assert!(lease_ms() >= leases);
     }
 
     #[cfg(target_os = "linux")]

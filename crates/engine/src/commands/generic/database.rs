@@ -68,6 +68,10 @@ fn flushdb(
     flush(context, Some(context.database()), args, reply)
 }
 
+/// Why no database is emptied now.
+const HELD: CommandError =
+    CommandError::text("TRYAGAIN slots are changing hands: databases can be emptied when that is over");
+
 fn flush(
     context: &mut ExclusiveContext<'_>,
     database: Option<usize>,
@@ -82,6 +86,9 @@ fn flush(
         context.policy().lazyfree_user_flush
     };
     args.finish()?;
+    if context.holds_flushes() && !context.caller().follows_primary {
+        return Err(HELD);
+    }
     context.flush(database, lazy);
     reply.ok();
     Ok(())
@@ -124,6 +131,29 @@ mod tests {
             -ERR syntax error
             ",
         );
+    }
+
+    #[test]
+    fn databases_are_not_emptied_while_that_is_held_back_but_by_a_primary() {
+        let mut story = Story::new();
+        story.engine.keyspace.hold_flushes(true);
+        story.play(
+            "
+            > SET a 1
+            +OK
+            > FLUSHALL
+            -TRYAGAIN slots are changing hands: databases can be emptied when that is over
+            > FLUSHDB ASYNC
+            -TRYAGAIN slots are changing hands: databases can be emptied when that is over
+            > DBSIZE
+            :1
+            ",
+        );
+        story.caller.follows_primary = true;
+        story.play("> FLUSHALL\n+OK\n> DBSIZE\n:0");
+        story.caller.follows_primary = false;
+        story.engine.keyspace.hold_flushes(false);
+        story.play("> SET a 1\n+OK\n> FLUSHALL\n+OK\n> DBSIZE\n:0");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
         wide::WideChange,
     },
     executor::ServerContext,
-    system::host::monotonic_ms,
+    system::host::lease_ms,
 };
 
 pub(super) fn recover(
@@ -81,7 +81,7 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
             ("history", history),
         ],
     );
-    let ago_ms = |(_, at_ms): (u64, u64)| monotonic_ms().saturating_sub(at_ms) as i64;
+    let ago_ms = |(_, at_ms): (u64, u64)| lease_ms().saturating_sub(at_ms) as i64;
     for (name, number) in [
         ("epoch", standing.epoch as i64),
         ("offset", standing.local.end as i64),

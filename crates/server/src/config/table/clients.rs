@@ -11,7 +11,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(busy_reply_threshold), min: 0, max: i64::MAX },
         default: "5000",
         change: Change::Anytime,
-        doc: "Milliseconds after which a running script is slow: from then on clients do not wait for what it has locked but are answered BUSY. 0 for never.",
+        doc: "Milliseconds after which a running script is slow: from then on clients do not wait for what it has locked but are answered BUSY. 0 for never. Heartbeats of a cluster do not wait for it.",
         settle: as_is,
     },
     Directive {

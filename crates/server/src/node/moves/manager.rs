@@ -109,6 +109,12 @@ impl Manager {
             if let Some(order) = order {
                 self.obey(view.as_deref(), order);
             }
+            if let Some(begun) = self.shared.cluster.moves.take_imports_to_end()
+                && let Err(why) = self.strike_off(|one| begun.contains(&one.id))
+            {
+                // The client that waits asks again.
+                tracing::warn!("Cluster: imports cannot be ended for FLUSHALL: {why}");
+            }
             let Some(view) = view else { continue };
             self.answer_awaited();
             self.handles.retain(|handle| !handle.is_over());

@@ -384,11 +384,11 @@ impl<'a> Sender<'a> {
                     machine.step(now_ms(), SourceEvent::Slots(*revision, record, None), &mut actions);
                 }
             }
-            machine.step(now_ms(), SourceEvent::Held(self.held), &mut actions);
-            machine.step(now_ms(), SourceEvent::End(self.place), &mut actions);
             if broken.is_some() || order.shared.is_ending() {
                 machine.step(now_ms(), SourceEvent::Cancel, &mut actions);
             }
+            machine.step(now_ms(), SourceEvent::Held(self.held), &mut actions);
+            machine.step(now_ms(), SourceEvent::End(self.place), &mut actions);
             if actions.is_empty() {
                 let lag = self.place - self.held;
                 brake.keep(
@@ -411,6 +411,10 @@ impl<'a> Sender<'a> {
                             let until = order.shared.durability.tail();
                             while broken.is_none() && self.at < until {
                                 broken = self.send_records().err();
+                            }
+                            if broken.is_some() {
+                                // The target lacks what could not be sent, though it has all that was.
+                                machine.step(now_ms(), SourceEvent::Cancel, &mut actions);
                             }
                             machine.step(now_ms(), SourceEvent::End(self.place), &mut actions);
                             machine.step(now_ms(), SourceEvent::Parked, &mut actions);

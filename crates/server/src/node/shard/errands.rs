@@ -1,7 +1,6 @@
 //! The thread `cluster-etcd`: makes the calls for a shard's machine that block.
 
 use std::{
-    net::ToSocketAddrs,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -19,7 +18,6 @@ use dunlin_cluster::{
 use super::{Restarts, Settings};
 use crate::{
     cluster::{inbox::Input, view::Stored},
-    node::links::Place,
     session::order::Order,
     shared::Shared,
 };
@@ -37,8 +35,6 @@ pub(super) enum Errand {
     ClearReport(NodeId, Box<Stored<NodeRecord>>),
     /// Writes such a report, if the shard's record is of this revision.
     ReportLoss(NodeId, Box<(Stored<NodeRecord>, Restart)>, ShardId, Revision),
-    /// Looks the address of a name up. [`Input::Resolved`] follows, if there is one.
-    Resolve(NodeId, Place),
     /// Writes an operator's wish for another primary into the shard's record.
     Promote(ShardId, Arc<Order>),
     /// Removes the record of a node that has gone, which is of this shard.
@@ -127,11 +123,6 @@ impl Runner {
                 let ((revision, record), restart) = *report;
                 self.report_loss(node, (revision, record), restart, (Key::Shard(shard), compare));
                 None
-            }
-            Errand::Resolve(node, place) => {
-                let found = (place.0.as_str(), place.1).to_socket_addrs().ok();
-                let address = found.and_then(|mut addresses| addresses.next());
-                address.map(|address| Input::Resolved(node, place, address))
             }
             Errand::Promote(shard, order) => {
                 order.finish(self.promote(shard));

@@ -53,7 +53,7 @@ use crate::{
     config::PrimaryAddress,
     replication::RoleOrder,
     shared::{Shared, Stop},
-    system::host::monotonic_ms,
+    system::host::lease_ms,
     workers::WorkerMessage,
 };
 
@@ -327,7 +327,6 @@ impl Driver {
                     machine.knows_slots |= machine.term == term;
                 }
             }
-            Input::Resolved(node, place, address) => self.links.resolved(node, &place, address),
             Input::HandOver => self.step(Event::HandOver(None)),
             Input::Ending => self.step(Event::Ending),
             Input::Promote(order) => self.order_promotion(order),
@@ -388,7 +387,7 @@ impl Driver {
         let copies = self.shared.replication.data(&self.shared.durability, self.is_durable).copies;
         self.machine = Some(Machine {
             id,
-            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, monotonic_ms()),
+            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, lease_ms()),
             copies,
             wanted: Wanted::Nothing,
             held: None,
@@ -437,9 +436,7 @@ impl Driver {
                 Some((*node, (addresses.host.clone(), port)))
             })
             .collect();
-        for (node, place) in self.links.set(self.poll.registry(), &places) {
-            self.errands.run(Errand::Resolve(node, place));
-        }
+        self.links.set(self.poll.registry(), &places);
     }
 
     fn options(&self, view: &View) -> Options {
@@ -506,7 +503,7 @@ impl Driver {
     fn step(&mut self, event: Event) {
         let Some(machine) = &mut self.machine else { return };
         let mut actions = Vec::new();
-        machine.shard.step(monotonic_ms(), event, &mut actions);
+        machine.shard.step(lease_ms(), event, &mut actions);
         actions.into_iter().for_each(|action| self.act(action));
     }
 
@@ -663,15 +660,22 @@ impl Driver {
         };
         let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
         let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
-        if std::mem::replace(&mut self.published, sources) == sources {
+        if self.published == sources {
             return;
         }
         let view = view.renewed(&newest);
-        let Some(topology) = view.topology(self.settings.me) else { return };
+        let Some(topology) = view.topology(self.settings.me) else {
+            self.published = sources;
+            return;
+        };
         if self.shared.cluster.differs(&topology) {
-            publish(&self.shared, topology);
+            if !publish(&self.shared, topology) {
+                // The next turn tries again.
+                return;
+            }
             self.wake_clients();
         }
+        self.published = sources;
         if let Some(topology) = self.shared.cluster.topology() {
             let keyspace = &self.shared.engine.keyspace;
             self.shared.cluster.moves.follow(keyspace, &topology, self.settings.me, &view);
@@ -782,7 +786,7 @@ impl Driver {
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
         let until_ms = machine.shard.lease_until_ms();
-        let is_serving = machine.knows_slots && machine.parked.is_none() && monotonic_ms() < until_ms;
+        let is_serving = machine.knows_slots && machine.parked.is_none() && lease_ms() < until_ms;
         if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {
             self.wake_clients();
         }

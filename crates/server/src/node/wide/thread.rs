@@ -326,6 +326,11 @@ impl Thread {
                 Outcome::Unknown(why) => doubt = Some(why),
             }
         }
+        // An etcd without space answers a transaction with an error that it has applied, and says no more then.
+        let now: Option<Stored<R>> = self.read(what, key)?;
+        if let Some((revision, _)) = now.filter(|(revision, record)| *revision > before && record == next) {
+            return Ok(Some(revision));
+        }
         Err(CommandError::owned(format!(
             "ERR etcd has not said whether the cluster's {what} were changed, look at them: {}",
             doubt.unwrap_or_default()
