@@ -1,4 +1,4 @@
-"""What a node's disk vouches for: a member counts as one only for what its next start would load."""
+"""What a node's disk vouches for: a member counts as one only for what its next start would load, and a backup of etcd is none."""
 
 import os
 import shutil
@@ -124,5 +124,25 @@ def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
         start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
         until(lambda: "restored from a backup" in first.log()[size:], lambda: logs(cluster))
         assert "is its shard's primary" not in first.log()[size:]
+        assert answer(second, "SET", "key", "newest", timeout=30) in (b"OK", True)
+        assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))
+
+
+def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        etcd.kill()
+        shutil.copytree(etcd.folder / "data", etcd.folder / "backup")
+        etcd.start()
+        kill(first)
+        until(lambda: serving([second]), lambda: logs(cluster))
+        until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
+        etcd.kill()
+        shutil.rmtree(etcd.folder / "data")
+        (etcd.folder / "backup").rename(etcd.folder / "data")
+        etcd.start()
+        start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
+        until(lambda: "this node stops, and keeps its data" in first.log(), lambda: logs(cluster))
         assert answer(second, "SET", "key", "newest", timeout=30) in (b"OK", True)
         assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))

@@ -719,7 +719,11 @@ impl Shard {
         match message {
             Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
             Message::Echo { .. } => self.take_echo(now_ms, from, message),
-            Message::Stale { record } if self.contradicts(&record) && now_ms >= self.lease_until_ms() => {
+            // The lower revision is the backup's. A primary that may answer does not yield to that.
+            Message::Stale { record }
+                if self.contradicts(&record)
+                    && (record.0 > self.revision() || now_ms >= self.lease_until_ms()) =>
+            {
                 self.halt(
                     format!("node {from} leads its shard by another record: etcd was restored from a backup"),
                     actions,

@@ -219,6 +219,14 @@ fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
         Action::Send(to, stale @ Message::Stale { .. }) if *to == node(P) => Some(stale.clone()),
         _ => None,
     });
+    // P may not have heard that before it has expelled M, and answers then: the lower revision yields, and the other one does not.
+    let alone = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(5) };
+    let history = primary.known().unwrap().1.history;
+    let backup = Message::Stale { record: Box::new((12, ShardRecord { history, ..alone.clone() })) };
+    step(&mut primary, 505, Event::Watched((12, ShardRecord { history, ..alone })));
+    assert!(primary.leads() && primary.lease_until_ms() > 505);
+    let actions = step(&mut other, 505, Event::Message(node(P), backup));
+    assert!(other.leads(), "{actions:?}");
     let actions = step(&mut primary, 510, Event::Message(node(M), stale.expect("its record")));
     assert!(actions.contains(&Action::Leave) && !primary.leads(), "{actions:?}");
     assert_eq!(step(&mut primary, 9_000, Event::Tick), [], "it expels nobody");

@@ -59,10 +59,11 @@ pub(crate) fn note_end(shared: &Shared) {
     let Some(history) = shared.cluster.clean.get().copied() else { return };
     let config = shared.config.current();
     let data = shared.replication.data(&shared.durability, false);
-    if data.is_whole() && data.history.map(history_of) == Some(history) {
-        if let Err(line) = shared.cluster.ending.end(is_durable(&config), (history, data.end), &config.dir) {
-            tracing::error!("{line}");
-        }
+    if data.is_whole()
+        && data.history.map(history_of) == Some(history)
+        && let Err(line) = shared.cluster.ending.end(is_durable(&config), (history, data.end), &config.dir)
+    {
+        tracing::error!("{line}");
     }
 }
 
