@@ -258,7 +258,7 @@ def test_a_slow_sync_that_fails_has_the_log_written_anew(disk):
             assert Client(again).call("get", "last") == "1"
 
 
-# Where a rewrite can fail: writing and syncing the base, giving it its name, the manifest, the next increment.
+# Where a rewrite can fail: writing and syncing the base, giving it its name, the manifest, the next increment and its opening.
 REWRITES = {
     "the base is not written": ("write", 28, ".rdb"),
     "the base is not synced": ("fsync", 5, ".rdb"),
@@ -267,6 +267,7 @@ REWRITES = {
     "the manifest is not synced": ("fsync", 5, "manifest"),
     "the manifest gets no name": ("rename", 28, ".manifest"),
     "there is no file to go on with": ("open", 28, ".incr.aof"),
+    "the file to go on with cannot be begun": ("fsync", 5, ".2.incr.aof"),
 }
 
 

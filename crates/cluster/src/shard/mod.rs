@@ -25,7 +25,7 @@
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
 //!   counts nothing from before, and has no admission under way that does.
-//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have led another one to lead. A
+//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have had another one lead. A
 //!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
 //!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
 //!   and older by its epoch.
@@ -184,7 +184,7 @@ pub enum Event {
     Outcome(u64, Outcome),
     /// A message of a node.
     Message(NodeId, Message),
-    /// The data has grown: the history that it is part of, its end, and how much of it counts. As long as the stream of the record's
+    /// The data has grown: the history that it is part of, its end, and how much of it counts. While the stream of the record's
     /// history has not been joined, the data may still grow in the history before.
     Grown(HistoryId, u64, u64),
     /// The data has been cut, as [`Attach::Rewind`] asked.
