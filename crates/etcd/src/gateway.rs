@@ -277,6 +277,8 @@ fn is_about_token(error: &GatewayError) -> bool {
 fn judge(error: GatewayError) -> Failure {
     let why = error.message;
     Failure::NotDone(match error.code {
+        // gRPC itself does not let it in.
+        code::RESOURCE_EXHAUSTED if why.contains("larger than max") => MetaError::Refused(why),
         // "request timed out" and "leader changed" come when the request is already on its way through etcd. "database space
         // exceeded" is what the transaction is answered, too, that has filled the space and is applied (`quotaApplierV3`).
         code::NONE
@@ -358,6 +360,7 @@ mod tests {
             (3, "etcdserver: duplicate key given in txn request"),
             (5, "etcdserver: requested lease not found"),
             (7, "etcdserver: permission denied"),
+            (8, "grpc: received message larger than max (4000018 vs. 2097152)"),
             (9, "etcdserver: authentication is not enabled"),
             (11, "etcdserver: mvcc: required revision has been compacted"),
             (16, "etcdserver: invalid auth token"),
