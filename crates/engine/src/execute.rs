@@ -38,7 +38,10 @@ pub enum Outcome {
     Blocked(Blocked),
     /// It takes long, or what it has removed does: the rest is to be done apart from the worker, and answered then.
     Offloaded(Box<Offloaded>),
-    /// It has not run, since a key that it may change is being read apart from its worker: it is to be presented again.
+    /// It has not run and is to be presented again: a key that it may change is being read apart from its worker, or what let it in
+    /// has ended while it waited for the gate ([`Caller::admission`]).
+    ///
+    /// [`Caller::admission`]: crate::Caller::admission
     Retry,
 }
 

@@ -181,11 +181,15 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
         (Environment::new(&context.executor.policy, &context.executor.caller), &mut context.executor.worker);
     let (database, inside) = (context.session.database, &mut context.turn.inside);
     let outcome = context.shared.engine.execute(&request, database, environment, worker, inside, reply)?;
-    if let Outcome::Offloaded(mut offloaded) = outcome {
-        offloaded.prepend_words(&[b"DEBUG"]);
-        let debug = context.session.last_command.expect("it runs");
-        let debug = &context.shared.commands.entries()[debug];
-        context.flow = context.executor.offload(context.session, debug, offloaded);
+    match outcome {
+        Outcome::Offloaded(mut offloaded) => {
+            offloaded.prepend_words(&[b"DEBUG"]);
+            let debug = context.session.last_command.expect("it runs");
+            let debug = &context.shared.commands.entries()[debug];
+            context.flow = context.executor.offload(context.session, debug, offloaded);
+        }
+        Outcome::Retry => context.flow = context.executor.hold(context.session),
+        Outcome::Done | Outcome::Blocked(_) => {}
     }
     Ok(())
 }
