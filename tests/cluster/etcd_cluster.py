@@ -189,16 +189,16 @@ def dunlin_nodes(etcd, count, *directives, replicas=0, name="test"):
         raise
 
 
-def raw_slots(cluster):
-    """CLUSTER SLOTS as it comes."""
-    client = cluster.client(0, protocol=2)
+def raw_slots(cluster, number=0):
+    """CLUSTER SLOTS of a node as it comes."""
+    client = cluster.client(number, protocol=2)
     client.response_callbacks.clear()
     return client.execute_command("CLUSTER", "SLOTS")
 
 
-def shard_order(cluster):
-    """For each run: its first slot, its last, the ports of primary and replicas."""
-    return [(run[0], run[1], *(member[1] for member in run[2:])) for run in raw_slots(cluster)]
+def shard_order(cluster, number=0):
+    """For each run, as a node sees it: its first slot, its last, the ports of primary and replicas."""
+    return [(run[0], run[1], *(member[1] for member in run[2:])) for run in raw_slots(cluster, number)]
 
 
 def shard_ports(cluster):

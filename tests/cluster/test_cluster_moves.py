@@ -108,10 +108,13 @@ def all_content(cluster, etcd):
 
     def read():
         slots = record(etcd, "slots")
-        if slots["moving"]:
+        # A node that has not read the record yet hides what has come to it, and another one has removed that.
+        numbers = range(len(cluster.nodes))
+        owners = {tuple(run[:3] for run in shard_order(cluster, number)) for number in numbers}
+        if slots["moving"] or len(owners) > 1:
             return None
         try:
-            parts = [content(cluster, number) for number in range(len(cluster.nodes))]
+            parts = [content(cluster, number) for number in numbers]
         except redis.exceptions.MovedError:
             return None
         return [parts] if record(etcd, "slots") == slots else None

@@ -400,8 +400,8 @@ flags! {
     RUNS_QUEUE,
     /// Watches keys until the next transaction.
     WATCHES_KEYS,
-    /// Ends a pause of all commands, and so is not held by one.
-    ENDS_PAUSE,
+    /// Held by no pause: it ends one, or is about a link, as with what replicas acknowledge.
+    UNPAUSED,
     /// Sends a message to subscribers.
     PUBLISHES,
     /// For clients that listen, and could not distinguish messages from other replies.

@@ -288,8 +288,8 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Pause,
-        // Nobody could end a pause of everything that holds what ends it.
-        concerns: |entry| !entry.command.flags.has(Flags::ENDS_PAUSE),
+        // Nobody could end a pause of everything that holds what ends it. What replicas acknowledge is waited for in pauses.
+        concerns: |entry| !entry.command.flags.has(Flags::UNPAUSED),
         verdict: |entry, facts| {
             let (scope, until) = facts.pause()?;
             let (command, is_all) = (entry.command, scope == PauseScope::Everything);

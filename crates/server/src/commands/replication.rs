@@ -90,7 +90,12 @@ const REPLCONF: Command = Command {
     complexity: "O(1)",
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(replconf)),
-    flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
+    flags: Flags::ADMIN
+        .and(Flags::NO_SCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::ALLOW_BUSY)
+        .and(Flags::UNPAUSED),
     ..Command::DEFAULT
 };
 

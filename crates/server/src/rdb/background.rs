@@ -262,16 +262,13 @@ impl Shared {
         writer: &mut Writer<'_, '_>,
         small: bool,
     ) -> io::Result<()> {
-        let delay_us = self.config.current().rdb_key_save_delay;
         for chunk in snapshot.take() {
             if progress.is_cancelled() {
                 return Err(cancelled());
             }
             writer.chunk(&chunk, small)?;
             progress.keys_written.fetch_add(chunk.keys(), Relaxed);
-            if delay_us > 0 {
-                self.delay(Duration::from_micros(delay_us.into()) * chunk.keys() as u32, progress);
-            }
+            self.delay(chunk.keys(), progress);
             if snapshot.release(chunk) {
                 self.durability.tell_room();
             }
@@ -279,11 +276,15 @@ impl Shared {
         if progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
     }
 
-    /// Sleeps, unless the snapshot is cancelled.
-    fn delay(&self, time: Duration, progress: &Progress) {
-        let until = Instant::now() + time;
+    /// Sleeps for `rdb-key-save-delay` a key, unless the snapshot is cancelled or the directive becomes less meanwhile.
+    fn delay(&self, keys: u64, progress: &Progress) {
+        let delay = || Duration::from_micros(self.config.current().rdb_key_save_delay.into()) * keys as u32;
+        if delay().is_zero() {
+            return;
+        }
+        let begun = Instant::now();
         while !progress.is_cancelled()
-            && let Some(left) = until.checked_duration_since(Instant::now())
+            && let Some(left) = delay().checked_sub(begun.elapsed())
         {
             thread::sleep(left.min(Duration::from_millis(10)));
         }

@@ -393,6 +393,6 @@ const UNPAUSE: Command = Command {
     since: "6.2.0",
     complexity: "O(n) in the number of clients",
     run: Run::Host(&Handler(super::unpause)),
-    flags: OTHERS.and(Flags::ENDS_PAUSE),
+    flags: OTHERS.and(Flags::UNPAUSED),
     ..SUBCOMMAND
 };

@@ -530,7 +530,7 @@ const CLUSTER: Command = Command {
                     .and(Flags::NO_SCRIPT)
                     .and(Flags::NO_MULTI)
                     .and(Flags::ALLOW_BUSY)
-                    .and(Flags::ENDS_PAUSE),
+                    .and(Flags::UNPAUSED),
                 "Used by nodes: a message between the members of a shard.",
                 &Handler(nodes::tell),
             )
