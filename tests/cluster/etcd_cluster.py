@@ -68,6 +68,19 @@ class Etcd:
         self.process = None
         self.start()
 
+    def back_up(self):
+        """Keeps a copy of the data, of which nothing changes meanwhile."""
+        self.kill()
+        shutil.copytree(self.folder / "data", self.folder / "backup")
+        self.start()
+
+    def restore(self):
+        """Goes on with the copy instead of the data."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        (self.folder / "backup").rename(self.folder / "data")
+        self.start()
+
     def start(self):
         client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
         with open(self.folder / "log", "ab") as log:

@@ -106,9 +106,7 @@ def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
-        etcd.kill()
-        shutil.copytree(etcd.folder / "data", etcd.folder / "backup")
-        etcd.start()
+        etcd.back_up()
         hand_over(cluster, etcd, second)
         epoch = in_sync(etcd)["epoch"]
         until(lambda: f" {epoch}\n" in (first.folder / "cluster-node").read_text(), lambda: logs(cluster))
@@ -116,10 +114,7 @@ def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
         # The successor goes on alone.
         until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
         assert answer(second, "SET", "key", "newer", timeout=30) in (b"OK", True)
-        etcd.kill()
-        shutil.rmtree(etcd.folder / "data")
-        (etcd.folder / "backup").rename(etcd.folder / "data")
-        etcd.start()
+        etcd.restore()
         size = os.path.getsize(first.log_path)
         start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
         until(lambda: "restored from a backup" in first.log()[size:], lambda: logs(cluster))
@@ -132,16 +127,11 @@ def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
-        etcd.kill()
-        shutil.copytree(etcd.folder / "data", etcd.folder / "backup")
-        etcd.start()
+        etcd.back_up()
         kill(first)
         until(lambda: serving([second]), lambda: logs(cluster))
         until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
-        etcd.kill()
-        shutil.rmtree(etcd.folder / "data")
-        (etcd.folder / "backup").rename(etcd.folder / "data")
-        etcd.start()
+        etcd.restore()
         start_again(first, etcd, *SYNC, *ALWAYS, replicas=1)
         until(lambda: "this node stops, and keeps its data" in first.log(), lambda: logs(cluster))
         assert answer(second, "SET", "key", "newest", timeout=30) in (b"OK", True)

@@ -59,7 +59,7 @@ impl Received {
 pub(crate) struct Sent {
     /// Bytes of plaintext that were taken.
     pub(crate) bytes: usize,
-    /// The socket takes nothing more for now.
+    /// The socket's buffer is full.
     pub(crate) is_full: bool,
 }
 

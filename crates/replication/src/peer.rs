@@ -161,11 +161,6 @@ impl Peer {
         self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
     }
 
-    /// Whether it says how far it has come. One that has asked by SYNC does not.
-    pub fn acknowledges(&self) -> bool {
-        !self.is_old
-    }
-
     /// Takes the words behind REPLCONF. `Ok(true)`: it is answered; acknowledgements are not.
     pub fn options(&mut self, words: &[&[u8]], now_ms: u64) -> Result<bool, OptionError> {
         if words.is_empty() || !words.len().is_multiple_of(2) {

@@ -400,7 +400,7 @@ flags! {
     RUNS_QUEUE,
     /// Watches keys until the next transaction.
     WATCHES_KEYS,
-    /// Held by no pause: it ends one, or is about a link, as with what replicas acknowledge.
+    /// Not held by a pause of all commands: it ends one, or belongs to a link between servers.
     UNPAUSED,
     /// Sends a message to subscribers.
     PUBLISHES,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! incr 3 ─ incr 4 ─ incr 5 ◀── the writer
-//!      ▲ from                 ▲ here for now: what follows is in the ring
+//!      ▲ from                 ▲ the reader has come so far: what follows is in the ring
 //! ```
 //!
 //! Invariant: a byte is shown only when the check of its batch has proved it, so a batch that is being written is not
@@ -73,7 +73,7 @@ impl Follower {
         self.at
     }
 
-    /// Shows the next batch; `false` where there is none for now. After an error, nothing more can be read.
+    /// Shows the next batch; `false` where there is none yet. After an error, nothing more can be read.
     pub fn show_batch(&mut self, mut show: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
         loop {
             let read = self

@@ -151,7 +151,7 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Slots,
-        // Names of channels count as keys here. What empties databases is about all slots.
+        // Names of channels count as keys here. FLUSHALL and FLUSHDB concern all slots.
         concerns: |entry| {
             let command = entry.command;
             !command.keys.is_empty() || command.flags.has(Flags::RUNS_QUEUE) || command.is_exclusive()
@@ -160,7 +160,7 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Lease,
-        // What changes something without naming a key, too: FLUSHALL, a script.
+        // FLUSHALL and scripts may change keys that they do not name.
         concerns: |entry| !entry.command.keys.is_empty() || may_change(entry.command),
         // It goes on when the lease is there again, or learns where the primary is.
         verdict: |entry, facts| facts.waits_for_lease(entry).then_some(Verdict::Park(Wait::Pause(None))),
@@ -288,7 +288,7 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::Pause,
-        // Nobody could end a pause of everything that holds what ends it. What replicas acknowledge is waited for in pauses.
+        // CLIENT UNPAUSE has to get through, and acknowledgements of replicas: a failover waits for them during its pause.
         concerns: |entry| !entry.command.flags.has(Flags::UNPAUSED),
         verdict: |entry, facts| {
             let (scope, until) = facts.pause()?;

@@ -151,7 +151,7 @@ pub(crate) trait Facts {
     /// Why commands are refused that a script keeps out.
     fn busy(&self) -> CommandError;
 
-    /// Until when commands wait before they are refused that a script keeps out, which has not been running for long enough.
+    /// How long a command that a script keeps out waits; `None` once the script is slow, so that the command is refused.
     fn waits_for_script(&self) -> Option<Wait> {
         None
     }

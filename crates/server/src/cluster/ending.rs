@@ -11,7 +11,7 @@
 //! - before a copy of the primary's data replaces the data set. Somebody may count on what was there before, until the primary says
 //!   otherwise; and until the new log has a base, a start loads the one before.
 //! - before a start loads a snapshot instead of the log, and before a tool changes the files.
-//! - where `CONFIG SET` asks for less. What is not synced counts from then on, and no earlier.
+//! - where `CONFIG SET` asks for a weaker `appendfsync`. Data that are not synced count only once the word is gone.
 
 use std::{
     path::Path,
@@ -62,8 +62,8 @@ impl Ending {
             .map_err(|error| format!("cannot write {}: {}", path.display(), describe(&error)))
     }
 
-    /// The files of a data set are not the log that the file vouches for. What it says of an end in good order is compared with what
-    /// is loaded, and stays. The error is a line for the operator.
+    /// Takes the word `durable` back: a start loads something else than the log that it was said of. The line `clean` stays, since it
+    /// is compared with what is loaded. The error is a line for the operator.
     pub(crate) fn forget_synced(directory: &Path) -> Result<(), String> {
         let ending = Self::read(directory);
         if ending.is_durable { Self { is_durable: false, ..ending }.write(directory) } else { Ok(()) }
@@ -92,7 +92,7 @@ impl EndingFile {
         Ok(())
     }
 
-    /// The process has ended with this data set, of which nothing is missing. What is synced counts on, if it did.
+    /// Notes an end in good order, with all of this data set. The word `durable` stays only if it is there already.
     pub(crate) fn end(
         &self,
         is_durable: bool,

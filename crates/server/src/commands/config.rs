@@ -5,7 +5,7 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::{cluster::wide, replication::record_for_replicas};
+use super::{cluster::wide, replication::ensure_backlog};
 use crate::{
     cluster::wide::WideChange,
     config::{self, Config, RewrittenUsers, is_secret},
@@ -205,7 +205,7 @@ fn set_here(
     }
     // The client's next command must see it; other workers do in their next tick.
     context.executor.refresh_config();
-    record_for_replicas(context);
+    ensure_backlog(context);
     reply.ok();
     Ok(())
 }

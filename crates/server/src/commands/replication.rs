@@ -332,11 +332,11 @@ fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, Com
     Ok(await_order(context, order))
 }
 
-/// Has changes recorded from here on where replies wait for replicas, though none may have come. Where this cannot be done at
-/// once, as in a transaction, whose locks are in its way, it comes right behind.
-pub(super) fn record_for_replicas(context: &mut ServerContext<'_, '_>) {
+/// Begins the backlog where replies wait for replicas, even if none has come yet. In a transaction, whose locks are in the way, the
+/// thread `feeder` does it a moment later.
+pub(super) fn ensure_backlog(context: &mut ServerContext<'_, '_>) {
     let replication = &context.shared.replication;
-    if !replication.records_for_the_first(context.executor.newest_config()) || replication.has_place() {
+    if !replication.needs_backlog(context.executor.newest_config()) || replication.has_place() {
         return;
     }
     let begin = |shared: &Shared| shared.replication.begin_backlog(&shared.engine, &shared.durability);

@@ -74,7 +74,7 @@ impl Shared {
         }
         match config.min_sync_replicas {
             0 => self.commitment_to_log(config),
-            // Behind the gate, as pushes are posted inside: what they tell was recorded by a primary or by a replica.
+            // Changes only behind the closed gate, so it is the role under which the push's change was recorded.
             _ if self.engine.log.follows() => self.commitment_to_log(config),
             replicas => self.commitment_at(DISK + replicas, config),
         }
@@ -205,8 +205,8 @@ impl Executor {
     }
 
     fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
-        // A replica shows its primary's data; its own log may be asked for. What ran on a primary is a primary's, also where
-        // that has become a replica since: its replicas may lack it for good.
+        // A replica shows its primary's data; its own log may be asked for. A command that ran on a primary still waits for
+        // replicas if the server has become a replica since: without them the write is lost.
         let is_replica = session.as_replica && self.shared.replication.is_replica();
         match session.durability_mode {
             Durability::Async => Commitment::default(),

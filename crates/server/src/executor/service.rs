@@ -265,10 +265,10 @@ impl Service for Executor {
         // The answer to a client that has waited shows a change of somebody else.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
         if self.saw_data {
-            // What it is answered may have been recorded by another worker, behind all that it has recorded itself.
+            // Another worker may have recorded the change that the answer shows, and WAIT has to wait for that.
             session.served_to = self.shared.durability.tail();
         }
-        // What was let in without a term, as on a replica, is answered without one.
+        // A command that a replica let in has no term, and its answer needs no lease.
         let term = if session.has_term { self.shared.cluster.lease.last_term() } else { 0 };
         let outer_term = self.term.replace(term);
         self.withhold_to = self.commitment(session);

@@ -37,7 +37,7 @@ pub(crate) enum Executed {
     Done(Flow),
     /// A watched key had changed: none has run.
     Changed,
-    /// What let them in has ended while they waited for the gate: they are queued as before, for EXEC to be presented again.
+    /// The server's role changed while EXEC waited for the gate: the queue is kept, and EXEC is to be presented again.
     Again,
 }
 

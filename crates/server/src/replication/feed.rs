@@ -192,13 +192,13 @@ impl Replication {
 
     /// Begins to record for replicas and other readers of the ring, unless that is done.
     pub(crate) fn begin_backlog(&self, engine: &Engine, durability: &Durability) {
-        if self.begin_to_record(engine) {
+        if self.turn_backlog_on(engine) {
             self.keep_stream(durability);
         }
     }
 
-    /// The same, but for what the log's manifest says. Whether it was not done yet.
-    pub(crate) fn begin_to_record(&self, engine: &Engine) -> bool {
+    /// The same, without a word in the log's manifest. Returns whether it was not done yet.
+    pub(crate) fn turn_backlog_on(&self, engine: &Engine) -> bool {
         let mut reader = self.feed.reader();
         if self.has_backlog.load(Acquire) {
             return false;
@@ -212,9 +212,8 @@ impl Replication {
         true
     }
 
-    /// Whether changes are to be recorded though no replica has come yet: replies wait for one, which `config` or a client has
-    /// asked for.
-    pub(crate) fn records_for_the_first(&self, config: &Config) -> bool {
+    /// Whether there has to be a backlog although no replica has come yet: replies wait for one, as `config` or a client wants it.
+    pub(crate) fn needs_backlog(&self, config: &Config) -> bool {
         (config.min_sync_replicas > 0 || self.feed.is_awaited.load(SeqCst)) && !self.is_replica()
     }
 

@@ -141,7 +141,7 @@ impl Applier {
         self.window = Window::default();
         self.input.clear();
         (self.relayed, self.parsed, self.block, self.ack_wanted) = (0, 0, None, false);
-        // A command that was refused before it ran leaves its record.
+        // A command that was refused before it ran has left its bytes in the record.
         self.worker.propagation.forget();
     }
 

@@ -193,7 +193,7 @@ impl Feeder {
                 PeerTick::Cut => replica.cut("it has been silent for repl-timeout"),
             }
         }
-        if replication.records_for_the_first(config) && !self.server.loading.is_active() {
+        if replication.needs_backlog(config) && !self.server.loading.is_active() {
             self.begin_backlog();
         }
         replication.feed.good.store(good, Relaxed);
@@ -204,7 +204,7 @@ impl Feeder {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
             && !self.server.cluster.is_on()
-            && !replication.records_for_the_first(config)
+            && !replication.needs_backlog(config)
             && replication.feed.held().is_none()
             && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
         {
@@ -235,10 +235,10 @@ impl Feeder {
         // Where a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
         let replication = &server.replication;
-        // Asked in here once more: a change of the role takes the stream's end behind the closed gate.
-        let is_others = replication.is_replica() || replication.is_failing_over();
+        // Checked again inside the gate: a change of the role notes the stream's end behind the closed gate.
+        let changes_role = replication.is_replica() || replication.is_failing_over();
         let has_ended =
-            is_others || replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
+            changes_role || replication.stream_ended.load(SeqCst) || replication.is_stream_held.load(SeqCst);
         if server.engine.log.is_on_for(LogConsumer::Replicas) && !has_ended {
             server.durability.ring().append(id, bytes);
             server.durability.wake_log(server.durability.tail());

@@ -88,7 +88,8 @@ impl ReplicaClient {
     /// Whether it follows the stream, and has not been sent all up to the ring's `tail`, or has not acknowledged an offset.
     pub(crate) fn is_behind(&self, tail: u64, offset: u64) -> bool {
         let peer = self.peer();
-        let has_acknowledged = peer.acked >= offset || !peer.acknowledges();
+        // SYNC knows no acknowledgements.
+        let has_acknowledged = peer.acked >= offset || peer.is_old;
         let is_online = !self.is_gone() && peer.phase() == Phase::Online;
         is_online && (self.sent.load(Acquire) < tail || !has_acknowledged)
     }

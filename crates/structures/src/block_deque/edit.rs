@@ -41,7 +41,7 @@ impl BlockDeque {
                 }
             });
         } else {
-            // The block beside is done growing for now: its slack goes back.
+            // The block beside does not grow soon: its slack goes back.
             self.shrink(beside);
             let mut block = self.block_of(element);
             if let Contents::Packed(listpack) = &mut block.contents

@@ -39,8 +39,8 @@ impl LogThread {
         if let Some(place) = place {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
-        if shared.replication.records_for_the_first(&config) {
-            shared.replication.begin_to_record(&shared.engine);
+        if shared.replication.needs_backlog(&config) {
+            shared.replication.turn_backlog_on(&shared.engine);
         }
         let mut status = shared.durability.status();
         (status.log, status.standing) = (log, standing);
@@ -101,8 +101,8 @@ impl LogThread {
         if let Some(place) = loaded.place.take() {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
-        if shared.replication.records_for_the_first(&config) {
-            shared.replication.begin_to_record(&shared.engine);
+        if shared.replication.needs_backlog(&config) {
+            shared.replication.turn_backlog_on(&shared.engine);
         }
         if loaded.database != 0 && !shared.replication.has_place() {
             // Our records begin in database 0.

@@ -14,7 +14,7 @@ use dunlin_net::{Client, Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Known, Purpose};
-use super::replication::record_for_replicas;
+use super::replication::ensure_backlog;
 use crate::{
     admission::PauseScope,
     config::SYNC_REPLICAS_MAX,
@@ -255,7 +255,7 @@ fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
     args.finish()?;
     if matches!(chosen, Durability::Sync(_)) {
         context.shared.replication.feed.is_awaited.store(true, SeqCst);
-        record_for_replicas(context);
+        ensure_backlog(context);
     }
     context.session.durability_mode = chosen;
     reply.ok();
