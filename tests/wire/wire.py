@@ -140,6 +140,14 @@ def at_rest(one, other):
             return before, beside
 
 
+def repeated(play):
+    """What a play returns once it returns the same twice: what happens once, in the background, may have come between."""
+    before = play()
+    while (now := play()) != before:
+        before = now
+    return now
+
+
 def shut(client):
     """Closes with a reset, without waiting for anything."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_cluster::{
     NodeId,
+    meta::Revision,
     records::{Durability, MoveProgress, NodeState, ShardRecord},
 };
 
@@ -12,6 +13,8 @@ use super::view::View;
 /// The records' contents beside the topology.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overview {
+    /// The revision of etcd's whose records these are, at least.
+    pub(crate) revision: Revision,
     /// Replicas that each shard is to have.
     pub(crate) replicas: u8,
     pub(crate) durability: &'static str,
@@ -55,7 +58,7 @@ pub(crate) struct MoveOverview {
 impl Overview {
     /// The contents of these records.
     pub(crate) fn of(view: &View) -> Self {
-        let mut overview = Self::default();
+        let mut overview = Self { revision: view.revision, ..Self::default() };
         if let Some((_, cluster)) = &view.cluster {
             overview.replicas = cluster.replicas;
             overview.min_sync = cluster.min_sync;

@@ -7,7 +7,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dunlin_cluster::{
@@ -32,6 +32,10 @@ use crate::{
 const WAIT: Duration = Duration::from_millis(500);
 /// Attempts at a change while other nodes are faster.
 const ATTEMPTS_MAX: usize = 20;
+/// How long a client's answer may wait for the agent to see what the client has changed…
+const AGENT_TIME_MAX: Duration = Duration::from_secs(1);
+/// …and how often that is looked at.
+const AGENT_STEP: Duration = Duration::from_millis(1);
 /// Attempts to learn the outcome of a change that etcd has not answered.
 const SETTLE_ATTEMPTS_MAX: usize = 3;
 
@@ -174,8 +178,7 @@ impl Thread {
                     };
                     Ok((NodeRecord { state, ..record.clone() }, Carried::Ok))
                 };
-                // The agents follow it.
-                self.change("nodes", Key::Node(*node), plan, |_, _, _| Ok(()))
+                self.change("nodes", Key::Node(*node), plan, Self::leave_to_agent)
             }
             WideChange::Pins { slots, are_pinned } => {
                 let plan = |_: &mut Self, known: Option<&Stored<SlotsRecord>>| {
@@ -187,8 +190,7 @@ impl Thread {
                     }
                     Ok((next, Carried::Ok))
                 };
-                // The controller reads the record before it plans.
-                self.change("pins", Key::Slots, plan, |_, _, _| Ok(()))
+                self.change("pins", Key::Slots, plan, Self::leave_to_agent)
             }
             WideChange::Replicas { replicas } => {
                 let plan = |_: &mut Self, known: Option<&Stored<ClusterRecord>>| {
@@ -198,7 +200,7 @@ impl Thread {
                     next.check().map_err(|why| CommandError::owned(format!("ERR {why}")))?;
                     Ok((next, Carried::Ok))
                 };
-                self.change("replicas", Key::Cluster, plan, |_, _, _| Ok(()))
+                self.change("replicas", Key::Cluster, plan, Self::leave_to_agent)
             }
             WideChange::GiveUp { shard, epoch, heir } => self.give_up(*shard, *epoch, *heir),
             WideChange::Functions { words } => self.change(
@@ -240,6 +242,25 @@ impl Thread {
         Err(CommandError::owned(format!("ERR other nodes keep changing the cluster's {what}; try again")))
     }
 
+    /// [`Self::change`]'s way to put a record in force that agents and controller follow by themselves.
+    fn leave_to_agent<R>(&mut self, revision: Revision, _: &R) -> Result<(), String> {
+        self.await_agent(revision);
+        Ok(())
+    }
+
+    /// Waits until this node's agent has seen the records of a revision: whoever has changed them reads the change, if asking the
+    /// same node. An agent that does not follow them, which the node's status shows, is not waited for long.
+    fn await_agent(&self, revision: Revision) {
+        let begun = Instant::now();
+        let is_behind = || {
+            let overview = self.shared.cluster.overview.load();
+            overview.as_ref().is_some_and(|overview| overview.revision < revision)
+        };
+        while is_behind() && begun.elapsed() < AGENT_TIME_MAX {
+            thread::sleep(AGENT_STEP);
+        }
+    }
+
     /// Ends a shard that has no nodes.
     fn give_up(&self, shard: ShardId, epoch: u64, heir: Option<ShardId>) -> Result<Carried, CommandError> {
         let what = "slots";
@@ -251,8 +272,9 @@ impl Thread {
                 .map_err(|why| CommandError::owned(format!("ERR {why}")))?
                 .compare(self.keys.text(Key::Cluster), cluster);
             match self.meta.commit(&transaction) {
-                Outcome::Done(_) => {
+                Outcome::Done(revision) => {
                     tracing::warn!("Cluster: the shard {shard} is given up, on an operator's word");
+                    self.await_agent(revision);
                     return Ok(Carried::Ok);
                 }
                 Outcome::Refused(_) => {}
