@@ -65,6 +65,7 @@ def await_agreement(cluster):
 
 def test_cli_looks_at_the_cluster(cluster, cli, tmp_path):
     address = at(cluster.nodes[1])
+    await_agreement(cluster)
     for words in ("check", "fix"):
         assert "All 16384 slots covered" in cli(words, address)
     # What the program calls a primary differs.
