@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import MovedError
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, Stalls, dunlin_nodes, put, records, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, told_again, until
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis, suspend
 
 pytestmark = [
@@ -44,7 +44,7 @@ def in_sync(etcd, count=2, name="test"):
 
 def serving(nodes, key="key"):
     """The node that takes writes of a key."""
-    return next((node for node in nodes if answer(node, "SET", key, time.monotonic(), timeout=0.3) in (b"OK", True)), None)
+    return next((node for node in nodes if answer(node, "SET", key, time.monotonic(), timeout=PROBE_S) in (b"OK", True)), None)
 
 
 def restart(node, etcd, *directives, name="test"):
@@ -126,6 +126,9 @@ class Writer(threading.Thread):
                 self.unknown.append(number)
                 at = (at + 1) % len(self.nodes)
                 time.sleep(0.005)
+                if not any(node.folder.exists() for node in self.nodes):
+                    # The test has failed, and they are gone.
+                    return
             client = None
 
     def end(self):
@@ -148,6 +151,7 @@ def list_of(nodes, key="list"):
     return answer(node, "LRANGE", key, 0, -1)
 
 
+@told_again
 def test_failover_after_kill(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -169,6 +173,7 @@ def test_failover_after_kill(etcd):
         assert isinstance(answer(first, "GET", "list"), MovedError)
 
 
+@told_again
 def test_failover_of_a_primary_that_is_stopped(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -184,7 +189,10 @@ def test_failover_of_a_primary_that_is_stopped(etcd):
         until(lambda: len(writer.acknowledged) > seen + 200, lambda: second.log()[-3000:])
         print("gap", writer.gap_s)
         first.process.send_signal(signal.SIGCONT)
-        reply = late.recv(200)
+        try:
+            reply = late.recv(200)
+        except ConnectionResetError:
+            reply = b""
         assert reply == b"" or reply.startswith(b"-MOVED "), reply
         until(lambda: in_sync(etcd), lambda: first.log()[-3000:] + second.log()[-3000:])
         writer.end()
@@ -192,6 +200,7 @@ def test_failover_of_a_primary_that_is_stopped(etcd):
 
 
 @pytest.mark.parametrize("number", [0, 1])
+@told_again
 def test_a_script_on_the_worker_of_the_heartbeats_ends_no_lease(etcd, number):
     with dunlin_nodes(etcd, 2, *SYNC, "--threads", "1", "--busy-reply-threshold", "600000", replicas=1) as cluster:
         first, second = cluster.nodes
@@ -224,6 +233,7 @@ def test_a_script_on_the_worker_of_the_heartbeats_ends_no_lease(etcd, number):
         assert in_sync(etcd)["epoch"] == before["epoch"], logs(cluster)
 
 
+@told_again
 def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -238,13 +248,13 @@ def test_failover_leaves_healthy_shards_alone_while_etcd_is_dead(etcd):
         until(lambda: len(writer.acknowledged) > seen + 200, "writes")
         writer.end()
         assert not writer.errors, (writer.errors[:3], logs(cluster))
-        with Stalls() as stalls:
-            etcd.start()
-            until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
-            assert shard_order_at(second)[0][2] == primary or stalls.is_excuse(), "a healthy primary stays"
+        etcd.start()
+        until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
+        assert shard_order_at(second)[0][2] == primary, "a healthy primary stays"
         writer.check(list_of(cluster.nodes))
 
 
+@told_again
 def test_node_that_leaves_its_shard_and_comes_back_is_in_sync_again(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, "--appendonly", "yes", "--appendfsync", "always", replicas=1) as cluster:
         first, second = cluster.nodes
@@ -265,6 +275,7 @@ def test_node_that_leaves_its_shard_and_comes_back_is_in_sync_again(etcd):
             assert replica_value(second) == str(number).encode()
 
 
+@told_again
 def test_failover_old_primary_keeps_nothing_uncommitted(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -278,9 +289,17 @@ def test_failover_old_primary_keeps_nothing_uncommitted(etcd):
         late = first.connect(timeout=30)
         late.sendall(b"SET key new\r\n")
         reader = first.connect(timeout=0.5)
-        reader.sendall(b"GET key\r\n")
-        with pytest.raises(TimeoutError):
-            reader.recv(100)
+
+        def is_withheld():
+            reader.sendall(b"GET key\r\n")
+            try:
+                reply = reader.recv(100)
+            except TimeoutError:
+                return True
+            assert reply == b"$3\r\nold\r\n", "the other worker may not have made the write yet"
+            return False
+
+        until(is_withheld, "a reply that waits")
         suspend(first.process)
         second.process.send_signal(signal.SIGCONT)
         etcd.pause(False)
@@ -314,8 +333,9 @@ def test_sync_loses_no_acknowledged_write(etcd):
                 restart(primary, etcd, *SYNC)
             else:
                 other = next(node for node in cluster.nodes if node is not primary)
-                until(lambda: answer(other, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
-                until(lambda: serving([other]), lambda: logs(cluster))
+                # The wish ends where a third node takes over meanwhile.
+                wish = lambda: answer(other, "CLUSTER", "FAILOVER") in (b"OK", True)  # noqa: B023, E731
+                until(lambda: serving([other]) or wish() and serving([other]), lambda: logs(cluster))
             until(lambda: in_sync(etcd, 3), lambda: logs(cluster))
         for writer in writers:
             writer.end()
@@ -323,6 +343,7 @@ def test_sync_loses_no_acknowledged_write(etcd):
             print("gap", writer.gap_s, len(writer.acknowledged))
 
 
+@told_again
 def test_sync_refuses_writes_with_too_few_members(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, "--cluster-min-sync", "2", replicas=1) as cluster:
         first, second = cluster.nodes
@@ -336,6 +357,7 @@ def test_sync_refuses_writes_with_too_few_members(etcd):
         until(lambda: serving([first, second]), lambda: logs(cluster))
 
 
+@told_again
 def test_cluster_failover_hands_over_without_an_error(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -370,10 +392,11 @@ def test_a_node_that_was_killed_does_not_wait_for_its_former_presence(etcd):
         copy.mkdir()
         (copy / "cluster-node").write_bytes((first.folder / "cluster-node").read_bytes())
         arguments = ["--save", "", "--bind", "127.0.0.1", "--port", free_port(), "--dir", copy, "--cluster-join", etcd.join()]
-        done = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=180)
         assert done.returncode != 0 and "its data directory was copied" in done.stdout + done.stderr, done
 
 
+@told_again
 def test_a_primary_that_ends_hands_over_first(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -383,7 +406,7 @@ def test_a_primary_that_ends_hands_over_first(etcd):
         until(lambda: len(writer.acknowledged) > 200, "writes")
         seen = len(writer.acknowledged)
         first.process.terminate()
-        assert first.process.wait(30) == 0, first.log()
+        assert first.process.wait(60) == 0, first.log()
         until(lambda: len(writer.acknowledged) > seen + 200, lambda: logs(cluster))
         writer.end()
         assert not writer.errors, (writer.errors[:3], logs(cluster))
@@ -403,6 +426,7 @@ def test_a_primary_that_ends_hands_over_first(etcd):
         assert gone not in in_sync(etcd, 1)["learners"]
 
 
+@told_again
 def test_sync_shows_no_event_that_could_be_lost(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, "--notify-keyspace-events", "KEA", replicas=1) as cluster:
         until(lambda: in_sync(etcd), "the replica")
@@ -425,6 +449,7 @@ def test_sync_shows_no_event_that_could_be_lost(etcd):
             assert until(listener.get_message, "the event")["data"] in (b"set", b"key")
 
 
+@told_again
 def test_sync_shows_other_replicas_nothing_that_could_be_lost(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster, Server(program=ORACLE) as other:
         until(lambda: in_sync(etcd), "the replica")
@@ -448,15 +473,17 @@ def test_sync_shows_other_replicas_nothing_that_could_be_lost(etcd):
             until(lambda: client.get("key"), "the write")
 
 
+@told_again
 def test_former_primary_answers_what_takes_long(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), "the replica")
-        with redis.Redis(port=first.port) as client, client.pipeline(transaction=False) as pipeline:
+        with redis.Redis(port=first.port, socket_timeout=60) as client, client.pipeline(transaction=False) as pipeline:
             for n in range(20_000):
                 pipeline.set(f"key:{n}", n)
             pipeline.execute()
-        assert answer(second, "CLUSTER", "FAILOVER") in (b"OK", True)
-        until(lambda: answer(first, "ROLE")[0] == b"slave", "the failover")
+        # The other node may hear later that it is in sync.
+        until(lambda: answer(second, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
+        until(lambda: "slave" in str(answer(first, "ROLE")), "the failover")
         # It is read apart from the worker, as on any replica.
         assert len(answer(first, "KEYS", "*")) == 20_000
