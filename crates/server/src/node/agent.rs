@@ -62,8 +62,12 @@ const PRESENCE_MARGIN: Duration = Duration::from_secs(5);
 const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long a node without a role waits for users and settings.
 const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long the end of the server waits for the thread.
+/// How long the end of the server waits for the thread, which may be waiting for changes…
 const END_TIME_MAX: Duration = Duration::from_secs(1);
+/// …and where the node leaves its cluster for good, whose record it removes.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+const RECORD_STAYS: &str =
+    "Cluster: the record of this node may have stayed; CLUSTER FORGET at another node removes it";
 
 /// Why the thread begins again.
 #[derive(Debug)]
@@ -193,12 +197,17 @@ impl AgentThread {
     pub(crate) fn end(self, shared: &Shared) {
         shared.cluster.ended.store(true, SeqCst);
         shared.cluster.shard.wake();
-        let until = Instant::now() + END_TIME_MAX;
-        for thread in [self.shard, self.agent] {
+        let leaves = shared.cluster.leaves.load(SeqCst);
+        let until = Instant::now() + if leaves { LEAVE_TIME_MAX } else { END_TIME_MAX };
+        for (thread, has_record) in [(self.shard, false), (self.agent, true)] {
             while !thread.is_finished() && Instant::now() < until {
                 thread::sleep(Duration::from_millis(5));
             }
-            if thread.is_finished() && thread.join().is_err() {
+            if !thread.is_finished() {
+                if leaves && has_record {
+                    tracing::warn!("{RECORD_STAYS}: etcd does not answer in time");
+                }
+            } else if thread.join().is_err() {
                 tracing::error!("a thread of the cluster failed");
             }
         }
@@ -244,9 +253,12 @@ impl Agent {
             let _ = self.member.meta.revoke(lease);
         }
         if self.shared.cluster.leaves.load(SeqCst) {
-            // One that is left behind is forgotten by hand.
             let key = self.member.keys.text(Key::Node(self.member.identity.node));
-            let _ = self.member.meta.commit(&Transaction::default().delete(key));
+            match self.member.meta.commit(&Transaction::default().delete(key)) {
+                Outcome::Done(_) | Outcome::Refused(_) => {}
+                Outcome::Failed(error) => tracing::warn!("{RECORD_STAYS}: {error}"),
+                Outcome::Unknown(why) => tracing::warn!("{RECORD_STAYS}: {why}"),
+            }
         }
     }
 

@@ -146,7 +146,8 @@ fn confirm_owner(
     place: usize,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    const WAIT_MAX: Duration = Duration::from_secs(5);
+    // Client libraries give up after five seconds, and are to read why.
+    const WAIT_MAX: Duration = Duration::from_secs(3);
     let topology = topology(context)?;
     let owner = topology.owner(slot).map(|shard| topology.shards()[shard].primary);
     if owner == Some(place) {
