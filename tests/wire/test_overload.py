@@ -35,6 +35,7 @@ def test_at_maxclients_newcomers_are_told_and_others_served():
     port = free_port()
     with Server("--maxclients", 50, "--http-port", port) as server:
         with Session(server) as observer:
+            eventually(lambda: info(observer, "connected_clients") == 1, "the client of the readiness check has left")
             clients = [server.connect() for _ in range(49)]
             for client in clients:
                 client.sendall(b"PING\r\n")

@@ -44,6 +44,14 @@ def without_id(item):
     return [without_id(part) for part in item] if isinstance(item, list) else item
 
 
+def without_age(item):
+    """An answer with one number in the place of all seconds that are left of the 100 which keys get: two servers are not asked in
+    the same millisecond."""
+    if isinstance(item, list):
+        return [without_age(part) for part in item]
+    return 100 if type(item) is int and 50 <= item <= 100 else item
+
+
 class Trio:
     """The clients of one server."""
 
@@ -164,6 +172,8 @@ def test_every_client_hears_what_it_would_from_redis(draw, seed):
                 except TimeoutError:
                     pass  # The comparison below reports the missing ones.
                 said, expected = ([without_id(item) for item in heard if not is_told(item)] for heard in (got[index], items))
+                if index == client and any(line.startswith("TTL ") for line in lines):
+                    said, expected = without_age(said), without_age(expected)
                 if index == client and any(line.startswith(UNORDERED) for line in lines):
                     said, expected = sortable(said), sortable(expected)
                 assert said == expected, "\n".join(done[-40:])

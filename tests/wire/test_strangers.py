@@ -3,11 +3,12 @@
 its kind)."""
 
 import http.client
+import signal
 import socket
 
 import pytest
 
-from harness import ORACLE, Server, free_port
+from harness import ORACLE, Server, free_port, suspend
 from wire import Session, command, eventually, exactly, rest
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -38,6 +39,17 @@ class Owner(Session):
 
 
 def flood(client, data, bytes_max=64 * MIB):
+    """Sends without reading until the server closes the connection."""
+    client.settimeout(60)
+    try:
+        for _ in range(bytes_max // len(data)):
+            client.sendall(data)
+    except ConnectionError:
+        return
+    raise AssertionError("the server takes everything")
+
+
+def fill(client, data, bytes_max=64 * MIB):
     """Sends without reading until the socket takes no more."""
     client.settimeout(2)
     try:
@@ -150,7 +162,7 @@ def test_a_paused_stranger_holds_little(guarded):
         owner("CLIENT", "PAUSE", 60_000, "ALL")
         for stranger in strangers:
             stranger.sendall(command("AUTH", "wrong"))
-            flood(stranger, command("AUTH", "wrong") * 1000)
+            fill(stranger, command("AUTH", "wrong") * 1000)
         owner.send("CLIENT", "UNPAUSE")
         owner.send("INFO", "memory")
         assert owner.read() == "OK"
@@ -208,7 +220,7 @@ def test_slow_http_clients_do_not_keep_others_out():
         try:
             client.request("GET", "/health")
             return client.getresponse().read() == b"ok\n"
-        except TimeoutError:
+        except OSError:
             return False
         finally:
             client.close()
@@ -216,18 +228,24 @@ def test_slow_http_clients_do_not_keep_others_out():
                 client.close()
 
     with Server("--http-port", port):
-        # A machine that is busy may miss the time once.
-        assert is_answered() or is_answered()
+        # A machine that is busy may miss the time a few times.
+        assert any(is_answered() for _ in range(5))
 
 
 def test_a_burst_of_http_clients_is_answered_to_the_last():
     port = free_port()
-    with Server("--http-port", port):
-        clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(200)]
-        for client in clients:
-            client.connect()
-        for client in clients:
-            client.request("GET", "/health", headers={"Connection": "close"})
+    with Server("--http-port", port) as server:
+        clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(100)]
+        # The server finds all of them with their requests: one that is slow to ask may be closed where others come. Their
+        # number stays below the backlog of any system.
+        suspend(server.process)
+        try:
+            for client in clients:
+                client.connect()
+            for client in clients:
+                client.request("GET", "/health", headers={"Connection": "close"})
+        finally:
+            server.process.send_signal(signal.SIGCONT)
         for client in clients:
             response = client.getresponse()
             assert (response.status, response.read()) == (200, b"ok\n")
