@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -21,24 +21,36 @@ impl Redis {
     fn start(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("dunlin-bench-test-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
+        let (child, port) = Self::spawn(&folder);
+        let mut redis = Self { child, folder, port };
+        let mut attempts = 1;
+        while redis.target().client().is_err() {
+            if let Some(status) = redis.child.try_wait().unwrap() {
+                // Somebody else may have taken the port meanwhile.
+                assert!(attempts < 10, "redis-server ends at once: {status}");
+                attempts += 1;
+                (redis.child, redis.port) = Self::spawn(&redis.folder);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        redis
+    }
+
+    /// A process, and the port that it listens on if nobody takes that before.
+    fn spawn(folder: &Path) -> (Child, u16) {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let spawned = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
             .args(["--unixsocket", "socket"])
-            .current_dir(&folder)
+            .current_dir(folder)
             .stdout(Stdio::null())
             .spawn();
-        let child = match spawned {
+        match spawned {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 panic!("redis-server is not on PATH: install it (Debian: apt-get install redis-server)")
             }
-            spawned => spawned.unwrap(),
-        };
-        let redis = Self { child, folder, port };
-        while redis.target().client().is_err() {
-            thread::sleep(Duration::from_millis(5));
+            spawned => (spawned.unwrap(), port),
         }
-        redis
     }
 
     fn target(&self) -> Target {

@@ -191,6 +191,20 @@ pub(crate) unsafe fn remap(start: NonNull<u8>, bytes: usize, wanted: usize) -> O
     }
 }
 
+/// Bytes of a range of whole pages that have memory behind them, be it swapped out. What the system says of a mapping or of the
+/// process as a whole may be of other tests beside this one.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn resident_bytes(start: usize, bytes: usize) -> usize {
+    use std::os::unix::fs::FileExt;
+    let page_bytes = rustix::param::page_size();
+    let mut words = vec![0u8; bytes / page_bytes * 8];
+    let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+    file.read_exact_at(&mut words, (start / page_bytes * 8) as u64).unwrap();
+    // A word a page. One of the highest bits says that it is in memory, the next one that it is swapped out.
+    let words = words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+    words.filter(|word| word >> 62 != 0).count() * page_bytes
+}
+
 #[cfg(miri)]
 pub(crate) use stand_in::{
     commit, discard, map, map_region, populate, prefer_huge_pages, remap, reserve, unmap, unmap_region,

@@ -562,29 +562,12 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn trimmed_memory_leaves_the_process() {
-        /// Resident KiB of the mapping that holds an address, from the kernel.
-        fn resident_kib(base: usize) -> usize {
-            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let mut inside = false;
-            let mut total = 0;
-            for line in maps.lines() {
-                let first = line.split(' ').next().unwrap();
-                if let Some((start, end)) = first.split_once('-') {
-                    let bounds = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16));
-                    inside =
-                        matches!(bounds, (Ok(start), Ok(end)) if start < base + REGION_BYTES && end > base);
-                } else if inside && first == "Rss:" {
-                    total += line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap();
-                }
-            }
-            total
-        }
         let pool = PagePool::new();
         let mut pages: Vec<Page> = (0..2 * STRETCH_PAGES).map(|_| pool.take()).collect();
-        let base = pages[0].0.addr().get();
+        let base = pages.iter().map(|page| page.0.addr().get()).min().unwrap();
         pages.iter().for_each(|page| mark(page, 1));
-        let full = resident_kib(base);
-        assert!(full >= REGION_BYTES / 1024, "{full}");
+        let resident_bytes = || crate::memory_map::resident_bytes(base, REGION_BYTES);
+        assert_eq!(resident_bytes(), REGION_BYTES);
         let mut number = 0;
         pages.retain(|page| {
             number += 1;
@@ -596,9 +579,8 @@ mod tests {
             keep
         });
         pool.trim(usize::MAX);
-        // Other tests map memory beside us; this test only needs most of this region to be gone.
-        let left = resident_kib(base);
-        assert!(left <= full.saturating_sub(REGION_BYTES / 1024 * 3 / 4), "{left} of {full} KiB left");
+        let left = resident_bytes();
+        assert!(left <= REGION_BYTES / 4, "{left} bytes left");
         assert_eq!(marks(&pages[0]), (1, 1));
         pool.give_back_all(pages);
     }

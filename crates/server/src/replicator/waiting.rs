@@ -72,12 +72,13 @@ impl WaitingStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::ScratchDir;
 
     #[test]
     fn bytes_come_out_as_they_went_in_whatever_there_is_of_them() {
-        let folder = std::env::temp_dir().join(format!("dunlin-{}-waiting-stream", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let config = Config { dir: folder.clone(), ..Config::default() };
+        // Empty, whatever a process with the same number has left behind.
+        let scratch = ScratchDir::new("waiting-stream");
+        let config = Config { dir: scratch.path(""), ..Config::default() };
         let mut waiting = WaitingStream::default();
         for lengths in [&[0][..], &[5, 100], &[MEMORY_BYTES_MAX, 3], &[700_000, 700_000, 700_000], &[1; 3000]]
         {
@@ -94,6 +95,6 @@ mod tests {
             assert_eq!(taken, pushed);
         }
         // The file has no name.
-        std::fs::remove_dir(&folder).unwrap();
+        std::fs::remove_dir(scratch.path("")).unwrap();
     }
 }

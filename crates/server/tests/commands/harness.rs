@@ -20,6 +20,20 @@ pub struct Server {
 impl Server {
     /// A server with these words behind `dunlin server`; the first may be a configuration file.
     pub fn start(words: &[&str]) -> Self {
+        // Another test, or another process, may have taken the port meanwhile.
+        let is_taken = |error: &String| error.contains("another process does");
+        let mut started = Self::try_start(words);
+        for _ in 0..10 {
+            if started.as_ref().is_err_and(is_taken) {
+                started = Self::try_start(words);
+            }
+        }
+        let server = started.unwrap();
+        let (address, stopper) = (server.addresses()[0], server.stopper());
+        Self { address, stopper, thread: Some(std::thread::spawn(|| server.wait())) }
+    }
+
+    fn try_start(words: &[&str]) -> Result<server::Server, String> {
         let mut all: Vec<&str> = words.iter().copied().take_while(|word| !word.starts_with("--")).collect();
         // Port 0 would mean no TCP at all, so a free one is sought.
         let port =
@@ -29,9 +43,7 @@ impl Server {
         all.extend(rest);
         let parsed = config::parse(all.iter().map(Into::into), &mut std::io::empty());
         let Ok(Request::Run(launch)) = parsed else { panic!("{words:?}") };
-        let server = server::Server::start(*launch, None).unwrap();
-        let (address, stopper) = (server.addresses()[0], server.stopper());
-        Self { address, stopper, thread: Some(std::thread::spawn(|| server.wait())) }
+        server::Server::start(*launch, None)
     }
 
     pub fn connect(&self) -> Peer {
