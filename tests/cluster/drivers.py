@@ -13,16 +13,18 @@ An increment's reply must exceed the last one of that counter: by one, unless an
 own policy of retries; what they do not retry is an error, and the driver goes on with the next counter.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from etcd_cluster import until
+from etcd_cluster import Stalls, until
 from harness import ROOT
 
 HERE = pathlib.Path(__file__).parent / "drivers"
@@ -110,8 +112,10 @@ class Driver:
         self.name = name
         addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
         arguments = [*PROGRAMS[name], mode, addresses, *([cluster] if cluster else [])]
+        # No pipe, which a library that warns of every attempt to connect would fill, and wait.
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")
         self.process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1
         )
 
     def order(self, *words):
@@ -131,7 +135,9 @@ class Driver:
         return rest.strip()
 
     def _ended(self):
-        return Ended(self.name, self.process.wait(), self.process.stderr.read())
+        status = self.process.wait()
+        self.errors.seek(0)
+        return Ended(self.name, status, self.errors.read())
 
     def ask(self, *words):
         self.order(*words)
@@ -147,6 +153,7 @@ class Driver:
     def __exit__(self, *_):
         self.process.kill()
         self.process.communicate()
+        self.errors.close()
 
 
 # Libraries that crash by themselves: the signal, and where that is known.
@@ -161,6 +168,9 @@ class Drivers:
 
     def __init__(self, names, *arguments):
         self.drivers, self.reports, self.counters, self.ended = [], {}, {}, {}
+        # Phases in which the machine stood still, so that a healthy primary may have been replaced: libraries report errors then,
+        # or send increments again, as when a node dies.
+        self.troubled, self.stalls = set(), None
         try:
             for name in names:
                 self.drivers.append(Driver(name, *arguments))
@@ -206,18 +216,29 @@ class Drivers:
     def load(self):
         self.ask("load", lambda name: f"load-{name}")
 
+    @contextlib.contextmanager
+    def phase(self, phase):
+        """What happens in a phase, to its end."""
+        with Stalls() as self.stalls:
+            yield
+            if self.stalls.is_excuse():
+                print(f"{phase}: the machine stood still for {self.stalls.longest_s:.1f} s")
+                self.troubled.add(phase)
+
     def settle(self, phase, errors_end=False):
-        """Waits until every client has done some steps; with `errors_end`, without an error in between."""
+        """Waits until every client has done some steps; with `errors_end`, or where the machine stood still, without an error in
+        between."""
         reports = self.reports.setdefault(phase, {driver.name: Report() for driver in self.drivers})
         done = dict.fromkeys(reports, 0)
 
         def is_settled():
             for name, report in self._each(Driver.report).items():
                 reports[name] += report
-                done[name] = 0 if report.errors and errors_end else done[name] + report.done
+                is_troubled = errors_end or self.stalls is not None and self.stalls.is_excuse()
+                done[name] = 0 if report.errors and is_troubled else done[name] + report.done
             return all(done[driver.name] >= self.STEPS for driver in self.drivers)
 
-        until(is_settled, lambda: f"{phase}: {done} {reports}")
+        until(is_settled, lambda: f"{phase}: {done} {reports}", 180)
 
     def stop(self, client):
         """Ends the load, and reads the counters: (key, last reply, attempts of unknown outcome, value)."""

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, until
 from harness import ROOT, is_redis, suspend
-from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
+from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
 from test_cluster_moves import (
     DEBUG,
     Load,
@@ -31,6 +31,7 @@ from test_cluster_moves import (
     state,
 )
 from test_cluster_outages import are_in_sync, held_by, kill, start_again
+from told_again import told_again
 
 sys.path.append(str(ROOT / "tests" / "tls"))
 
@@ -52,18 +53,17 @@ def etcd():
 def primary_of(cluster, slot):
     """The node that serves a slot, as a node says that is up."""
     for node in cluster.nodes:
-        runs = answer(node, "CLUSTER", "SLOTS", timeout=PROBE_S)
-        if isinstance(runs, (list, dict)) and not isinstance(runs, Exception):
-            break
-    client = redis.Redis(port=node.port, protocol=2)
-    client.response_callbacks.clear()
-    for first, last, (_, port, *_), *_ in client.execute_command("CLUSTER", "SLOTS"):
-        if first <= slot <= last:
-            return next(node for node in cluster.nodes if node.port == port)
+        try:
+            runs = shard_order_at(node)
+        except (redis.RedisError, OSError):
+            continue
+        ports = [run[2] for run in runs if run[0] <= slot <= run[1]]
+        return next((node for node in cluster.nodes if node.port in ports), None)
     return None
 
 
 @pytest.mark.parametrize("moment", ["during", "after"])
+@told_again
 def test_a_target_whose_primary_dies_has_all_that_was_acknowledged(etcd, moment):
     directives = (*SYNC, *DEBUG, "--appendonly", "yes")
     with dunlin_nodes(etcd, 4, *directives, replicas=1) as cluster:
@@ -82,7 +82,8 @@ def test_a_target_whose_primary_dies_has_all_that_was_acknowledged(etcd, moment)
             until(lambda: primary_of(cluster, 0) is cluster.nodes[1], lambda: logs(cluster))
         kill(cluster.nodes[1])
         until(lambda: state(cluster, name) in OVER, lambda: logs(cluster))
-        assert state(cluster, name) == ("success" if moment == "after" else "failed"), (jobs(cluster), logs(cluster))
+        # The source finds out that the target is gone when it sends next, if the planner has not struck the move off before.
+        assert state(cluster, name) in (["success"] if moment == "after" else ["failed", "cancelled"]), (jobs(cluster), logs(cluster))
         heir = cluster.nodes[3]
         until(lambda: primary_of(cluster, 16_000) is heir, lambda: logs(cluster))
         assert until(lambda: primary_of(cluster, 0), "an owner") is (heir if moment == "after" else cluster.nodes[0])
@@ -109,8 +110,9 @@ def test_a_target_whose_primary_dies_has_all_that_was_acknowledged(etcd, moment)
 
 
 def primary_in(cluster, replica):
-    run = next(run for run in shard_order(cluster) if replica.port in run[3:])
-    return next(node for node in cluster.nodes if node.port == run[2])
+    # The node that is asked names replicas that it has seen, which takes a moment where one has just come back.
+    ports = until(lambda: [run[2] for run in shard_order(cluster) if replica.port in run[3:]], lambda: logs(cluster))
+    return next(node for node in cluster.nodes if node.port == ports[0])
 
 
 def all_content_of(cluster, etcd):
@@ -119,6 +121,7 @@ def all_content_of(cluster, etcd):
     return all_content(Nodes([node for node in cluster.nodes if node.port in ports]), etcd)
 
 
+@told_again
 def test_a_move_is_committed_by_all_members_in_async_too(etcd):
     """What moves was acknowledged long ago, and is no write of the last moment."""
     with dunlin_nodes(etcd, 4, *DEBUG, replicas=1) as cluster:
@@ -127,10 +130,8 @@ def test_a_move_is_committed_by_all_members_in_async_too(etcd):
         replica = cluster.nodes[3]
         suspend(replica.process)
         target = next(key for key, record in are_in_sync(etcd, 2).items() if record["primary"] == id_of(cluster.nodes[1]))
-        until(lambda: answer(cluster.nodes[0], "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", 0, 299, "NODE", id_of(cluster.nodes[1])) in (b"OK", True), "a move")
-
-        over = lambda: jobs(cluster)[0]["state"].decode() in OVER  # noqa: E731
-        until(over, lambda: logs(cluster))
+        name = migrate(cluster, [0, 299])
+        until(lambda: state(cluster, name) in OVER, lambda: logs(cluster))
         found = records(etcd)
         if _owner(found, 0) == target.split("/")[1]:
             # The stopped replica could not take over any more.
@@ -149,12 +150,14 @@ def _owner(found, slot):
     return None
 
 
+@told_again
 def test_keys_whose_time_runs_out_during_a_move_are_gone(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         tag = f"{{{key_in(0, 99, 't')}}}"
         short = [f"{tag}short:{number}" for number in range(40)]
-        lasting = 16
+        # What lasts has the move go on for long behind the last of those that run out.
+        lasting = 60
         long_ms = int(time.time() * 1000) + 3_600_000
         for number in range(lasting):
             client.set(f"{tag}long:{number}", number, pxat=long_ms + number)
@@ -180,6 +183,7 @@ def test_keys_whose_time_runs_out_during_a_move_are_gone(etcd):
         assert len(during) > 10
         renewed = short[0]
         client.set(renewed, "again", px=3_600_000)
+        cluster.client(0).config_set("rdb-key-save-delay", 0)
         ends(cluster, name, "success")
         assert [key for key in short if client.get(key) is not None] == [renewed]
         assert client.get(renewed) == b"again" and client.pttl(renewed) > 3_000_000
@@ -188,6 +192,7 @@ def test_keys_whose_time_runs_out_during_a_move_are_gone(etcd):
         client.close()
 
 
+@told_again
 def test_a_key_whose_time_runs_out_behind_the_move_is_gone_at_the_target(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
@@ -201,6 +206,7 @@ def test_a_key_whose_time_runs_out_behind_the_move_is_gone_at_the_target(etcd):
         client.close()
 
 
+@told_again
 def test_a_large_value_moves_while_others_are_served(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG, "--proto-max-bulk-len", "1gb") as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
@@ -225,6 +231,7 @@ def test_a_large_value_moves_while_others_are_served(etcd):
         client.close()
 
 
+@told_again
 def test_tls_between_nodes_carries_failovers_and_moves(etcd):
     from peers import Files
 
@@ -262,8 +269,9 @@ def test_tls_between_nodes_carries_failovers_and_moves(etcd):
             cluster.nodes.pop(1).kill()
             assert not connections_of(cluster.nodes[-1].process.pid) & plain
             for number in (0, 1):
-                peers = connections_of(cluster.nodes[number].process.pid)
-                assert peers & set(ports) and not peers & plain, (peers, ports, plain)
+                pid = cluster.nodes[number].process.pid
+                until(lambda: connections_of(pid) & set(ports), lambda: f"{connections_of(pid)} {ports}")  # noqa: B023
+                assert not connections_of(pid) & plain, plain
     finally:
         files.remove()
 
@@ -282,6 +290,7 @@ def connections_of(pid):
     return {int(row[2].split(":")[1], 16) for row in rows if row[9] in inodes and row[3] == "01"}
 
 
+@told_again
 def test_two_clusters_in_one_etcd_know_nothing_of_each_other(etcd):
     # The name of one begins with the other's.
     with dunlin_nodes(etcd, 2, *DEBUG, name="test") as one, dunlin_nodes(etcd, 2, *DEBUG, name="test2") as other:
@@ -305,6 +314,7 @@ def test_two_clusters_in_one_etcd_know_nothing_of_each_other(etcd):
             client.close()
 
 
+@told_again
 def test_a_node_that_was_drained_may_come_back(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
         fill(cluster, 60)
@@ -316,7 +326,8 @@ def test_a_node_that_was_drained_may_come_back(etcd):
                 assert answer(keeps, "CLUSTER", "DRAIN", id_of(drained)) in (b"OK", True)
                 dissolved = lambda: len([name for name in records(etcd) if name.startswith("shards/")]) == 1  # noqa: E731
                 until(dissolved, lambda: logs(cluster), 120)
-                assert slots_by_port(cluster) == {keeps.port: 16_384}
+                # The node that is asked may not have read the record yet.
+                until(lambda: slots_by_port(cluster) == {keeps.port: 16_384}, lambda: f"{slots_by_port(cluster)}")  # noqa: B023
                 assert answer(keeps, "CLUSTER", "DRAIN", id_of(drained), "off") in (b"OK", True)
                 until(lambda: len(slots_by_port(cluster)) == 2 and not record(etcd, "slots")["moving"], lambda: logs(cluster), 120)
         load.check()
@@ -324,6 +335,7 @@ def test_a_node_that_was_drained_may_come_back(etcd):
         assert {key: shown.get(key) for key in before} == before
 
 
+@told_again
 def test_a_replica_of_a_shard_that_is_dissolved_is_of_use_elsewhere(etcd):
     with dunlin_nodes(etcd, 4, *DEBUG, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))

@@ -15,6 +15,7 @@ from redis.crc import key_slot
 
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
 from harness import Server, command
+from told_again import told_again
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason=WITHOUT_ETCD)
 
@@ -39,7 +40,7 @@ def record(etcd, key, value=None):
     def call(path, body):
         url = f"http://127.0.0.1:{etcd.port}/v3/kv/{path}"
         request = urllib.request.Request(url, json.dumps(body).encode())
-        return json.load(urllib.request.urlopen(request, timeout=10))
+        return json.load(urllib.request.urlopen(request, timeout=60))
 
     encoded = base64.b64encode(f"/dunlin/test/{key}".encode()).decode()
     if value is not None:
@@ -60,19 +61,36 @@ def node_id(cluster, number):
     return cluster.client(number).execute_command("CLUSTER", "MYID")
 
 
+def ranges_of(job):
+    """First and last slot of each of its runs, in one list."""
+    return [int(slot) for run in job["slot_ranges"].decode().split() for slot in (run.partition("-")[0], run.rpartition("-")[2])]
+
+
+def migrate_once(cluster, ranges, source=0, target=1):
+    """Asks for a move; its name, or None where it is refused."""
+    # The planner may begin moves at any time: this one is known by its slots, and by its state from those that were refused before.
+    before = {job["name"] for job in jobs(cluster, source)}
+    words = ["SLOTSRANGE", *map(str, ranges), "NODE", node_id(cluster, target)]
+    try:
+        assert cluster.client(source).execute_command("CLUSTER", "MIGRATESLOTS", *words) in (b"OK", True, "OK")
+    except redis.ResponseError as error:
+        print(error)
+        return None
+    return next(job["name"] for job in jobs(cluster, source) if job["name"] not in before and ranges_of(job) == list(ranges))
+
+
 def migrate(cluster, ranges, source=0, target=1, slow=False):
     """Asks for a move; its name. A `slow` one sends a key in a quarter of a second."""
-    words = ["SLOTSRANGE", *map(str, ranges), "NODE", node_id(cluster, target)]
     if slow:
         cluster.client(source).config_set("rdb-key-save-delay", 250_000)
-    assert cluster.client(source).execute_command("CLUSTER", "MIGRATESLOTS", *words) in (b"OK", True, "OK")
-    return jobs(cluster, source)[0]["name"]
+    # It is refused while the planner moves some of the slots, and by a node that has not found etcd again.
+    return until(lambda: migrate_once(cluster, ranges, source, target), lambda: f"a move of {ranges} {logs(cluster)}")
 
 
 def hidden_keys(cluster, number=1):
-    """Keys that a node has and does not show."""
+    """Keys that a node has and does not show; the two figures are not of one moment where others write."""
     client = cluster.client(number)
-    return client.info("keyspace").get("db0", {"keys": 0})["keys"] - client.dbsize()
+    return max(client.info("keyspace").get("db0", {"keys": 0})["keys"] - client.dbsize(), 0)
 
 
 def state(cluster, name, number=0):
@@ -93,8 +111,8 @@ def ends(cluster, name, wanted, number=0):
 def content(cluster, number):
     """Each key that a node shows, with its value's digest and its expiry."""
     client = cluster.client(number)
-    keys = sorted(client.scan_iter(count=1000))
-    assert len(keys) == len(set(keys))
+    # Where a table shrinks meanwhile, as it does while keys that have moved away are removed, SCAN may show a key twice.
+    keys = sorted(set(client.scan_iter(count=1000)))
     pipeline = client.pipeline(transaction=False)
     for key in keys:
         pipeline.execute_command("DEBUG", "DIGEST-VALUE", key)
@@ -129,7 +147,8 @@ def all_content(cluster, etcd):
 
 def fill(cluster, count=400):
     """Keys of all types, some with a time; all keys of one number are in one slot."""
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port)
+    # Nothing of this may be sent again because a reply is late.
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
     far_ms = int(time.time() * 1000) + 3_600_000
     for number in range(count):
         tag = f"{{{number}}}"
@@ -154,6 +173,7 @@ def fill(cluster, count=400):
     client.close()
 
 
+@told_again
 def test_migrateslots_moves_keys_as_they_are(etcd):
     with nodes_of(etcd, 2) as cluster:
         fill(cluster)
@@ -171,7 +191,7 @@ def test_migrateslots_moves_keys_as_they_are(etcd):
         assert cluster.client(1).execute_command("CLUSTER COUNTKEYSINSLOT", 50) == sum(
             key_slot(key) == 50 for key in before
         )
-        job = jobs(cluster)[0]
+        [job] = [job for job in jobs(cluster) if job["name"] == name]
         assert (job["operation"], job["slot_ranges"]) == (b"EXPORT", b"0-99 4000-4099")
         assert job["remaining_repl_size"] == 0 and job["message"] == b""
         # And back again.
@@ -202,7 +222,7 @@ class Load:
             thread.join()
 
     def run(self, number):
-        client = redis.RedisCluster(host="127.0.0.1", port=self.cluster.nodes[0].port, socket_timeout=30)
+        client = redis.RedisCluster(host="127.0.0.1", port=self.cluster.nodes[0].port, socket_timeout=120)
         rng, counts = random.Random(number), self.counts[number]
         while not self.stopping.is_set():
             tag = rng.randrange(self.tags)
@@ -245,6 +265,7 @@ class Load:
         client.close()
 
 
+@told_again
 def test_slots_move_to_and_fro_under_load(etcd):
     with nodes_of(etcd, 2) as cluster:
         with Load(cluster) as load:
@@ -261,6 +282,7 @@ def key_in(first, last, prefix="key"):
     return next(key for key in (f"{prefix}{at}" for at in range(10**6)) if first <= key_slot(key.encode()) <= last)
 
 
+@told_again
 def test_clients_that_wait_or_watch_learn_that_slots_have_moved(etcd):
     with nodes_of(etcd, 2) as cluster:
         key, stays = key_in(0, 99), key_in(200, 8000)
@@ -277,7 +299,7 @@ def test_clients_that_wait_or_watch_learn_that_slots_have_moved(etcd):
         pipeline.watch(key)
         until(lambda: cluster.client(0).info("clients")["blocked_clients"] == 1, "a client that waits")
         ends(cluster, migrate(cluster, [0, 99]), "success")
-        thread.join(30)
+        thread.join(60)
         assert outcome == [f"{key_slot(key.encode())} 127.0.0.1:{cluster.nodes[1].port}"]
         pipeline.multi()
         pipeline.set(stays, 1)
@@ -285,6 +307,7 @@ def test_clients_that_wait_or_watch_learn_that_slots_have_moved(etcd):
             pipeline.execute()
 
 
+@told_again
 def test_cancelslotmigrations_leaves_the_slots_where_they_are(etcd):
     with nodes_of(etcd, 2) as cluster:
         fill(cluster, 100)
@@ -305,6 +328,7 @@ def test_cancelslotmigrations_leaves_the_slots_where_they_are(etcd):
 
 
 @pytest.mark.parametrize("emptied", [0, 1])
+@told_again
 def test_flushall_ends_a_move(etcd, emptied):
     with nodes_of(etcd, 2) as cluster:
         fill(cluster, 100)
@@ -320,6 +344,7 @@ def test_flushall_ends_a_move(etcd, emptied):
 
 
 @pytest.mark.parametrize("emptied", [0, 1])
+@told_again
 def test_flushall_waits_while_it_is_open_whose_the_slots_are(etcd, emptied):
     with nodes_of(etcd, 2) as cluster:
         fill(cluster, 100)
@@ -336,12 +361,14 @@ def test_flushall_waits_while_it_is_open_whose_the_slots_are(etcd, emptied):
 
         until(is_giving, lambda: logs(cluster))
         for request, answered in (b"FLUSHALL\r\n", b""), (b"MULTI\r\nFLUSHDB\r\nEXEC\r\n", b"+OK\r\n"):
-            with socket.create_connection(("127.0.0.1", cluster.nodes[emptied].port), timeout=2) as raw:
+            with socket.create_connection(("127.0.0.1", cluster.nodes[emptied].port), timeout=60) as raw:
                 raw.sendall(request)
                 answer = b""
+                while len(answer) < len(answered):
+                    answer += raw.recv(1000)
+                raw.settimeout(2)
                 with pytest.raises(TimeoutError):
-                    while True:
-                        answer += raw.recv(1000)
+                    answer += raw.recv(1000)
                 assert answer == answered
         with pytest.raises(redis.ResponseError, match="slots are changing hands"):
             cluster.client(emptied).eval("return redis.call('FLUSHALL')", 0)
@@ -365,6 +392,7 @@ def restart(node, etcd):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
+@told_again
 def test_a_move_whose_source_or_target_dies_is_void(etcd, victim):
     with nodes_of(etcd, 2, "--appendonly", "yes", "--appendfsync", "always") as cluster:
         fill(cluster, 100)
@@ -387,6 +415,7 @@ def slots_by_port(cluster):
     return counts
 
 
+@told_again
 def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd):
     with nodes_of(etcd, 3) as cluster:
         fill(cluster, 200)
@@ -412,9 +441,10 @@ def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd
         assert {key: shown[key] for key in before} == before
 
 
+@told_again
 def test_the_light_slots_leave_a_shard_that_has_a_heavy_one(etcd):
     with nodes_of(etcd, 2) as cluster:
-        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port)
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
         # An empty slot counts as 4 KB, 64 MB in all; 120 MB in one slot are more than all others together.
         for number in range(1_000):
             client.set(f"light:{number}", b"x" * 2_000)

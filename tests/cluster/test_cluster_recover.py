@@ -10,6 +10,7 @@ from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
 from harness import DUNLIN, command, is_redis, suspend
 from test_cluster_command import run
 from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
+from told_again import told_again
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
@@ -29,6 +30,7 @@ def is_gone(etcd, node_id):
     return f"alive/{node_id}" not in records(etcd)
 
 
+@told_again
 def test_recover_takes_a_shard_from_members_that_are_gone(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
         first, second = cluster.nodes
@@ -76,6 +78,7 @@ def test_recover_takes_a_shard_from_members_that_are_gone(etcd):
         until(lambda: replica_value(first) == b"old", lambda: logs(cluster))
 
 
+@told_again
 def test_recover_is_refused_where_a_takeover_comes(etcd):
     with dunlin_nodes(etcd, 3, *SYNC, replicas=2) as cluster:
         until(lambda: in_sync(etcd, 3), lambda: logs(cluster))
@@ -106,6 +109,7 @@ def test_recover_is_refused_where_a_takeover_comes(etcd):
         cluster.nodes.pop(0).kill()
 
 
+@told_again
 def test_recover_gives_a_shard_without_nodes_up(etcd):
     durable = ("--appendonly", "yes", "--appendfsync", "always")
     with dunlin_nodes(etcd, 3, *durable) as cluster:
@@ -134,9 +138,14 @@ def test_recover_gives_a_shard_without_nodes_up(etcd):
         living = [cluster.nodes[0], cluster.nodes[2]]
 
         def all_answered():
-            with redis.RedisCluster(host="127.0.0.1", port=port, socket_timeout=30) as client:
-                values = [client.get(f"key:{number}") for number in range(300)]
-                client.set("key:new", "written")
+            try:
+                with redis.RedisCluster(host="127.0.0.1", port=port, socket_timeout=30) as client:
+                    values = [client.get(f"key:{number}") for number in range(300)]
+                    client.set("key:new", "written")
+            except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
+                # The heir may not have read yet that the slots are its own, and sends clients to the node that is gone.
+                print(error)
+                return False
             return 0 < sum(value is None for value in values) < 300
 
         until(lambda: all(cluster.info(n)["cluster_state"] == "ok" for n in (0, 2)) and all_answered(), lambda: logs(cluster))
@@ -148,11 +157,11 @@ def test_recover_gives_a_shard_without_nodes_up(etcd):
         assert done.returncode != 0 and "the data set has keys" in done.stdout + done.stderr, done.stdout + done.stderr
         alone = subprocess.Popen(command(DUNLIN, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with redis.Redis(port=lost.port, socket_timeout=30, retry=redis.retry.Retry(redis.backoff.ConstantBackoff(0.1), 100)) as client:
+            with redis.Redis(port=lost.port, socket_timeout=30, retry=redis.retry.Retry(redis.backoff.ConstantBackoff(0.1), 600)) as client:
                 assert client.dbsize() > 0
         finally:
             alone.terminate()
-            alone.wait(30)
+            alone.wait(60)
         assert all(node.process.poll() is None for node in living)
         cluster.nodes.remove(lost)
         lost.kill()

@@ -14,12 +14,15 @@ from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
 from harness import DUNLIN, Server, free_port, is_redis
 from test_cluster_failover import SYNC, in_sync, restart
 from test_cluster_membership import put, records
+from told_again import told_again
 
 NAME = "orders"
 PLAIN = ("--cluster-plain-clients", "yes")
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
     pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+    # The story of all clients takes minutes on a busy machine.
+    pytest.mark.timeout(1800),
 ]
 
 
@@ -31,6 +34,8 @@ def etcd():
 
 def switch(etcd, cluster):
     """Makes the replica the primary, as a failover does; the nodes in their new order."""
+    # The primary changes the record no more from here on: it would be overwritten, by another one of the same epoch.
+    until(lambda: in_sync(etcd, name=NAME), "the replica in sync")
     (key, shard), = ((key, value) for key, value in records(etcd, NAME).items() if key.startswith("shards/"))
     others = [member for member in shard["in_sync"] + shard["learners"] if member != shard["primary"]]
     new = {**shard, "epoch": shard["epoch"] + 1, "primary": others[0], "in_sync": [others[0]], "learners": [shard["primary"]]}
@@ -85,11 +90,12 @@ class RedisSentinel:
 def answers(question):
     try:
         return question()
-    except (redis.ConnectionError, TypeError):
+    except (redis.ConnectionError, redis.TimeoutError, TypeError):
         return False
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="there is no redis-server")
+@told_again
 def test_sentinel_answers_as_redis_sentinel_does(etcd):
     with RedisSentinel() as oracle, dunlin_nodes(etcd, 2, replicas=1, name=NAME) as cluster:
         port, oracle_port = cluster.nodes[1].port, oracle.ports[0]
@@ -156,6 +162,7 @@ def test_sentinel_of_several_shards_and_of_none(etcd):
         assert str(call(alone.port, "SENTINEL", "MASTERS")) == "This instance has cluster support disabled"
 
 
+@told_again
 def test_redis_py_follows_by_sentinel(etcd):
     with dunlin_nodes(etcd, 2, *PLAIN, replicas=1, name=NAME) as cluster:
         ports = [node.port for node in cluster.nodes]
@@ -171,9 +178,9 @@ def test_redis_py_follows_by_sentinel(etcd):
             replica.set("one", 1)
         listener = redis.Redis(port=ports[1]).pubsub()
         listener.subscribe("+switch-master")
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        assert listener.get_message(timeout=60)["type"] == "subscribe"
         switch(etcd, cluster)
-        message = listener.get_message(timeout=30)
+        message = listener.get_message(timeout=60)
         assert message["data"].decode() == f"{NAME} 127.0.0.1 {ports[0]} 127.0.0.1 {ports[1]}"
         until(lambda: answers(lambda: primary.set("one", 3)), "a write at the new primary")
         assert redis.Redis(port=ports[1]).get("one") == b"3"
@@ -183,6 +190,10 @@ def test_redis_py_follows_by_sentinel(etcd):
 @pytest.fixture(scope="module")
 def clients():
     """All clients of Sentinel at once, while their primary hands over, is killed, and comes back."""
+
+    def leads(node):
+        return answers(lambda: call(node.port, "ROLE")[0] == b"master")
+
     library_names = [name for name in OF_SENTINEL if not missing(name)]
     with Etcd() as etcd, dunlin_nodes(etcd, 2, *PLAIN, *SYNC, replicas=1, name=NAME) as cluster:
         with Drivers(library_names, "sentinel", [node.port for node in cluster.nodes], NAME) as clients:
@@ -190,21 +201,26 @@ def clients():
             logs = lambda: "\n".join(node.log()[-2000:] for node in cluster.nodes)  # noqa: E731
             clients.ask("check", lambda name: f"check-{name}")
             clients.load()
-            clients.settle("calm")
+            with clients.phase("calm"):
+                clients.settle("calm")
             primary, replica = cluster.nodes
-            until(ready, logs)
-            assert call(replica.port, "CLUSTER", "FAILOVER") == b"OK"
-            until(lambda: call(replica.port, "ROLE")[0] == b"master", logs)
-            clients.settle("planned failover", errors_end=True)
-            until(ready, logs)
-            replica.process.kill()
-            replica.process.wait()
-            until(lambda: call(primary.port, "ROLE")[0] == b"master", logs)
-            clients.settle("kill", errors_end=True)
-            restart(replica, etcd, *PLAIN, *SYNC, name=NAME)
-            until(ready, logs)
-            clients.settle("return")
-            clients.stop(redis.Redis(port=primary.port))
+            with clients.phase("planned failover"):
+                # A machine that stands still may have had them change their roles before.
+                is_ordered = lambda: leads(replica) or call(replica.port, "CLUSTER", "FAILOVER") == b"OK"  # noqa: E731
+                until(lambda: ready() and is_ordered(), logs)
+                until(lambda: leads(replica), logs)
+                clients.settle("planned failover", errors_end=True)
+            with clients.phase("kill"):
+                until(ready, logs)
+                replica.process.kill()
+                replica.process.wait()
+                until(lambda: leads(primary), logs)
+                clients.settle("kill", errors_end=True)
+            with clients.phase("return"):
+                restart(replica, etcd, *PLAIN, *SYNC, name=NAME)
+                until(ready, logs)
+                clients.settle("return")
+            clients.stop(redis.Redis(port=next(node for node in cluster.nodes if leads(node)).port))
             yield clients
 
 
@@ -217,10 +233,12 @@ def test_sentinel_client_follows(clients, name):
         print(phase, report)
         assert report.done >= clients.STEPS and not report.lost
         # A primary that is none any more disconnects its clients, as by Sentinel, so what they wait for is unknown to them.
-        assert phase in ("planned failover", "kill") or not report.errors and not report.doubled
+        is_troubled = phase in ("planned failover", "kill") or phase in clients.troubled
+        assert is_troubled or not report.errors and not report.doubled, (phase, report)
     clients.check_counters(name)
 
 
+@told_again
 def test_clients_without_cluster_support_are_served_as_the_cluster_says(etcd):
     with dunlin_nodes(etcd, 2, replicas=1, name=NAME) as cluster:
         primary, replica = cluster.client(0), cluster.client(1)

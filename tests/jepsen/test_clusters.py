@@ -14,7 +14,11 @@ from jepsen import network
 TESTS = pathlib.Path(__file__).parent.parent
 SECONDS = float(os.environ.get("JEPSEN_SECONDS", "60"))
 
-pytestmark = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
+pytestmark = [
+    pytest.mark.skipif(network.missing() is not None, reason=str(network.missing())),
+    # Runs that break off wait for long before.
+    pytest.mark.timeout(1800),
+]
 
 
 def play(*arguments):
@@ -26,13 +30,19 @@ def play(*arguments):
 
 
 def test_redis_cluster_without_faults_is_right():
-    assert play("--system", "redis", "--seconds", 5, "--calm")
+    # A node that stands still for longer than this is a fault: its replica takes over, without its last writes.
+    patient = ("--directive=--cluster-node-timeout", "--directive=30000")
+    # A cluster that a busy machine does not bring about in time proves nothing.
+    verdicts = (play("--system", "redis", "--seconds", 5, "--calm", *patient) for _ in range(3))
+    assert next((verdict for verdict in verdicts if verdict is not None), None)
 
 
 def test_redis_cluster_under_faults_loses_acknowledged_writes():
     """A checker that finds nothing here proves nothing elsewhere."""
-    # It does not come back from everything, which ends a run without a verdict.
-    assert any(play("--system", "redis", "--seconds", 25, "--seed", seed) is False for seed in range(2, 9))
+    # It does not come back from everything, which ends a run without a verdict. The first seeds cut a primary off from the others for
+    # long while clients write to it, or have one without a file start again before a replica takes over.
+    seeds = (28, 6, 21, 17, 7, 8, 1, 2, 3, 4, 5)
+    assert any(play("--system", "redis", "--seconds", 25, "--seed", seed) is False for seed in seeds)
 
 
 needs_etcd = pytest.mark.skipif(
