@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, until
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, told_again, until
 from harness import ROOT, is_redis, suspend
 from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
 from test_cluster_moves import (
@@ -31,7 +31,6 @@ from test_cluster_moves import (
     state,
 )
 from test_cluster_outages import are_in_sync, held_by, kill, start_again
-from told_again import told_again
 
 sys.path.append(str(ROOT / "tests" / "tls"))
 

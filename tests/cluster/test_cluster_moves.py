@@ -13,9 +13,8 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, until
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, told_again, until
 from harness import Server, command
-from told_again import told_again
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason=WITHOUT_ETCD)
 

@@ -11,11 +11,10 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, told_again, until
 from harness import command, free_port, is_redis
 from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, migrate_once, state
-from told_again import told_again
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),

@@ -6,11 +6,10 @@ import subprocess
 import pytest
 import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, told_again, until
 from harness import DUNLIN, command, is_redis, suspend
 from test_cluster_command import run
 from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
-from told_again import told_again
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),

@@ -10,11 +10,10 @@ import redis
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from drivers import OF_SENTINEL, Drivers, missing, skip_without
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, told_again, until
 from harness import DUNLIN, Server, free_port, is_redis
 from test_cluster_failover import SYNC, in_sync, restart
 from test_cluster_membership import put, records
-from told_again import told_again
 
 NAME = "orders"
 PLAIN = ("--cluster-plain-clients", "yes")

@@ -8,10 +8,9 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, until
+from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, told_again, until
 from harness import DUNLIN, is_redis
 from test_cluster_membership import put, records
-from told_again import told_again
 
 pytestmark = [
     pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
