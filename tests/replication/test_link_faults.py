@@ -314,7 +314,7 @@ def test_frames_that_make_no_sense_end_the_link():
 def test_stream_goes_to_the_replica_while_it_loads():
     """What is written during a full resynchronisation does not wait in the primary's memory."""
     # The snapshot takes longer than the writes, however busy the machine is.
-    with Node(DUNLIN, "--rdb-key-save-delay", 200) as primary, Node(DUNLIN) as replica:
+    with Node(DUNLIN, "--rdb-key-save-delay", 100) as primary, Node(DUNLIN) as replica:
         primary.call("DEBUG", "POPULATE", 200_000, "key", 100)
         replica.follow(primary.port)
         until(lambda: replica.info("persistence")["loading"] == 1, "the load")

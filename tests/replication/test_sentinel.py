@@ -13,8 +13,6 @@ from links import Node, has_link, is_online, settle, until
 
 NAME = "group"
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
-
-
 # A server that lives is not taken for a dead one where the machine stands still.
 LONG_MS = 60_000
 
