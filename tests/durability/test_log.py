@@ -58,8 +58,16 @@ class Client:
 
 def await_rewrite(client):
     """Waits until the log has a base with the present data set."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while re.search("aof_rewrite_(in_progress|scheduled):1", client.call("info", "persistence")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def await_refusal(client, server):
+    """Waits until writes are refused because the log cannot be written. INFO shows the failure a moment earlier."""
+    deadline = time.monotonic() + 60
+    while "aof_last_write_status:err" not in client.call("info", "persistence") or "Writes are refused" not in server.log():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -191,7 +199,11 @@ def test_the_log_is_the_one_that_redis_writes():
         # Redis puts off writing while a sync of its takes time.
         deadline = time.monotonic() + 30
         while True:
-            got, expected = commands(increments(ours)), commands(increments(theirs))
+            try:
+                got, expected = commands(increments(ours)), commands(increments(theirs))
+            except ValueError:
+                # A record is being written.
+                got = expected = []
             if all(log[-1:] == [["set", "end", "1"]] for log in (got, expected)):
                 break
             assert time.monotonic() < deadline, f"{got[-1:]} and {expected[-1:]}"
@@ -420,10 +432,7 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
         # Its reply is kept back: it is not durable.
         client.send("set", "during", "1")
         other = Client(server)
-        deadline = time.monotonic() + 10
-        while "aof_last_write_status:err" not in other.call("info", "persistence"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        await_refusal(other, server)
         refusal = "-MISCONF Errors writing to the AOF file: File too large"
         for words in (["set", "refused", 1], ["ping"], ["function", "flush"]):
             assert other.call(*words) == refusal, words
@@ -460,10 +469,7 @@ def test_a_directory_that_vanishes_is_noticed_and_a_new_log_can_be_begun():
         shutil.rmtree(server.folder / "appendonlydir")
         client.send("set", "b", "1")
         other = Client(server)
-        deadline = time.monotonic() + 10
-        while "aof_last_write_status:err" not in other.call("info", "persistence"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        await_refusal(other, server)
         assert other.call("set", "c", "1").startswith("-MISCONF")
         assert other.call("config", "set", "appendonly", "no") == "+OK"
         assert client.read() == "+OK"
@@ -520,7 +526,7 @@ def await_blocked(client):
 
 
 def check(*arguments):
-    result = subprocess.run([DUNLIN, "check", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    result = subprocess.run([DUNLIN, "check", *map(str, arguments)], capture_output=True, text=True, timeout=120)
     return result.returncode, result.stdout + result.stderr
 
 

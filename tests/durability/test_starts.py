@@ -11,7 +11,7 @@ import pytest
 
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
 from test_faults import Disk, await_that, library  # noqa: F401
-from test_log import Client, await_rewrite, encoded
+from test_log import Client, await_refusal, await_rewrite, encoded
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis starts empty in some of these cases")
 
@@ -420,7 +420,8 @@ def test_log_that_another_process_has_changed_and_a_snapshot(tmp_path):
             file.write(encoded(b"SET", b"theirs", b"1"))
         # Its reply waits for a log that cannot be written.
         Client(server).send("set", "ours", 2)
-        await_that(lambda: "aof_last_write_status:err" in client.call("info", "persistence"))
+        # By then it is known, too, that the log has been changed.
+        await_refusal(client, server)
         assert client.call("save") == "+OK"
     assert f"To go on with {tmp_path}/dump.rdb, move {tmp_path}/appendonlydir away" in refused(tmp_path, *ON)
 

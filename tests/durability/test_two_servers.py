@@ -7,12 +7,11 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
-from test_log import Client, await_rewrite
+from test_log import Client, await_refusal, await_rewrite
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis does not lock its directory")
 
@@ -127,13 +126,6 @@ def redis_on(server, *directives):
     return Server("--appendonly", "yes", "--dir", server.folder, *directives, program=ORACLE)
 
 
-def await_error(client):
-    deadline = time.monotonic() + 20
-    while "aof_last_write_status:err" not in client.call("info", "persistence"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 def test_log_stops_where_redis_has_written_and_keeps_what_both_have_acknowledged(policy, tmp_path):
     with Server("--appendonly", "yes", "--appendfsync", policy, "--enable-debug-command", "yes") as server:
@@ -149,7 +141,7 @@ def test_log_stops_where_redis_has_written_and_keeps_what_both_have_acknowledged
             if policy == "everysec":
                 assert client.read() == "+OK"
             watcher = Client(server)
-            await_error(watcher)
+            await_refusal(watcher, server)
             reply = watcher.call("set", "refused", "1")
             assert reply.startswith("-MISCONF Errors writing to the AOF file: another process has changed"), reply
             assert theirs.call("set", "theirs", "2") == "+OK"
@@ -183,7 +175,7 @@ def test_log_stops_where_redis_has_rewritten_it():
             await_rewrite(theirs)
             client.send("set", "late", "1")
             watcher = Client(server)
-            await_error(watcher)
+            await_refusal(watcher, server)
             assert watcher.call("set", "b", 1).startswith("-MISCONF")
             assert theirs.call("get", "a") == "1"
         with redis_on(server) as again:

@@ -272,7 +272,7 @@ def figures_sentinel():
         with node(house) as primary, node(house, "--replica-priority", 1) as replica:
             replica.follow(primary.port)
             settle(primary, replica)
-            with Sentinel(ORACLE, primary) as sentinel:
+            with Sentinel(ORACLE, primary, down_after_ms=1000, failover_timeout_ms=10_000) as sentinel:
                 until(lambda: sentinel.knows(replica), "the discovery of the replica")
                 primary.client.close()
                 primary.process.kill()

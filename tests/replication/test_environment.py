@@ -92,5 +92,5 @@ def test_names_are_looked_up_beside_orders(library, tmp_path):
 def test_names_without_an_address_are_tried_again():
     with Node(DUNLIN) as replica:
         replica.call("REPLICAOF", "no.such.name.invalid", 6379)
-        until(lambda: replica.log().count("The link to the primary is lost") >= 2, "attempts")
+        until(lambda: replica.log().count("The link to the primary is lost") >= 2, "attempts", deadline_s=300)
         assert replica.call("REPLICAOF", "NO", "ONE") == b"OK"

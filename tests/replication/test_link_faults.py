@@ -111,7 +111,7 @@ def test_replica_that_is_killed_at_any_place_starts_whole(place, way):
             with Trap(primary.port, place, replica.process.kill) as link:
                 with pytest.raises(redis.RedisError):
                     replica.follow(link.port)
-                    until(lambda: replica.call("PING") is None, "the end", deadline_s=30)
+                    until(lambda: replica.call("PING") is None, "the end")
                 replica.process.wait()
             # What it has is its former data, all of the new, or nothing: never a part.
             with Node(DUNLIN, *log, files=replica.folder) as again:
@@ -271,8 +271,8 @@ def test_direct_load_of_a_length_goes_on_with_the_bytes_behind_it():
         replica.follow(fake.port)
         until(lambda: has_link(replica), "a link")
         until(lambda: replica.call("GET", "behind") == b"1", "the stream")
+        until(lambda: replica.info()["slave_repl_offset"] == 100 + len(behind), "all of it")
         assert replica.call("DBSIZE") == 3001
-        assert replica.info()["slave_repl_offset"] == 100 + len(behind)
 
 
 def in_frames(*frames):
@@ -313,7 +313,8 @@ def test_frames_that_make_no_sense_end_the_link():
 
 def test_stream_goes_to_the_replica_while_it_loads():
     """What is written during a full resynchronisation does not wait in the primary's memory."""
-    with Node(DUNLIN, "--rdb-key-save-delay", 30) as primary, Node(DUNLIN) as replica:
+    # The snapshot takes longer than the writes, however busy the machine is.
+    with Node(DUNLIN, "--rdb-key-save-delay", 100) as primary, Node(DUNLIN) as replica:
         primary.call("DEBUG", "POPULATE", 200_000, "key", 100)
         replica.follow(primary.port)
         until(lambda: replica.info("persistence")["loading"] == 1, "the load")
@@ -327,6 +328,7 @@ def test_stream_goes_to_the_replica_while_it_loads():
                 pipe.execute()
             written = primary.info()["master_repl_offset"] - before
             waiting = primary.info("memory")["mem_replication_backlog"]
+        primary.call("CONFIG", "SET", "rdb-key-save-delay", 0)
         settle(primary, replica)
 
 
@@ -347,7 +349,8 @@ def test_direct_load_ends_with_the_server_and_with_a_primary_that_is_silent():
     with Node(DUNLIN, "--repl-timeout", 2) as replica, Fake(*half) as fake:
         replica.follow(fake.port)
         until(lambda: replica.info("persistence")["loading"] == 1, "the load")
-        assert replica.info()["master_sync_in_progress"] == 1
+        # Where this one is over by now, as on a machine that has stood still, the next ones are like it.
+        until(lambda: replica.info()["master_sync_in_progress"] == 1, "the load in INFO replication")
         until(lambda: len(fake.asked) >= 2, "another attempt")
         until(lambda: replica.info("persistence")["loading"] == 1, "the next load")
         # The context ends the server in the middle of it.
@@ -397,8 +400,10 @@ def test_one_way_cut_ends_the_link_and_heals(deaf):
         with Node(DUNLIN, "--repl-timeout", 2) as replica, OneWay(primary.port) as link:
             replica.follow(link.port)
             settle(primary, replica)
-            full, made = primary.info("stats")["sync_full"], link.made
+            full = primary.info("stats")["sync_full"]
             link.silent = deaf
+            # Counted after that: the next connection is not one whose stream has lost something.
+            made = link.made
             primary.call("SET", "unheard", 1)
             until(lambda: link.made > made, "the end of the link")
             link.silent = None
@@ -490,8 +495,10 @@ def test_primary_that_is_full_of_writes_feeds_a_flapping_link():
         try:
             for _ in range(20):
                 until(lambda: has_link(replica), "a link")
+                made = link.made
                 link.cut()
-                until(lambda: not has_link(replica), "the loss of the link")
+                # The replica has seen the end of the one before by then.
+                until(lambda: link.made > made, "another connection")
         finally:
             stop.set()
             for writer in writers:

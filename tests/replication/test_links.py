@@ -308,6 +308,8 @@ def test_kill_of_the_replica_and_of_the_primary(pair):
 
 def test_promoted_replica_goes_on_with_its_sibling(pair):
     primary, replica = pair
+    # The sibling is not to have a PING that has not come to the promoted one.
+    primary.call("CONFIG", "SET", "repl-ping-replica-period", 36_000)
     with Node(replica.program) as sibling:
         fill(primary, 100)
         for node in (replica, sibling):

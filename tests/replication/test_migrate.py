@@ -47,7 +47,7 @@ def reply(server, *words):
         return f"-{error}"
 
 
-def migrate(server, port, *words, timeout=5000, key="", database=0):
+def migrate(server, port, *words, timeout=SLOW, key="", database=0):
     return reply(server, "MIGRATE", "127.0.0.1", port, key, database, timeout, *words)
 
 
@@ -75,44 +75,45 @@ def test_fields_that_expire_move_to_those_that_know_them():
         assert migrate(one, old.port, key="h") == refusal
         assert one.client.exists("h"), "it stays where the target refuses it"
         assert migrate(one, other.port, key="h") == "OK"
-        assert other.call("HTTL", "h", "FIELDS", 2, "f", "g") in ([1000, -1], [999, -1])
+        left_s, never = other.call("HTTL", "h", "FIELDS", 2, "f", "g")
+        assert 900 <= left_s <= 1000 and never == -1
 
 
 # A story: what is done at the source, and what each house answers is compared.
 STORY = [
     ("SET", "a", 1),
     ("SET", "b", 2),
-    ("MIGRATE", "127.0.0.1", "PORT", "none", 0, 1000),
-    ("MIGRATE", "127.0.0.1", "PORT", "", 0, 1000, "KEYS", "none", "other"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "COPY"),
+    ("MIGRATE", "127.0.0.1", "PORT", "none", 0, SLOW),
+    ("MIGRATE", "127.0.0.1", "PORT", "", 0, SLOW, "KEYS", "none", "other"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "COPY"),
     ("EXISTS", "a"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "replace", "copy"),
-    ("MIGRATE", "127.0.0.1", "PORT", "", 0, 1000, "KEYS", "a", "b", "none"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "replace", "copy"),
+    ("MIGRATE", "127.0.0.1", "PORT", "", 0, SLOW, "KEYS", "a", "b", "none"),
     ("MGET", "a", "b"),
-    ("MIGRATE", "127.0.0.1", "PORT", "", 0, 1000, "REPLACE", "KEYS", "a", "b"),
+    ("MIGRATE", "127.0.0.1", "PORT", "", 0, SLOW, "REPLACE", "KEYS", "a", "b"),
     ("MGET", "a", "b"),
-    ("MIGRATE", "127.0.0.1", "PORT", "", 0, 1000, "REPLACE", "KEYS", "a", "b"),
+    ("MIGRATE", "127.0.0.1", "PORT", "", 0, SLOW, "REPLACE", "KEYS", "a", "b"),
     ("SET", "a", 3),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 3, 0, "COPY"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 3, 0, "COPY", "REPLACE"),
     ("MIGRATE", "127.0.0.1", "PORT", "a", 3, -5, "COPY"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 99, 1000),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", -1, 1000),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "AUTH"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "AUTH2", "u"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "AUTH2", "nobody", "secret"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "COPY", "REPLACE", "NOW"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, 1000, "KEYS", "a"),
-    ("MIGRATE", "127.0.0.1", "PORT", "", 0, 1000, "KEYS"),
-    ("MIGRATE", "127.0.0.1", "PORT", "a", "x", 1000),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 99, SLOW),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", -1, SLOW),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "AUTH"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "AUTH2", "u"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "AUTH2", "nobody", "secret"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "COPY", "REPLACE", "NOW"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", 0, SLOW, "KEYS", "a"),
+    ("MIGRATE", "127.0.0.1", "PORT", "", 0, SLOW, "KEYS"),
+    ("MIGRATE", "127.0.0.1", "PORT", "a", "x", SLOW),
     ("MIGRATE", "127.0.0.1", "PORT", "a", 0, "x"),
     ("MIGRATE", "127.0.0.1", "PORT", "a", 0),
-    ("MIGRATE", "127.0.0.1", "CLOSED", "a", 0, 1000),
-    ("MIGRATE", "127.0.0.1", "CLOSED", "none", 0, 1000),
-    ("MIGRATE", "127.0.0.1", "nonsense", "a", 0, 1000),
-    ("MIGRATE", "no.such.name.invalid", "PORT", "a", 0, 1000),
+    ("MIGRATE", "127.0.0.1", "CLOSED", "a", 0, SLOW),
+    ("MIGRATE", "127.0.0.1", "CLOSED", "none", 0, SLOW),
+    ("MIGRATE", "127.0.0.1", "nonsense", "a", 0, SLOW),
+    ("MIGRATE", "no.such.name.invalid", "PORT", "a", 0, SLOW),
     ("MIGRATE", "127.0.0.1", "SILENT", "a", 0, 100),
-    ("MIGRATE", "127.0.0.1", "RUDE", "a", 0, 1000),
+    ("MIGRATE", "127.0.0.1", "RUDE", "a", 0, SLOW),
     ("GET", "a"),
     ("RESTORE-ASKING", "a", 0, "junk"),
     ("RESTORE-ASKING", "c", 0, "junk"),
@@ -146,15 +147,24 @@ def rude():
         yield listener.getsockname()[1]
 
 
+def told_line(server, words):
+    """The reply to a line. Without a timeout there is one of a second: where the machine stands still for so long, it is asked again."""
+    for _ in range(5):
+        answer = reply(server, *words)
+        if words[5:6] not in ((0,), (-5,)) or not str(answer).startswith("-IOERR"):
+            break
+    return answer
+
+
 # Redis takes -1 for the database that a new connection is in, and sends no SELECT.
-MEANT = {("MIGRATE", "127.0.0.1", "PORT", "a", -1, 1000)}
+MEANT = {("MIGRATE", "127.0.0.1", "PORT", "a", -1, SLOW)}
 
 
 def told(source, target):
     """The replies to the story."""
     with node(source) as one, node(target) as other, silent() as mute, rude() as hasty:
         ports = {"PORT": other.port, "CLOSED": free_port(), "SILENT": mute, "RUDE": hasty}
-        return [reply(one, *(ports.get(word, word) for word in words)) for words in STORY]
+        return [told_line(one, tuple(ports.get(word, word) for word in words)) for words in STORY]
 
 
 @pytest.mark.parametrize("target", HOUSES)

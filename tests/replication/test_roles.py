@@ -146,6 +146,8 @@ def test_a_command_that_is_refused_stops_the_link():
             "'LPUSH' of the primary's stream for the key 'text' was refused here: "
             "WRONGTYPE Operation against a key holding the wrong kind of value"
         )
+        # INFO shows why a moment before it shows that the link is down.
+        until(lambda: not has_link(replica), "the end of the link in INFO")
         info = replica.info()
         assert (info["role"], info["master_link_status"]) == ("slave", "down")
         assert info["master_replid"] != id_before, "nobody goes on from here"
@@ -298,7 +300,8 @@ def test_failover_by_force_goes_on_without_what_is_lacking(pair):
         words = ("FAILOVER", "TO", "127.0.0.1", replica.port, "FORCE", "TIMEOUT", 50)
         assert primary.call(*words) == b"OK"
         until(lambda: primary.info()["master_failover_state"] == "failover-in-progress", "the order")
-        assert primary.info()["role"] == "slave"
+        until(lambda: primary.info()["role"] == "slave", "the change of the role")
+        assert primary.info()["master_failover_state"] == "failover-in-progress"
     finally:
         replica.process.send_signal(signal.SIGCONT)
     failed_over(primary, replica)

@@ -13,12 +13,14 @@ from links import Node, has_link, is_online, settle, until
 
 NAME = "group"
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
+# A server that lives is not taken for a dead one where the machine stands still.
+LONG_MS = 60_000
 
 
 class Sentinel:
     """One Sentinel, whose word alone counts."""
 
-    def __init__(self, program, primary):
+    def __init__(self, program, primary, down_after_ms=LONG_MS, failover_timeout_ms=LONG_MS):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-sentinel-"))
         self.port = free_port()
         config = self.folder / "sentinel.conf"
@@ -26,15 +28,15 @@ class Sentinel:
             f"port {self.port}",
             f"dir {self.folder}",
             f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 1",
-            f"sentinel down-after-milliseconds {NAME} 1000",
-            f"sentinel failover-timeout {NAME} 10000",
+            f"sentinel down-after-milliseconds {NAME} {down_after_ms}",
+            f"sentinel failover-timeout {NAME} {failover_timeout_ms}",
         ]
         config.write_text("\n".join(lines) + "\n")
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen(
             [program, config, "--sentinel"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
         )
-        self.client = redis.Redis(port=self.port, protocol=2)
+        self.client = redis.Redis(port=self.port, protocol=2, socket_timeout=30)
         self.client.response_callbacks.clear()
         until(self.answers, "a Sentinel")
 
@@ -46,6 +48,9 @@ class Sentinel:
 
     def call(self, *words):
         return self.client.execute_command("SENTINEL", *words)
+
+    def set_down_after(self, milliseconds):
+        assert self.call("SET", NAME, "down-after-milliseconds", milliseconds) == b"OK"
 
     def primary(self):
         return int(self.call("GET-MASTER-ADDR-BY-NAME", NAME)[1])
@@ -97,11 +102,14 @@ def test_sentinel_promotes_a_replica_when_the_primary_dies(supervisor, houses):
         for n in range(100):
             primary.call("SET", f"k{n}", n)
         settle(primary, chosen, other)
-        with Sentinel(supervisor, primary) as sentinel:
+        # Where an attempt fails, the next one comes after twice the failover's timeout.
+        with Sentinel(supervisor, primary, failover_timeout_ms=10_000) as sentinel:
             until(lambda: sentinel.knows(chosen, other), "the discovery of replicas")
             primary.process.kill()
             primary.process.wait()
-            until(lambda: sentinel.primary() == chosen.port, "the failover")
+            sentinel.set_down_after(1000)
+            until(lambda: sentinel.primary() == chosen.port, "the failover", deadline_s=180)
+            sentinel.set_down_after(LONG_MS)
             until(lambda: chosen.info()["role"] == "master", "the new primary")
             until(lambda: other.info()["master_port"] == chosen.port and has_link(other), "the other replica")
             chosen.call("SET", "after", 1)
@@ -128,7 +136,7 @@ def test_sentinel_fails_over_by_order_and_demotes_the_primary(supervisor, houses
             assert client.recv(100) == b"+OK\r\n"
             sentinel.call("FAILOVER", NAME)
             until(lambda: sentinel.primary() == chosen.port, "the failover")
-            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion")
+            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion", deadline_s=180)
             # CLIENT KILL TYPE normal: clients look for the primary again.
             assert client.recv(100) == b""
             chosen.call("SET", "after", 1)
@@ -148,7 +156,7 @@ def test_sentinel_of_valkey_fails_over_in_coordination():
             until(lambda: sentinel.knows(chosen), "the discovery of the replica")
             sentinel.call("FAILOVER", NAME, "COORDINATED")
             until(lambda: sentinel.primary() == chosen.port, "the failover")
-            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion")
+            until(lambda: primary.info()["role"] == "slave" and has_link(primary), "the demotion", deadline_s=180)
             chosen.call("SET", "after", 1)
             settle(chosen, primary)
             assert chosen.info("stats")["sync_full"] == 0, "what was the primary has all that it needs"

@@ -296,7 +296,7 @@ def test_what_was_acknowledged_survives_the_primary(seed):
         acknowledged = [0] * 8
 
         def write(writer):
-            client = redis.Redis(port=primary.port, protocol=2, retry=None)
+            client = redis.Redis(port=primary.port, protocol=2, socket_timeout=60, retry=None)
             try:
                 while True:
                     with client.pipeline(transaction=writer % 2 == 0) as pipe:

@@ -25,7 +25,7 @@ def is_from(version, first):
 def write(node, version):
     """Something of all that a version knows."""
     fill(node, 500)
-    with redis.Redis(port=node.port, db=5, protocol=2) as other:
+    with redis.Redis(port=node.port, db=5, protocol=2, socket_timeout=60) as other:
         other.set("elsewhere", 1, px=10_000_000)
         other.set("long", b"x" * 3_000_000)
         other.xgroup_create("entries", "group", mkstream=True)
