@@ -21,6 +21,7 @@ def login(server, name="u", password="pw", protocol=2):
 @pytest.fixture
 def owner(server):
     owner = Peer(server)
+    eventually(lambda: " user=u " not in owner.line("CLIENT LIST"), "clients of former tests have gone")
     assert owner.line("ACL SETUSER u reset on >pw +@all ~* &*") == "OK"
     return owner
 
