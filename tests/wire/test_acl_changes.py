@@ -21,7 +21,9 @@ def login(server, name="u", password="pw", protocol=2):
 @pytest.fixture
 def owner(server):
     owner = Peer(server)
-    eventually(lambda: " user=u " not in owner.line("CLIENT LIST"), "clients of former tests have gone")
+    # Clients of former tests are counted no more from here on, and listen to nothing when they have gone.
+    owner.line("ACL DELUSER u")
+    eventually(lambda: owner.line("PUBSUB NUMSUB other") == ["other", 0], "a client of a former test still listens")
     assert owner.line("ACL SETUSER u reset on >pw +@all ~* &*") == "OK"
     return owner
 
