@@ -2,7 +2,7 @@
 
 from wire import command
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Push(list):

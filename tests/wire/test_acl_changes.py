@@ -21,6 +21,9 @@ def login(server, name="u", password="pw", protocol=2):
 @pytest.fixture
 def owner(server):
     owner = Peer(server)
+    # Clients of former tests are counted no more from here on, and listen to nothing when they have gone.
+    owner.line("ACL DELUSER u")
+    eventually(lambda: owner.line("PUBSUB NUMSUB other") == ["other", 0], "a client of a former test still listens")
     assert owner.line("ACL SETUSER u reset on >pw +@all ~* &*") == "OK"
     return owner
 

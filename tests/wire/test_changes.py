@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import time
 from fnmatch import fnmatchcase
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import test_options as options
 from harness import ORACLE, Server
 from peer import Failure, Peer
+from wire import eventually
 
 NEWER_ORACLE = os.environ.get("DUNLIN_VALKEY") or os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
 DEBUG = ["--enable-debug-command", "yes"]
@@ -214,20 +214,21 @@ def test_a_database_exchanged_with_itself_is_no_change(server):
         assert changes(peer) == before, "Redis counts it, though nothing has changed"
 
 
+def objects(peer):
+    """The objects that are still to be freed in the background, and those that were."""
+    memory = peer.ask("INFO", "memory")
+    return [int(re.search(rf"{name}:(\d+)", memory)[1]) for name in ("lazyfree_pending_objects", "lazyfreed_objects")]
+
+
 def freed(peer, expected):
     """Waits until so many objects were freed in the background, and none is left to be."""
-    deadline = time.monotonic() + 30
-    while True:
-        memory = peer.ask("INFO", "memory")
-        found = [int(re.search(rf"{name}:(\d+)", memory)[1]) for name in ("lazyfree_pending_objects", "lazyfreed_objects")]
-        if found == [0, expected]:
-            return
-        assert time.monotonic() < deadline, f"{found}, not {[0, expected]}"
+    eventually(lambda: objects(peer) == [0, expected], f"{expected} are freed")
 
 
 def test_objects_freed_in_the_background_are_counted(server):
     with Peer(server) as peer:
         peer.ask("FLUSHALL", "SYNC")
+        eventually(lambda: objects(peer)[0] == 0, "what former tests have left is freed")
         peer.ask("CONFIG", "RESETSTAT")
         peer.ask("SADD", "large", *range(100_000))
         peer.ask("UNLINK", "large")

@@ -7,10 +7,12 @@ import pytest
 
 from harness import Server
 from peer import Peer
-from test_errors import LIBRARY, until_it_waits
+from test_errors import LIBRARY, until_it_has_gone, until_it_waits
 
+# A log that holds all, however often a test has to look whether a client waits.
+LENGTH = 1_000_000
 EVERYTHING = [
-    "--enable-debug-command", "yes", "--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000",
+    "--enable-debug-command", "yes", "--slowlog-log-slower-than", "0", "--slowlog-max-len", LENGTH,
     "--latency-monitor-threshold", "1",
 ]  # fmt: skip
 SLEEP_US = 50_000
@@ -66,7 +68,13 @@ WAITS = {
 
 @pytest.mark.parametrize("story", WAITS)
 def test_what_has_waited_is_logged_when_it_is_answered(logging, story):
-    waits, ends = WAITS[story]
+    # A machine that is busy may stand still in the very moment that is measured, but not each time.
+    times = (times_of_what_has_waited(logging, *WAITS[story]) for _ in range(4))
+    assert any(max(found) < SLEEP_US for found in times), "the time that it has waited is not its own"
+
+
+def times_of_what_has_waited(logging, waits, ends):
+    """The times that the slow log and INFO have for it."""
     name = waits.split(" ")[0].lower()
     with Peer(logging) as peer, Peer(logging) as waiting:
         for line in ("FLUSHALL", "XGROUP CREATE stream g $ MKSTREAM"):
@@ -83,9 +91,8 @@ def test_what_has_waited_is_logged_when_it_is_answered(logging, story):
         waiting.read()
         [(line, _, took_us)] = [entry for entry in slow(peer) if entry[1] == "waiter"]
         assert line == waits, "the words as they were sent"
-        assert took_us < SLEEP_US, "the time that it has waited is not its own"
-        assert usec(peer, name) < SLEEP_US
         assert has_histogram(peer, name)
+        return took_us, usec(peer, name)
 
 
 def test_a_wait_that_times_out_is_logged_and_one_that_is_left_is_not(logging):
@@ -97,8 +104,7 @@ def test_a_wait_that_times_out_is_logged_and_one_that_is_left_is_not(logging):
         waiting.send("BLPOP", "nothing", "0")
         until_it_waits(peer, number)
         waiting.close()
-        while peer.ask("CLIENT", "LIST", "ID", number):
-            pass
+        until_it_has_gone(peer, number)
         assert [line for line, *_ in slow(peer)] == ["BLPOP nothing 0.01"]
 
 
@@ -125,8 +131,9 @@ def test_debug_sleep_takes_its_time(logging, logging_oracle):
             [(line, _, took_us)] = slow(peer)
             assert line == "DEBUG SLEEP 0.05" and took_us >= SLEEP_US
             assert usec(peer, "debug") >= SLEEP_US
-            [(event, _, latest_ms, _)] = [sample for sample in peer.line("LATENCY LATEST") if sample[2] >= 50]
-            assert event == "command" and latest_ms >= 50
+            # Commands behind it may be slow, too, where the machine is busy.
+            most_ms = {event: ms for event, _, _, ms in peer.line("LATENCY LATEST")}
+            assert most_ms["command"] >= 50
 
 
 def test_commands_of_scripts_are_logged_like_others(logging):
@@ -162,7 +169,8 @@ def large(peer, kind):
 
 def test_large_requests_and_replies():
     long = "y" * 64
-    with Server("--commandlog-request-larger-than", "200", "--commandlog-reply-larger-than", "200") as server:
+    limits = ["--commandlog-request-larger-than", "200", "--commandlog-reply-larger-than", "200"]
+    with Server(*limits, "--commandlog-large-reply-max-len", LENGTH) as server:
         with Peer(server) as peer, Peer(server) as waiting:
             peer.ask("SET", "a", "x" * 300)
             peer.ask("EVAL", "redis.call('get', KEYS[1]) redis.call('set', 'b', string.rep('z', 300)) return 1", 1, "a")

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, is_redis
-from wire import command, exactly, rest
+from wire import command, eventually, exactly, rest
 
 # One conversation each, on a connection of its own. The reply to every line is that of Redis.
 AS_REDIS = {
@@ -207,6 +207,7 @@ def test_the_line_of_a_client(server, oracle):
 @pytest.mark.skipif(is_redis(DUNLIN), reason="newer than this Redis")
 def test_clients_see_each_other(server):
     with server.connect(unix=True) as one, server.connect() as other:
+        eventually(lambda: len(ask(other, "CLIENT", "LIST").splitlines()) == 2, "clients of former tests have gone")
         for words in (["SETNAME", "one"], ["SETINFO", "LIB-NAME", "library"], ["NO-TOUCH", "on"], ["NO-EVICT", "on"]):
             assert ask(one, "CLIENT", *words) == b"+OK"
         assert ask(one, "CLIENT", "CAPA", "redirect") == b"+OK"

@@ -6,6 +6,7 @@ import pytest
 
 from harness import Server
 from peer import Failure, Peer
+from wire import eventually
 
 LIBRARY = """#!lua name=l
 redis.register_function('call', function() return redis.call('incr', 'text') end)
@@ -177,8 +178,11 @@ def test_what_has_waited_is_counted_when_it_is_answered(server, ending):
 
 
 def until_it_waits(peer, number):
-    while " flags=b " not in peer.ask("CLIENT", "LIST", "ID", number):
-        pass
+    eventually(lambda: " flags=b " in peer.ask("CLIENT", "LIST", "ID", number), "it does not wait")
+
+
+def until_it_has_gone(peer, number):
+    eventually(lambda: not peer.ask("CLIENT", "LIST", "ID", number), "it is still there")
 
 
 def test_a_client_that_leaves_while_it_waits_is_not_counted(server):
@@ -188,8 +192,7 @@ def test_a_client_that_leaves_while_it_waits_is_not_counted(server):
         waiting.send("BLPOP", "nothing", "0")
         until_it_waits(peer, number)
         waiting.close()
-        while peer.ask("CLIENT", "LIST", "ID", number):
-            pass
+        until_it_has_gone(peer, number)
         assert "cmdstat_blpop" not in counts(peer)
 
 

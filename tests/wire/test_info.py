@@ -148,6 +148,7 @@ def test_resetstat_leaves_what_is_no_statistic(server):
         peer.ask("SET", "k", "v")
         kept = ("rdb_changes_since_last_save", "rdb_saves", "connected_clients", "uptime_in_seconds", "used_memory_peak")
         read = lambda: {name: int(value) for section in lines(peer.ask("INFO")).values() for name, value in section if name in kept}
+        eventually(lambda: read()["connected_clients"] == 1, "clients of former tests have gone")
         before = read()
         peer.ask("CONFIG", "RESETSTAT")
         after = read()

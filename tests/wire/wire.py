@@ -123,7 +123,7 @@ class Bystander:
         self.client.close()
 
 
-def eventually(condition, what, timeout_s=20):
+def eventually(condition, what, timeout_s=60):
     """Waits for something that happens in the background; fails when it does not."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -133,7 +133,7 @@ def eventually(condition, what, timeout_s=20):
 
 def at_rest(one, other):
     """What both return, as of one moment: the first returns the same before and after the second. Eviction, for one, goes on by
-    itself."""
+    itself. A counter may still lack what the second shows already: a worker counts a moment after it has acted."""
     while True:
         before, beside = one(), other()
         if one() == before:
