@@ -47,7 +47,8 @@ async function work() {
       await attempts(job);
       return run(job);
     };
-    const mortal = name === "mortal" ? { lockDuration: 600, stalledInterval: 300 } : {};
+    // On a slow machine a job may come to a standstill without a kill, too: that is no reason to give it up.
+    const mortal = name === "mortal" ? { lockDuration: 600, stalledInterval: 300, maxStalledCount: 1000 } : {};
     return new Worker(name, processor, { connection, concurrency: 4, ...mortal });
   });
   await Promise.all(running.map((worker) => worker.waitUntilReady()));

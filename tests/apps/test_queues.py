@@ -138,8 +138,9 @@ def test_rq(server, client, monkeypatch):
         asked_at = time.time()
         late = [default.enqueue_in(timedelta(seconds=1), rq_jobs.begun_at, f"late-{at}") for at in range(8)]
         wanted.update(f"late-{at}" for at in range(8))
-        # No worker is to do a job that was taken back.
-        cancelled = default.enqueue_in(timedelta(seconds=1), rq_jobs.double, "cancelled", 1)
+        # One that was taken back is not scheduled any more.
+        cancelled = default.enqueue_in(timedelta(hours=1), rq_jobs.double, "cancelled", 1)
+        assert cancelled.id in ScheduledJobRegistry(queue=default)
         cancelled.cancel()
 
         done = [*parts, *sums, *again, *late]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import types
 import urllib.parse
 import urllib.request
@@ -145,8 +146,15 @@ def test_go(server, name, says):
 
 
 def test_rust(server):
-    assert run(server, RUST_EXAMPLE, 12).splitlines() == [
+    expected = [
         "12 callers, 1 computation",
         "12 callers, 0 computations: it is in the cache",
         "12 callers after a crash, 1 computation",
     ]
+    for _ in range(5):
+        begun = time.monotonic()
+        lines = run(server, RUST_EXAMPLE, 12).splitlines()
+        # It takes a second. A caller that stands still for longer than its lease, another second, is rightly replaced.
+        if lines == expected or time.monotonic() - begun < 2:
+            break
+    assert lines == expected

@@ -27,7 +27,7 @@ def seeds(target):
 def run(target, *inputs):
     program = DRIVERS / target
     assert program.exists(), "build it first: cargo build --profile fast -p dunlin-fuzz"
-    limits = ["-runs=0", "-timeout=20", "-rss_limit_mb=2048"]
+    limits = ["-runs=0", "-timeout=60", "-rss_limit_mb=2048"]
     done = subprocess.run([program, *limits, *inputs], cwd=FUZZ, capture_output=True, timeout=300)
     return done.returncode, done.stderr.decode(errors="replace")
 

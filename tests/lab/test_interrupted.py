@@ -14,7 +14,7 @@ from harness import DUNLIN, ORACLE, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 COMMANDS = {
     "lab": ["lab", "compaction", "--scale", "1", "--rounds", "1", "--peer", f"redis-server={shutil.which(ORACLE)}"],
     "compare": ["compare", "--rows", "get-tcp-1"],

@@ -161,7 +161,12 @@ def test_tls_is_spoken_and_strangers_are_not_trusted(certificates, tmp_path):
         # No client comes in without TLS.
         with open(os.path.join(server.data, "pg_hba.conf"), "w") as rules:
             rules.write("local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
+        loaded = lambda: server.ask("SELECT pg_conf_load_time()")  # noqa: E731
+        before, deadline = loaded(), time.monotonic() + 60
         server.run(PG_CTL, "-D", server.data, "reload")
+        # It does so by itself.
+        while loaded() == before:
+            assert time.monotonic() < deadline, "the rules are not loaded"
         authority = f"sslrootcert={certificates / 'ca.crt'}"
         for options, says in [
             ("", "no encryption"),

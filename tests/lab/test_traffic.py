@@ -78,7 +78,7 @@ def test_errors_fail_a_replay_and_are_named(tmp_path, server):
     path = tmp_path / "traffic.txt"
     path.write_text('1.000000 [0 a:1] "SET" "traffic:k" "x"\n1.000100 [0 a:1] "INCR" "traffic:k"\n')
     command = [DUNLIN, "bench", "replay", "-u", f"redis://127.0.0.1:{server.port}", path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "1 × ERR value is not an integer" in done.stdout, done.stdout + done.stderr
     done = subprocess.run([*command, "--allow-errors"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0

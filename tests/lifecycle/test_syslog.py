@@ -15,7 +15,7 @@ def daemon(tmp_path):
     path = tmp_path / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
-        listener.settimeout(30)
+        listener.settimeout(60)
         yield listener, {"DUNLIN_SYSLOG_SOCKET": str(path)}
 
 
@@ -57,7 +57,7 @@ def test_syslog_that_does_not_listen_is_said_once_and_waited_for(tmp_path):
         assert server.log().count("syslog does not listen") == 1
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(str(path))
-            listener.settimeout(30)
+            listener.settimeout(60)
             redis.Redis(port=server.port).save()
             assert "<133>" in hear(listener, "DB saved on disk")[0]
 

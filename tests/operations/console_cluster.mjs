@@ -14,7 +14,7 @@ const browser = await chromium.launch({
 });
 const context = await browser.newContext({ viewport: { width: 1360, height: 900 }, colorScheme: "light" });
 const page = await context.newPage();
-page.setDefaultTimeout(30000);
+page.setDefaultTimeout(60000);
 const complaints = [];
 page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
 page.on("pageerror", (error) => complaints.push(String(error)));
@@ -30,6 +30,11 @@ async function step(name, run) {
 }
 function must(is, why) {
   if (!is) throw new Error(why);
+}
+/** Waits until something is so. */
+async function until(is, why) {
+  for (let n = 0; n < 600 && !(await is()); n++) await page.waitForTimeout(100);
+  must(await is(), why);
 }
 /** Has the test do something, and waits until it has. */
 async function have(name) {
@@ -61,9 +66,9 @@ await step("cluster_map_shows_shards_nodes_and_zones", async () => {
   must((await band.locator("rect.tone-a").count()) >= 1 && (await band.locator("rect.tone-b").count()) >= 1, "the band has two colours");
   const zones = page.locator("table.zones");
   for (const zone of ["east", "west"]) await zones.getByRole("columnheader", { name: zone }).waitFor();
-  must((await zones.locator(".node.primary").count()) === 2, "two primaries");
-  must((await zones.locator(".node.replica").count()) === 2, "two replicas");
-  must((await zones.locator(".node", { hasText: "this node" }).count()) === 1, "the node that was asked");
+  await until(async () => (await zones.locator(".node.primary").count()) === 2, "two primaries");
+  await until(async () => (await zones.locator(".node.replica").count()) === 2, "two replicas");
+  await until(async () => (await zones.locator(".node", { hasText: "this node" }).count()) === 1, "the node that was asked");
   await page.locator("td[data-name=Data]", { hasText: "in sync" }).first().waitFor();
   await page.locator("td[data-name=Behind]", { hasText: /\d B/ }).first().waitFor();
   await shoot("cluster");
@@ -72,8 +77,8 @@ await step("cluster_map_shows_moves_under_way", async () => {
   await have("move");
   const moves = page.locator(".moves li").first();
   await moves.getByText("100 slots, snapshotting, 5.00 MiB sent, 1.00 MiB behind").waitFor();
-  must((await moves.getByRole("progressbar").getAttribute("value")) === "420", "the bar shows how far it is");
-  must((await page.locator(".band rect.moving").count()) >= 1, "moving slots are hatched");
+  await until(async () => (await moves.getByRole("progressbar").getAttribute("value")) === "420", "the bar shows how far it is");
+  await until(async () => (await page.locator(".band rect.moving").count()) >= 1, "moving slots are hatched");
   await shoot("cluster-moving");
   await have("end");
   await page.locator(".tile", { hasText: "Moves" }).getByText("nothing moves").waitFor();

@@ -53,7 +53,7 @@ def walked(tmp_path_factory):
             first = next(name for name, node in of.items() if node is nodes[0])
             mine = next(one for one in shards().values() if first in one["in_sync"])
             if mine["primary"] != first:
-                until(lambda: redis.Redis(port=nodes[0].port).execute_command("CLUSTER FAILOVER") in (True, b"OK"), "a handover")
+                until(lambda: takes_over(nodes[0]), "a handover")
                 until(lambda: any(one["primary"] == first for one in shards().values()), "its end")
             command = ["node", str(SCRIPT), str(http_port), str(out), *filter(None, [os.environ.get("CONSOLE_SHOTS")])]
             walk = subprocess.Popen(command, env={**os.environ, "CHROMIUM": CHROMIUM}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -69,6 +69,14 @@ def walked(tmp_path_factory):
         finally:
             for node in nodes:
                 node.kill()
+
+
+def takes_over(node):
+    try:
+        return redis.Redis(port=node.port).execute_command("CLUSTER FAILOVER") in (True, b"OK")
+    except redis.ResponseError:
+        # It may not have read yet of which shard it is.
+        return False
 
 
 def change(name, etcd, of, first, shards):

@@ -28,7 +28,7 @@ class Terminal:
         self("new-session", "-d", "-x", width, "-y", height, "-s", "top", "sh", "-c", program)
 
     def __call__(self, *words):
-        return subprocess.run([*self.tmux, *map(str, words)], check=True, capture_output=True, text=True, timeout=30).stdout
+        return subprocess.run([*self.tmux, *map(str, words)], check=True, capture_output=True, text=True, timeout=60).stdout
 
     def text(self):
         return self("capture-pane", "-p", "-t", "top")
@@ -194,7 +194,7 @@ def test_top_ends_with_its_terminal(tmp_path):
         def has_ended():
             try:
                 return pathlib.Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 return True
 
         eventually(has_ended)

@@ -6,7 +6,7 @@ import time
 
 from harness import Server, free_port
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def eventually(is_so):

@@ -112,7 +112,7 @@ def test_any_expiry_is_kept_exactly(first, second, through, tmp_path):
             client("SAVE")
         elif through == "aof-base":
             client("BGREWRITEAOF")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while b"aof_rewrite_in_progress:1" in client("INFO", "persistence"):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -151,9 +151,12 @@ def test_what_has_expired_is_not_loaded(tmp_path):
     with Server("--dir", tmp_path) as server:
         client = Client(server)
         client("SET", "stays", 1)
-        deadline_ms = int(time.time() * 1000) + 5000
-        client("SET", "goes", 1, "PXAT", deadline_ms)
-        client("SAVE")
+        for seconds in (2, 10, 60):
+            deadline_ms = int(time.time() * 1000) + seconds * 1000
+            client("SET", "goes", 1, "PXAT", deadline_ms)
+            client("SAVE")
+            if time.time() * 1000 < deadline_ms:
+                break
     while time.time() * 1000 <= deadline_ms:
         time.sleep(0.01)
     with Server("--dir", tmp_path) as server:
@@ -203,14 +206,14 @@ def test_shutdown_saves_and_the_counters_tell(tmp_path):
         client("SET", "b", 2)
         with pytest.raises(ConnectionError):
             client("SHUTDOWN", "SAVE")
-        server.process.wait(30)
+        server.process.wait(60)
     with Server("--dir", tmp_path) as server:
         client = Client(server)
         assert client("MGET", "a", "b") == [b"1", b"2"]
         client("SET", "a", 3)
         with pytest.raises(ConnectionError):
             client("SHUTDOWN", "NOSAVE")
-        server.process.wait(30)
+        server.process.wait(60)
     with Server("--dir", tmp_path, "--shutdown-on-sigterm", "save") as server:
         client = Client(server)
         assert client("GET", "a") == b"1"
@@ -241,7 +244,7 @@ def test_nothing_that_was_acknowledged_before_shutdown_save_is_lost(tmp_path):
             time.sleep(0.01)
         with pytest.raises((ConnectionError, OSError)):
             Client(server)("SHUTDOWN", "SAVE")
-        server.process.wait(30)
+        server.process.wait(60)
         for thread in threads:
             thread.join()
     with Server("--dir", tmp_path) as server:
@@ -321,7 +324,7 @@ def test_damaged_files_are_refused_with_a_place_and_a_reason(tmp_path):
     for _ in range(40):
         path.write_bytes(damaged(good, rng))
         arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path]
-        result = subprocess.run(command(DUNLIN, *arguments), capture_output=True, timeout=20)
+        result = subprocess.run(command(DUNLIN, *arguments), capture_output=True, timeout=120)
         said = (result.stdout + result.stderr).decode()
         assert result.returncode == 1 and "panicked" not in said, said
         assert f"cannot load {path}: at byte " in said

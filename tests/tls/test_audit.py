@@ -137,8 +137,12 @@ def test_a_log_that_cannot_be_written(tmp_path, when_full):
             if refused in answers:
                 break
         assert answers == ({"OK", refused} if when_full == "refuse" else {"OK"})
-        found = dict(line.split(":", 1) for line in session("INFO", "audit").decode().split("\r\n") if ":" in line)
-        assert int(found["audit_write_failures"]) > 0
+
+        def info():
+            return dict(line.split(":", 1) for line in session("INFO", "audit").decode().split("\r\n") if ":" in line)
+
+        eventually(lambda: int(info()["audit_write_failures"]) > 0, "a write that fails", 60)
+        found = info()
         assert int(found["audit_pending_bytes"]) <= 8 << 20
         if when_full == "refuse":
             assert session("FLUSHALL") == refused

@@ -69,6 +69,6 @@ def test_migrate_inside_tls(files, programs):
             assert above("CONFIG", "SET", "tls-cluster", "yes") == "OK"
             above("SET", "a", "x" * 1_000_000)
             above("SET", "b", "small")
-            move = lambda *words: above("MIGRATE", "127.0.0.1", target.tls_port, "", 0, 5000, *words)
+            move = lambda *words: above("MIGRATE", "127.0.0.1", target.tls_port, "", 0, 25_000, *words)
             assert move("KEYS", "a", "b") == "OK"
             assert (above("DBSIZE"), below("STRLEN", "a"), below("GET", "b")) == (0, 1_000_000, b"small")

@@ -20,11 +20,12 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
     let folder = Folder::new("kills")?;
     let writers = Writer::all();
     let (mut lost_max, mut total) = (0, 0);
-    let mut killed_at = Instant::now();
+    // A moment before the kill, and one behind it: there may be long between them.
+    let (mut alive_at, mut killed_at) = (Instant::now(), Instant::now());
     for round in 0..=rounds {
         let mut random = Random::new(seed + round);
         let server = Server::start(program, &folder, &log_directives(appendfsync, round))?;
-        let durable_at = if appendfsync == "always" { killed_at } else { killed_at - LOSS_MAX };
+        let durable_at = if appendfsync == "always" { killed_at } else { alive_at - LOSS_MAX };
         let found = load::check(&server, &writers, |writer| writer.acknowledged_by(durable_at))
             .map_err(|why| format!("round {round}, seed {seed}: {why}\n{}", server.log()))?;
         for (writer, found) in writers.iter().zip(found) {
@@ -45,6 +46,7 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
                 server.terminate();
                 std::thread::sleep(Duration::from_millis(random.between(0, TERM_MS_MAX) as u64));
             }
+            alive_at = Instant::now();
             server.kill();
         })?;
         killed_at = Instant::now();

@@ -177,12 +177,12 @@ impl Power<'_> {
         Ok(Life { disk, calls, turns, stall, begun_at: now, ended_at: Instant::now() })
     }
 
-    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends all threads for
-    /// `stall`.
+    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends threads for up to
+    /// `stall`: under `everysec` the one that writes, the one that syncs, and the one that records it, one after the other.
     fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
         match self.policy {
             Policy::Always => writer.acknowledged_by(at),
-            Policy::Everysec => writer.acknowledged_by(at - EVERYSEC_LOSS_MAX - stall),
+            Policy::Everysec => writer.acknowledged_by(at - EVERYSEC_LOSS_MAX - 3 * stall),
             Policy::No => writer.base(),
             Policy::Saves => writer.saved_by(at),
         }

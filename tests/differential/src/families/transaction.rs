@@ -21,7 +21,7 @@ pub const FAMILY: Family = Family {
         row("RENAME", 3, &[Key, Key]),
         row("DEL", 3, &[Repeat(1, 2, &[AnyKey])]),
         row("EXPIREAT", 2, &[Key, FarUnixSeconds]),
-        row("TTL", 2, &[Key]).near(5),
+        row("TTL", 2, &[Key]).near(60),
         row("SELECT", 1, &[Database]),
         row("SELECT", 2, &[Word("0")]),
         row("SETNX", 2, &[Key, Value]),
