@@ -11,6 +11,8 @@ use crate::{request, wire::number};
 
 /// A waiting replica gets a newline so often, lest it takes the silence for a failure.
 const NEWLINE_MS: u64 = 1000;
+/// Where ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
+const STANDSTILL_MS: u64 = 2000;
 /// Characters of an announced address at most, as in Redis.
 const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -102,6 +104,9 @@ pub struct Peer {
     /// When it was heard of last.
     pub heard_ms: u64,
     newline_ms: u64,
+    ticked_ms: u64,
+    /// When this server had last stood still.
+    woken_ms: u64,
     /// It has asked by SYNC, which knows no offsets.
     pub is_old: bool,
 }
@@ -137,6 +142,8 @@ impl Peer {
             fsynced: 0,
             heard_ms: now_ms,
             newline_ms: now_ms,
+            ticked_ms: now_ms,
+            woken_ms: now_ms,
             is_old: false,
         }
     }
@@ -290,13 +297,16 @@ impl Peer {
 
     /// Looks at the time. To be called every second, or more often.
     pub fn tick(&mut self, now_ms: u64, timeout_ms: u64) -> PeerTick {
+        if now_ms.saturating_sub(std::mem::replace(&mut self.ticked_ms, now_ms)) > STANDSTILL_MS {
+            self.woken_ms = now_ms;
+        }
         match self.phase {
             Phase::Waiting if now_ms.saturating_sub(self.newline_ms) >= NEWLINE_MS => {
                 self.newline_ms = now_ms;
                 PeerTick::Newline
             }
             Phase::Online | Phase::AwaitingAck
-                if !self.is_old && now_ms.saturating_sub(self.heard_ms) > timeout_ms =>
+                if !self.is_old && now_ms.saturating_sub(self.heard_ms.max(self.woken_ms)) > timeout_ms =>
             {
                 PeerTick::Cut
             }
@@ -370,8 +380,26 @@ mod tests {
         peer.end_sending(100_000);
         assert_eq!(peer.options(&[b"ACK", b"7", b"FACK", b"5"], 101_000), Ok(false));
         assert_eq!((peer.phase(), peer.acked, peer.fsynced), (Phase::Online, 7, 5));
-        assert_eq!(peer.tick(106_000, 5000), PeerTick::Nothing);
+        for now_ms in [102_000, 104_000, 106_000] {
+            assert_eq!(peer.tick(now_ms, 5000), PeerTick::Nothing);
+        }
         assert_eq!(peer.tick(106_001, 5000), PeerTick::Cut);
+    }
+
+    #[test]
+    fn a_primary_that_stood_still_does_not_take_that_for_silence() {
+        let mut peer = with(&["capa eof capa psync2"]);
+        peer.wait(0);
+        peer.begin_sending("id", 7);
+        peer.end_sending(0);
+        assert_eq!(peer.options(&[b"ACK", b"7"], 0), Ok(false));
+        assert_eq!(peer.tick(1000, 5000), PeerTick::Nothing);
+        assert_eq!(peer.tick(60_000, 5000), PeerTick::Nothing, "its words may wait to be read");
+        assert_eq!(peer.lag_s(60_000), 60);
+        for now_ms in [62_000, 64_000, 65_000] {
+            assert_eq!(peer.tick(now_ms, 5000), PeerTick::Nothing);
+        }
+        assert_eq!(peer.tick(65_001, 5000), PeerTick::Cut);
     }
 
     #[test]

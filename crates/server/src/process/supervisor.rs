@@ -17,6 +17,9 @@ use std::{
 
 use crate::config::{Config, describe};
 
+/// How long a notice waits for a supervisor that does not read: neither the start nor the end of the server does.
+const NOTICE_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// A supervisor that wants to be told.
 #[derive(Debug, Clone)]
 pub(crate) struct Supervisor(Arc<Socket>);
@@ -34,8 +37,11 @@ impl Supervisor {
     }
 
     fn at(name: &OsString) -> Option<Self> {
-        let found = address(name)
-            .and_then(|address| Ok(Self(Arc::new(Socket { socket: UnixDatagram::unbound()?, address }))));
+        let found = address(name).and_then(|address| {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_write_timeout(Some(NOTICE_TIME_MAX))?;
+            Ok(Self(Arc::new(Socket { socket, address })))
+        });
         found
             .inspect_err(|error| {
                 tracing::warn!("cannot reach the supervisor at {}: {}", name.display(), describe(error));
@@ -130,6 +136,17 @@ mod tests {
         assert!(next().starts_with("STOPPING=1\n"));
         drop(listener);
         supervisor.ready();
+    }
+
+    #[test]
+    fn supervisor_that_does_not_read_holds_nothing_up() {
+        let dir = ScratchDir::new("supervisor-that-does-not-read");
+        let path = dir.path("notify");
+        let _listener = UnixDatagram::bind(&path).unwrap();
+        let full = UnixDatagram::unbound().unwrap();
+        full.set_nonblocking(true).unwrap();
+        while full.send_to(b"WATCHDOG=1\n", &path).is_ok() {}
+        Supervisor::at(&path.into_os_string()).unwrap().stopping();
     }
 
     #[test]

@@ -194,11 +194,16 @@ impl Link {
         if let Some(primary) = &mut self.primary {
             primary.replica.options = options(&self.shared);
         }
+        // What has come is read before anything is too late: this server may have stood still itself.
+        self.read_what_came(buffer);
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);
         self.take_resolved();
         self.connect_further();
         self.send();
+    }
+
+    fn read_what_came(&mut self, buffer: &mut [u8]) {
         let mut read = 0;
         while read < TURN_BYTES_MAX
             && !self.shared.replication.has_order()
@@ -206,7 +211,7 @@ impl Link {
         {
             let Some(connection) = self.connection.as_mut() else { return };
             if !connection.readable || !connection.is_made {
-                break;
+                return;
             }
             match (&connection.stream).read(buffer) {
                 Ok(0) => return self.lose("it was closed"),
@@ -220,7 +225,6 @@ impl Link {
                 Err(error) => return self.lose(&error.to_string()),
             }
         }
-        self.send();
     }
 
     /// Takes how much of the data set is on disk, for acknowledgements.

@@ -380,13 +380,19 @@ impl LogThread {
     fn fail(&mut self, error: &io::Error, now: Instant) {
         let durability = &self.shared.durability;
         let reason = describe(error);
-        let is_new = durability.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        let is_on = matches!(self.state, State::On(_));
+        // What is shown comes last: whoever sees it finds writes refused, and the files apart.
         durability.failing.store(true, SeqCst);
+        let mut status = durability.status();
+        if is_on && is_intrusion(error) {
+            status.standing = Standing::Apart;
+        }
+        let is_new = status.write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        drop(status);
         if is_new {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();
             if is_intrusion(error) {
-                durability.status().standing = Standing::Apart;
                 tracing::error!(
                     "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
                 );
