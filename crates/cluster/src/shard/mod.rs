@@ -596,9 +596,10 @@ impl Shard {
         let is_new_epoch = before.is_none_or(|(_, before)| before.epoch != record.epoch);
         let is_own = record.primary == self.me;
         if is_own && self.won(settled.as_ref()) {
-            // A recovery has decided what there is. It may be less than what was committed.
+            // A recovery has decided what there is. It may be less than what was committed, and what is not on disk here yet is so
+            // nowhere that counts.
             (self.local.clean, self.is_counted) = (true, true);
-            self.commit = self.commit.min(self.local.end);
+            self.commit = self.commit.min(self.local.held);
         }
         self.owe();
         if is_own {

@@ -519,6 +519,26 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     assert_eq!(learner.lease_until_ms(), u64::MAX, "it is alone");
 }
 
+/// Found by the simulator (seed 32842): it answered what a crash of its machine took away.
+#[test]
+fn force_commits_nothing_that_is_not_on_disk() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 10, heartbeat(3, 7));
+    assert_eq!(member.commit(), 40);
+    // It was put out of the shard because its disk was slow.
+    let mut without = record(3);
+    (without.epoch, without.in_sync, without.learners) = (4, [node(P)].into(), [node(M)].into());
+    step(&mut member, 20, Event::Watched((11, without)));
+    step(&mut member, 30, Event::Grown(history(1), 60, 35));
+    let number =
+        proposed(&step(&mut member, 9_000, Event::Force([node(P)].into()))).expect("a proposal").number;
+    let actions = step(&mut member, 9_010, Event::Outcome(number, Outcome::Done(12)));
+    assert!(matches!(actions[0], Action::Lead { from: 60, .. }), "{actions:?}");
+    assert_eq!(member.commit(), 35);
+    step(&mut member, 9_020, Event::Grown(history(1), 60, 60));
+    assert_eq!(member.commit(), 60);
+}
+
 /// Found by the simulator (seed 578, when operators first had nodes take the shard).
 #[test]
 fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {

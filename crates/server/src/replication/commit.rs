@@ -88,10 +88,11 @@ impl Replication {
         self.commits.awaited[worker].store(true, SeqCst);
     }
 
-    /// The shard has committed its stream up to an offset of replication.
+    /// The shard has committed its stream up to an offset of replication: to an earlier one than before where an operator has had a
+    /// node take it that lacks something.
     pub(crate) fn note_shard_commit(&self, durability: &Durability, offset: u64) {
         let mark = ring_mark(offset, self.base.load(Acquire)).min(durability.tail());
-        if self.commits.shard.fetch_max(mark, SeqCst) < mark {
+        if self.commits.shard.swap(mark, SeqCst) < mark {
             self.wake_awaiting(durability);
         }
     }
