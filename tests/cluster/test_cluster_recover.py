@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, told_again, until
-from harness import DUNLIN, command, is_redis, suspend
+from harness import DUNLIN, Server, command, is_redis, suspend
 from test_cluster_command import run
 from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
 
@@ -75,6 +75,36 @@ def test_recover_takes_a_shard_from_members_that_are_gone(etcd):
         restart(first, etcd, *SYNC)
         until(lambda: in_sync(etcd), lambda: logs(cluster))
         until(lambda: replica_value(first) == b"old", lambda: logs(cluster))
+
+
+@told_again
+def test_a_follower_takes_no_copy_of_a_stranger_at_its_primarys_address(etcd):
+    with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        assert answer(first, "SET", "key", "own") in (True, b"OK")
+        until(lambda: replica_value(second) == b"own", lambda: logs(cluster))
+        primary = id_of(first)
+        # What is left of the shard is a learner, which may not lead by itself.
+        suspend(second.process)
+        until(lambda: in_sync(etcd, 1), lambda: logs(cluster))
+        first.process.kill()
+        first.process.wait()
+        with Server() as stranger, redis.Redis(port=stranger.port) as client:
+            client.set("key", "a stranger's")
+            client.config_set("port", first.port)
+            second.process.send_signal(signal.SIGCONT)
+            until(lambda: "another history is offered than the shard's" in second.log(), second.log)
+            with redis.Redis(port=second.port) as learner:
+                assert learner.dbsize() == 1 and learner.info("persistence")["async_loading"] == 0
+        (shard,) = [key.split("/")[1] for key in records(etcd) if key.startswith("shards/")]
+        until(lambda: is_gone(etcd, primary), "the end of its presence")
+        done = run("recover", shard, "--from", id_of(second), "--yes", "-p", second.port)
+        assert f"node {id_of(second)[:8]} leads the shard" in done, done
+        until(lambda: serving([second], "another"), lambda: logs(cluster))
+        assert answer(second, "GET", "key") == b"own"
+        restart(first, etcd, *SYNC)
+        until(lambda: replica_value(first) == b"own", lambda: logs(cluster))
 
 
 @told_again

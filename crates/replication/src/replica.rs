@@ -169,6 +169,8 @@ pub struct Replica {
     pub fsynced: Option<u64>,
     /// The other end is a replica that is asked to take over: `PSYNC … FAILOVER`. Ends with its answer.
     pub hands_over: bool,
+    /// The only history whose copy may replace the data set. `None`: any, as the operator has named the primary.
+    pub copy_of: Option<Id>,
     heard_ms: u64,
     acknowledged_ms: u64,
     /// Since when the stream does not come.
@@ -185,6 +187,7 @@ impl Replica {
             position,
             fsynced: None,
             hands_over: false,
+            copy_of: None,
             heard_ms: now_ms,
             acknowledged_ms: now_ms,
             down_since_ms: now_ms,
@@ -480,6 +483,10 @@ impl Replica {
             (b"+FULLRESYNC", _) => {
                 let (id, offset) = (first.and_then(Id::parse), second.and_then(number));
                 match (id, offset) {
+                    (Some(id), Some(_)) if self.copy_of.is_some_and(|wanted| wanted != id) => {
+                        let reason = "another history is offered than the shard's: it is another server, or not the primary yet";
+                        self.close(now_ms, reason, actions);
+                    }
                     (Some(id), Some(offset)) => self.state = State::Announced { id, offset },
                     _ => self.close(now_ms, "the primary's id or offset makes no sense", actions),
                 }

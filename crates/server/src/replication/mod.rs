@@ -46,7 +46,7 @@ pub(crate) enum RoleOrder {
     /// Follow nobody.
     Promote,
     /// A node of a cluster: follow this primary, or wait for one. An empty data set without a history `begins` this one.
-    Join { primary: Option<PrimaryAddress>, begins: Option<Id> },
+    Join { primary: Option<ShardPrimary>, begins: Option<Id> },
     /// A node of a cluster: be the primary, under this history, which continues another.
     /// The data set ends at `from`, or it stays a follower.
     Lead { history: Id, previous: Option<Id>, from: u64 },
@@ -54,6 +54,14 @@ pub(crate) enum RoleOrder {
     Clear,
     /// A node of a cluster: see to it that no command is under way that was let in before.
     Rest,
+}
+
+/// A shard's primary, by its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShardPrimary {
+    pub(crate) address: PrimaryAddress,
+    /// The shard's history. Whoever answers at the address with a copy of another one is not the primary, and replaces nothing.
+    pub(crate) history: Id,
 }
 
 /// The data set as the machine of a shard has to know it.

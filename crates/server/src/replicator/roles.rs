@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::PrimaryAddress,
-    replication::{REPLICA, RoleOrder, STALE, new_id},
+    replication::{REPLICA, RoleOrder, STALE, ShardPrimary, new_id},
     system::host::monotonic_ms,
     workers::{WorkerMessage, blocked::Unblocked},
 };
@@ -59,13 +59,15 @@ impl Link {
                 has_backlog.then(|| (replication.history().id, replication.offset(tail)))
             }
         };
-        self.begin_link(address, position, hands_over);
+        self.begin_link(address, position);
+        if let Some(primary) = &mut self.primary {
+            primary.replica.hands_over = hands_over;
+        }
     }
 
-    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>, hands_over: bool) {
+    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>) {
         let shared = Arc::clone(&self.shared);
-        let mut replica = Replica::new(options(&shared), position, monotonic_ms());
-        replica.hands_over = hands_over;
+        let replica = Replica::new(options(&shared), position, monotonic_ms());
         self.primary = Some(Primary { address, replica, is_stopped: false });
         // Behind the gate: whoever was let in as a primary's client waits by now.
         self.to_unblock = shared.blocked.all();
@@ -74,7 +76,7 @@ impl Link {
 
     /// Follows a shard's primary, or nobody yet. The data set says where the stream is joined; an empty one that is part of no
     /// history is the beginning of `begins`.
-    fn join(&mut self, primary: Option<PrimaryAddress>, begins: Option<Id>) {
+    fn join(&mut self, primary: Option<ShardPrimary>, begins: Option<Id>) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
         replication.link().stopped = None;
@@ -91,9 +93,12 @@ impl Link {
         let end = replication.offset(shared.durability.tail());
         let position = replication.has_place().then(|| (replication.history().id, end));
         match primary {
-            Some(address) => {
+            Some(ShardPrimary { address, history }) => {
                 tracing::info!("Following the primary {}:{}", address.host, address.port);
-                self.begin_link(address, position, false);
+                self.begin_link(address, position);
+                if let Some(primary) = &mut self.primary {
+                    primary.replica.copy_of = Some(history);
+                }
             }
             None => {
                 self.to_unblock = shared.blocked.all();

@@ -51,7 +51,7 @@ use crate::{
         view::{Newest, Stored, View},
     },
     config::PrimaryAddress,
-    replication::RoleOrder,
+    replication::{RoleOrder, ShardPrimary},
     shared::{Shared, Stop},
     system::host::lease_ms,
     workers::WorkerMessage,
@@ -704,9 +704,11 @@ impl Driver {
             }
             Wanted::Follow(primary, attach) => {
                 let is_resting = machine.held.is_some() || machine.shard.takes_over();
-                let address = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
+                let history = machine.shard.known().map(|(_, record)| id_of(record.history.id));
                 let begins = machine.shard.local().history.filter(|_| attach == Attach::Stream).map(id_of);
-                self.follow(address, begins);
+                let primary = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
+                let primary = primary.zip(history).map(|(address, history)| ShardPrimary { address, history });
+                self.follow(primary, begins);
             }
             Wanted::Nothing => self.follow(None, None),
         }
@@ -727,9 +729,9 @@ impl Driver {
         }));
     }
 
-    fn follow(&mut self, address: Option<PrimaryAddress>, begins: Option<Id>) {
+    fn follow(&mut self, primary: Option<ShardPrimary>, begins: Option<Id>) {
         let replication = &self.shared.replication;
-        let Some(address) = address else {
+        let Some(primary) = primary else {
             if self.role != Role::Detached {
                 self.joined = replication.order(RoleOrder::Join { primary: None, begins: None });
                 self.role = Role::Detached;
@@ -738,7 +740,7 @@ impl Driver {
         };
         let mut attempt = 0;
         if let Role::Following(known, since, attempts) = &mut self.role
-            && *known == address
+            && *known == primary.address
         {
             let link = replication.link();
             if link.state == LinkState::Connected {
@@ -752,8 +754,9 @@ impl Driver {
             }
             attempt = *attempts + 1;
         }
+        let address = primary.address.clone();
         self.shared.config.follow(Some(address.clone()));
-        self.joined = replication.order(RoleOrder::Join { primary: Some(address.clone()), begins });
+        self.joined = replication.order(RoleOrder::Join { primary: Some(primary), begins });
         self.role = Role::Following(address, Instant::now(), attempt);
     }
 
