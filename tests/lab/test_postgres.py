@@ -86,7 +86,8 @@ class Postgres:
                 os.chown(path, self.owner["user"], self.owner["group"])
 
     def ask(self, statement):
-        return self.run(PSQL, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-Atc", statement)
+        # By its Unix socket, whatever its rules for addresses are.
+        return self.run(PSQL, "-h", self.folder, "-p", str(self.port), "-U", "postgres", "-Atc", statement)
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,9 @@ def follow_and_cut(primary, replica, seed):
         run(primary, calls[1000:], seed + 1, primary.program == DUNLIN)
         until(lambda: link.made > made and has_link(replica), "another link")
         settle(primary, replica)
-        assert primary.info("stats")["sync_full"] == full
+        # Redis from 7.4 on forgets where it was if the link ends while a FLUSHALL of its primary is freed in the background.
+        forgotten = replica.log().count("Partial resynchronization not possible (no cached master)")
+        assert primary.info("stats")["sync_full"] == full + forgotten
 
 
 def is_about_fields(call):

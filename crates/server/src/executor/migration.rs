@@ -78,8 +78,16 @@ impl Executor {
             ));
             return self.finish_migration(*migration);
         }
+        let is_tls = self.clients.find(migration.client.id).is_some_and(|client| client.is_tls);
+        let is_parked = match self.parks_departed(&shared, departure.keys(), is_tls) {
+            Ok(is_parked) => is_parked,
+            Err(moved) => {
+                migration.fail(moved);
+                return self.finish_migration(*migration);
+            }
+        };
         let is_paused = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
-        if is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default() {
+        if is_parked || is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default() {
             migration.keep(departure);
             return self.sent_keys.push(migration);
         }

@@ -150,6 +150,25 @@ impl Executor {
         self.refusal(topology, elsewhere, is_tls).map_or(Ok(()), Err)
     }
 
+    /// Whether keys of one slot that MIGRATE has sent wait for the outcome of a move of it; an error where they are another node's by
+    /// now. The caller is inside the gate.
+    pub(super) fn parks_departed(
+        &mut self,
+        shared: &Shared,
+        keys: &[Box<[u8]>],
+        is_tls: bool,
+    ) -> Result<bool, CommandError> {
+        self.refresh_topology(shared);
+        let Some(topology) = self.topology.topology() else { return Ok(false) };
+        let slots: Slots = keys.iter().map(|key| slot(key)).collect();
+        if self.topology.parks(slots) {
+            return Ok(true);
+        }
+        let request = Request { writes: true, ..Request::default() };
+        let elsewhere = route(topology, rules(self.config.config()), slots, request);
+        self.refusal(topology, elsewhere, is_tls).map_or(Ok(false), Err)
+    }
+
     /// Where a command that a script calls runs, and the one slot of its keys.
     pub(crate) fn route_in_script(
         &mut self,

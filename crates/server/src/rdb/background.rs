@@ -32,7 +32,7 @@ use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use dunlin_replication::Place;
 
 use super::{
-    CommandsOfKeys, CutForm, Head, SINK_BYTES, Writer, cut_ms,
+    CommandsOfKeys, CutForm, Head, KeySink, SINK_BYTES, Writer, cut_ms,
     pace::{Destination, Pace},
     write_file,
 };
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// Writes a snapshot of slots to a sink: commands, and nothing else. On an error it has ended nonetheless.
-    pub(crate) fn write_slots_to<W: io::Write>(&self, mut cut: Cut, sink: &mut W) -> io::Result<()> {
+    pub(crate) fn write_slots_to<W: KeySink>(&self, mut cut: Cut, sink: &mut W) -> io::Result<()> {
         let output = Output::new(io::BufWriter::with_capacity(SINK_BYTES, sink), None);
         let mut writer = Writer::Replicas(Box::new(CommandsOfKeys(output)));
         let written = self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer, Destination::Replicas);
@@ -237,6 +237,7 @@ impl Shared {
             let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
             progress.visited.store(snapshot.visited(), Relaxed);
             self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
+            writer.meanwhile()?;
             let mut rest = match advance {
                 Advance::Complete => return Ok(()),
                 Advance::More if snapshot.is_held_up() => Duration::ZERO,
@@ -250,6 +251,7 @@ impl Shared {
                 thread::sleep(nap);
                 rest -= nap;
                 self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
+                writer.meanwhile()?;
             }
         }
     }
@@ -272,6 +274,7 @@ impl Shared {
             if snapshot.release(chunk) {
                 self.durability.tell_room();
             }
+            writer.meanwhile()?;
         }
         if progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
     }

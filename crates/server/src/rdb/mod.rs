@@ -58,6 +58,10 @@ enum Writer<'a, 'f> {
 trait SnapshotWriter {
     fn function(&mut self, code: &[u8]) -> io::Result<()>;
     fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()>;
+    /// Does what its sink has to do besides ([`KeySink`]).
+    fn meanwhile(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     fn finish(self: Box<Self>) -> io::Result<Option<[u8; 9]>>;
 }
 
@@ -75,16 +79,32 @@ impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
     }
 }
 
+/// Where the commands go that make the keys of some slots.
+pub(crate) trait KeySink: Write {
+    /// Does what else is to be done while the keyspace is walked: several times a second, also where no key is found.
+    fn meanwhile(&mut self) -> io::Result<()>;
+}
+
+impl<W: KeySink> KeySink for &mut W {
+    fn meanwhile(&mut self) -> io::Result<()> {
+        (**self).meanwhile()
+    }
+}
+
 /// Commands that make keys, and nothing else.
 struct CommandsOfKeys<W: Write>(dunlin_engine::rdb::Output<'static, io::BufWriter<W>>);
 
-impl<W: Write> SnapshotWriter for CommandsOfKeys<W> {
+impl<W: KeySink> SnapshotWriter for CommandsOfKeys<W> {
     fn function(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
     fn chunk(&mut self, chunk: &Chunk, _: bool) -> io::Result<()> {
         chunk.write(&mut self.0, false)
+    }
+
+    fn meanwhile(&mut self) -> io::Result<()> {
+        self.0.sink().get_mut().meanwhile()
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<Option<[u8; 9]>> {
@@ -106,6 +126,13 @@ impl Writer<'_, '_> {
             Self::Rdb(writer) => writer.chunk(chunk, small),
             Self::Commands(writer) => writer.chunk(chunk),
             Self::Replicas(writer) => writer.chunk(chunk, small),
+        }
+    }
+
+    fn meanwhile(&mut self) -> io::Result<()> {
+        match self {
+            Self::Rdb(_) | Self::Commands(_) => Ok(()),
+            Self::Replicas(writer) => writer.meanwhile(),
         }
     }
 

@@ -19,6 +19,7 @@ use super::filter::{Filter, Unfit};
 use crate::{
     cluster::{moves::JobState, view::View},
     persistence::saving::Progress,
+    rdb::KeySink,
     replication::{Hold, connection::Connection},
     shared::Shared,
     workers::{
@@ -102,7 +103,9 @@ fn run(order: &Order) {
         Err(_) if !sender.is_named() => End::Gone("cancelled"),
         Err(error) => End::Failed(error.to_string()),
     };
-    let took_ms = begun.elapsed().as_millis();
+    let (took_ms, sent_bytes) = (begun.elapsed().as_millis(), sender.place);
+    // The log is not held for a move that is over, however long the record takes to say so.
+    drop(sender);
     let (state, message) = match end {
         End::Given => (JobState::Success, String::new()),
         End::Gone(why) => (JobState::Cancelled, why.to_owned()),
@@ -112,7 +115,7 @@ fn run(order: &Order) {
         }
     };
     match state {
-        JobState::Success => tracing::info!("Move {id}: done in {took_ms} ms, {} bytes", sender.place),
+        JobState::Success => tracing::info!("Move {id}: done in {took_ms} ms, {sent_bytes} bytes"),
         _ => tracing::warn!("Move {id}: the slots stay here: {message}"),
     }
     moves.jobs.note(id, true, |job| (job.state, job.message) = (state, message));
@@ -286,16 +289,14 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Sends the records that have come, as far as one turn goes. Returns whether there is more.
-    fn send_records(&mut self) -> Result<bool, String> {
-        let shared = &self.order.shared;
-        let mut output = std::mem::take(&mut self.output);
+    /// Keeps the records of the slots that have come, as far as one turn goes. Returns whether there is more.
+    fn gather(&mut self) -> Result<bool, String> {
         let mut unfit = Ok(());
         let from = self.at;
-        let filter = &mut self.filter;
-        self.at = shared.replication.read_held(from, TURN_BYTES, |bytes| {
+        let (filter, output) = (&mut self.filter, &mut self.output);
+        self.at = self.order.shared.replication.read_held(from, TURN_BYTES, |bytes| {
             if unfit.is_ok() {
-                unfit = filter.take(bytes, &mut output);
+                unfit = filter.take(bytes, output);
             }
         });
         unfit.map_err(|unfit| match unfit {
@@ -305,13 +306,20 @@ impl<'a> Sender<'a> {
         if let Some(hold) = &self.hold {
             hold.advance(self.at);
         }
+        Ok(self.at - from == TURN_BYTES)
+    }
+
+    /// Sends the records that have come, as far as one turn goes. Returns whether there is more.
+    fn send_records(&mut self) -> Result<bool, String> {
+        let has_more = self.gather()?;
+        let mut output = std::mem::take(&mut self.output);
         let sent = self.write_all(&output);
         output.clear();
         output.shrink_to(TURN_BYTES as usize);
         self.output = output;
         sent.map_err(|error| error.to_string())?;
         self.ask_for_place().map_err(|error| error.to_string())?;
-        Ok(self.at - from == TURN_BYTES)
+        Ok(has_more)
     }
 
     /// Asks the target to say when its shard has committed all of this.
@@ -370,6 +378,8 @@ impl<'a> Sender<'a> {
                 });
                 if let Err(why) = result.and_then(|()| self.check_room()) {
                     broken = Some(why);
+                    // Nothing more is sent. Whose the slots are may be open for as long as the store does not answer.
+                    self.hold = None;
                 }
             }
             let (view, count) = moves.view();
@@ -452,12 +462,12 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// The records that wait in memory are not without bound.
+    /// The records that wait in memory are not without bound: those of the log, and those of the slots out of it.
     fn check_room(&self) -> Result<(), String> {
         let config = self.order.shared.config.current();
         let limit = config.client_output_buffer_limit.replica.hard_bytes;
         let limit = if limit == 0 { u64::MAX } else { limit };
-        let waiting = self.order.shared.durability.tail() - self.at;
+        let waiting = self.order.shared.durability.tail() - self.at + self.output.len() as u64;
         if waiting > limit.max(config.repl_backlog_size) {
             return Err(
                 "the target is behind by more than client-output-buffer-limit replica allows".to_owned()
@@ -526,6 +536,13 @@ impl Write for Sender<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl KeySink for Sender<'_> {
+    /// Most of what is written on a node is not about the slots: it does not wait for the end of the walk.
+    fn meanwhile(&mut self) -> io::Result<()> {
+        self.gather().and_then(|_| self.check_room()).map_err(io::Error::other)
     }
 }
 
