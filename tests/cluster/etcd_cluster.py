@@ -206,6 +206,13 @@ def records(etcd, name="test"):
     return {key.removeprefix(prefix): json.loads(value) for key, value in entries}
 
 
+def revisions(etcd, kind, name="test"):
+    """The revisions of the last changes of some records, by the records' keys."""
+    key = f"/dunlin/{name}/{kind}"
+    found = ask_etcd(etcd, "kv/range", key=text(key), range_end=text(key[:-1] + chr(ord(key[-1]) + 1)))
+    return {item["key"]: item["mod_revision"] for item in found.get("kvs", [])}
+
+
 def put(etcd, key, record, name="test"):
     ask_etcd(etcd, "kv/put", key=text(f"/dunlin/{name}/{key}"), value=text(json.dumps(record)))
 

@@ -10,6 +10,7 @@ import redis
 from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, told_again, until
 from harness import command, is_redis
 from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
+from test_cluster_moves import ends, key_in, migrate, record, state
 from test_cluster_outages import ALWAYS, kill, start_again
 
 pytestmark = [
@@ -141,3 +142,49 @@ def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
         until(lambda: "this node stops, and keeps its data" in first.log(), lambda: logs(cluster))
         assert answer(second, "SET", "key", "newest", timeout=30) in (b"OK", True)
         assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))
+
+
+def is_sent_to(node, target, key):
+    """Whether a node sends who reads a key to another one."""
+    error = answer(node, "GET", key)
+    return isinstance(error, redis.exceptions.MovedError) and error.port == target.port
+
+
+@told_again
+def test_a_node_whose_disk_is_full_follows_its_cluster(etcd):
+    with dunlin_nodes(etcd, 2) as cluster:
+        first, second = cluster.nodes
+        key = key_in(0, 99)
+        cluster.client(0).set(key, "value")
+        # The file cannot be written while a directory has the name of its temporary one.
+        blocked = [node.folder / f"cluster-node.{node.process.pid}.tmp" for node in cluster.nodes]
+        for directory in blocked:
+            directory.mkdir()
+        for number, (source, target) in enumerate([(first, second), (second, first)]):
+            ends(cluster, migrate(cluster, [0, 99], number, 1 - number), "success", number)
+            until(lambda: answer(target, "GET", key) == b"value", lambda: logs(cluster))  # noqa: B023
+            assert is_sent_to(source, target, key)
+        assert [node.log().count("cannot write") for node in cluster.nodes] == [1, 1], logs(cluster)
+        for directory in blocked:
+            directory.rmdir()
+        until(lambda: all("has what it obeys again" in node.log() for node in cluster.nodes), lambda: logs(cluster))
+
+
+@told_again
+def test_a_source_that_cannot_obey_the_records_sends_clients_to_the_target(etcd):
+    with dunlin_nodes(etcd, 2) as cluster:
+        first, second = cluster.nodes
+        key = key_in(0, 99)
+        # Enough for the records to change while they are sent slowly.
+        cluster.client(0).mset({key: "value"} | {f"{{{key}}}{at}": at for at in range(200)})
+        name = migrate(cluster, [0, 99], slow=True)
+        until(lambda: state(cluster, name) == "snapshotting", lambda: logs(cluster))
+        known = record(etcd, "cluster")
+        record(etcd, "cluster", {**known, "v": 99})
+        until(lambda: all("/cluster: " in node.log() for node in cluster.nodes), lambda: logs(cluster))
+        cluster.client(0).config_set("rdb-key-save-delay", 0)
+        ends(cluster, name, "success")
+        assert is_sent_to(first, second, key)
+        # The target obeys no more than the source.
+        record(etcd, "cluster", known)
+        until(lambda: answer(second, "GET", key) == b"value", lambda: logs(cluster))

@@ -11,7 +11,7 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, told_again, until
+from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, revisions, shard_order, told_again, until
 from harness import command, free_port, is_redis
 from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, migrate_once, state
@@ -280,6 +280,7 @@ def test_a_directory_is_one_process_at_a_time(etcd):
 
 
 @pytest.mark.parametrize("key", ["slots", "cluster", "shards", "nodes"])
+@told_again
 def test_a_record_of_a_newer_version_changes_nothing(etcd, key):
     with dunlin_nodes(etcd, 2) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
@@ -289,8 +290,12 @@ def test_a_record_of_a_newer_version_changes_nothing(etcd, key):
         record = records(etcd)[found]
         put(etcd, found, {**record, "v": 99, "something": "new"})
         until(lambda: all(found in node.log() for node in cluster.nodes), lambda: logs(cluster))
+        written = revisions(etcd, "alive/")
         assert client.get("bar") == b"1" and client.set("bar", 2)
         assert shard_order(cluster) == owners
+        # For longer than a presence lasts: it is renewed, and not written anew.
+        time.sleep(6)
+        assert len(written) == 2 and revisions(etcd, "alive/") == written
         put(etcd, found, record)
         until(lambda: all("following the records again" in node.log() for node in cluster.nodes), lambda: logs(cluster))
         assert client.get("bar") == b"2"

@@ -38,7 +38,7 @@ pub(crate) enum Input {
     Outcome(ShardId, u64, Outcome),
     /// The answer to a read of the shard's record.
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
-    /// The record of slots, as it was read in this term.
+    /// The record of slots, as it was read in this term; 0 where it may have been read before.
     Slots(u64, Option<Stored<SlotsRecord>>),
     /// Another primary is wanted.
     HandOver,

@@ -76,7 +76,7 @@ pub(crate) struct HeavySlots {
 struct State {
     /// Slots that may have keys which are not to be seen unless the slots are this shard's.
     stale: SlotSet,
-    /// Imports that this process has begun, or that an earlier one may have: their keys stay while the record names them.
+    /// Imports that this process has begun, or that an earlier one may have, while the record names them: so long their keys stay.
     begun: BTreeSet<MoveId>,
     /// By move.
     parked: BTreeMap<MoveId, SlotSet>,
@@ -150,6 +150,7 @@ impl Moves {
             // An earlier process may have begun them. A takeover voids them: its epoch is not theirs.
             state.begun.extend(view.moves().filter(|one| Some(one.to) == mine).map(|one| one.id));
         }
+        state.begun.retain(|id| view.moves().any(|one| one.id == *id));
         if state.view.is_none() || is_primary && !state.was_primary {
             // Nobody knows what the data set has that was loaded, or that an earlier primary has left.
             state.stale = SlotSet::all();
@@ -432,6 +433,7 @@ mod tests {
         story.follow(&view(&set(0, 99), Vec::new()));
         assert_eq!(story.misplaced().unwrap().slots, set(200, 299), "the move came to nothing");
         assert!(!story.keyspace.holds_flushes());
+        assert!(story.moves.state().begun.is_empty(), "it grows with moves that are over");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - Nothing here is on a request's way. While etcd fails, the last topology stays in force.
-//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing.
+//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing. Nothing is read or
+//!   written anew because of them: the presence is renewed, and the watch says when they are others.
 //! - An outcome that is unknown is read back before anything else is proposed.
 
 use std::{
@@ -74,6 +75,8 @@ const RECORD_STAYS: &str =
 enum Failure {
     /// Later: a line for the log.
     Later(String),
+    /// These records are not to be obeyed: a line for the log. The node follows them until they are.
+    NotObeyed(String),
     /// The server must not go on as this node: a line for the operator.
     Fatal(String),
 }
@@ -109,6 +112,8 @@ struct Agent {
     present: (Vec<NodeId>, Instant),
     /// The last line of the log about something that lasts.
     complaint: Option<String>,
+    /// The file of the identity lacks what the node has obeyed since.
+    is_unkept: bool,
 }
 
 /// The thread.
@@ -161,6 +166,7 @@ impl AgentThread {
             wide: wide::Follower::default(),
             present: (Vec::new(), Instant::now()),
             complaint: None,
+            is_unkept: false,
         };
         let thread = thread::Builder::new().name("cluster".to_owned()).spawn(move || agent.run());
         let agent = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -241,7 +247,7 @@ impl Agent {
         while !self.is_ending() {
             match self.attend() {
                 Ok(()) => break,
-                Err(Failure::Later(reason)) => {
+                Err(Failure::Later(reason) | Failure::NotObeyed(reason)) => {
                     self.complain(reason);
                     thread::sleep(RETRY);
                 }
@@ -308,12 +314,20 @@ impl Agent {
         view = self.read()?;
         let mut watch = self.member.meta.watch(self.member.keys.prefix(), view.revision)?;
         while !self.is_ending() {
-            self.check_cluster(&view)?;
-            self.obey(&view)?;
+            let obeys = match self.check_cluster(&view).and_then(|()| self.obey(&view)) {
+                Ok(()) => true,
+                Err(Failure::NotObeyed(reason)) => {
+                    self.complain(reason);
+                    false
+                }
+                Err(failure) => return Err(failure),
+            };
             self.keep_presence(&view)?;
-            self.report(&view);
-            self.report_moves(&view);
-            self.control(&view)?;
+            if obeys {
+                self.report(&view);
+                self.report_moves(&view);
+                self.control(&view)?;
+            }
             for change in watch.next(WAIT_MS)? {
                 view.apply(&self.member.keys, &change);
             }
@@ -344,7 +358,7 @@ impl Agent {
         let name = self.member.identity.name.clone();
         let key = self.member.keys.text(Key::Cluster);
         if let Some(error) = view.unreadable.get(&key) {
-            return Err(Failure::Later(format!("{key}: {error}")));
+            return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
         match (&view.cluster, self.member.identity.cluster) {
             (Some((_, cluster)), Some(own)) if cluster.id == own => {
@@ -394,7 +408,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes the node's presence known. Another process with its id is waited out for as long as a lease lasts.
+    /// Makes the node's presence known, where it is not. Another process with its id is waited out for as long as a lease lasts.
     fn take_presence(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let revision = match view.alive.get(&me) {
@@ -414,18 +428,11 @@ impl Agent {
             }
         };
         self.waits_since = None;
-        let lease = match self.lease {
-            Some(lease) if self.member.meta.keep_alive(lease).is_ok() => lease,
-            _ => self.member.meta.grant(LEASE_S)?.0,
-        };
-        (self.lease, self.renewed) = (Some(lease), Instant::now());
-        let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
-        let key = self.member.keys.text(Key::Alive(me));
-        let alive = AliveRecord { boot: self.boot, used_bytes, heavy: Vec::new() }.encode();
-        let taken = self
-            .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?;
-        if !taken {
-            return Err(Failure::Later("the node's presence has changed".to_owned()));
+        let is_known = view.alive.get(&me).is_some_and(|(_, alive)| alive.boot == self.boot);
+        match self.lease.filter(|lease| self.member.meta.keep_alive(*lease).is_ok()) {
+            // Written anew it would be news for all, and say again what data there is.
+            Some(_) if is_known => self.renewed = Instant::now(),
+            lease => self.put_presence(revision, lease)?,
         }
         let place = place_of(&self.shared.config.current().dir);
         let process = place.map(|place| Process { boot: self.boot, place });
@@ -433,6 +440,27 @@ impl Agent {
             self.member.identity.process = process;
             self.keep_identity()?;
         }
+        Ok(())
+    }
+
+    /// Writes the node's presence, on a new lease where there is none.
+    fn put_presence(&mut self, revision: Revision, lease: Option<LeaseId>) -> Result<(), Failure> {
+        let lease = match lease {
+            Some(lease) => lease,
+            None => self.member.meta.grant(LEASE_S)?.0,
+        };
+        let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
+        let HeavySlots { heavy, .. } = self.shared.cluster.moves.heavy();
+        let key = self.member.keys.text(Key::Alive(self.member.identity.node));
+        let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
+        // Where the answer is lost, nobody knows which lease the presence is bound to.
+        self.lease = None;
+        if !self
+            .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?
+        {
+            return Err(Failure::Later("the node's presence has changed".to_owned()));
+        }
+        (self.lease, self.renewed) = (Some(lease), Instant::now());
         Ok(())
     }
 
@@ -581,12 +609,12 @@ impl Agent {
     /// Has the server obey the records.
     fn obey(&mut self, view: &View) -> Result<(), Failure> {
         if let Some((key, error)) = view.unreadable.iter().next() {
-            return Err(Failure::Later(format!("{key}: {error}")));
+            return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
         for (id, (_, shard)) in &view.shards {
             let known = self.epochs.entry(*id).or_default();
             if shard.epoch < *known {
-                return Err(Failure::Later(format!(
+                return Err(Failure::NotObeyed(format!(
                     "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     shard.epoch
                 )));
@@ -612,11 +640,14 @@ impl Agent {
 
     /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
     /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
+    ///
+    /// Where the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of etcd. Not so
+    /// a node that has obeyed nothing yet, or joins a shard: nobody needs it yet, and its file would recognise no backup at all.
     fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
         let mut identity = self.member.identity.clone();
         if let Some((revision, _)) = &view.slots {
             if *revision < identity.slots {
-                return Err(Failure::Later(format!(
+                return Err(Failure::NotObeyed(format!(
                     "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     identity.slots
                 )));
@@ -626,10 +657,24 @@ impl Agent {
         if let Some((id, (_, record))) = view.shard_of(identity.node) {
             identity.epoch = Some((id, record.epoch));
         }
-        if identity != self.member.identity {
-            identity.keep(&self.shared.config.current().dir).map_err(Failure::Later)?;
-            self.member.identity = identity;
+        let known = &self.member.identity;
+        if identity == *known && !self.is_unkept {
+            return Ok(());
         }
+        let is_first = self.obeyed == 0 || identity.begins_after(known);
+        let kept = identity.keep(&self.shared.config.current().dir);
+        match &kept {
+            Ok(()) if self.is_unkept => {
+                tracing::info!("Cluster: the file of this node has what it obeys again")
+            }
+            Ok(()) => {}
+            Err(line) if is_first => return Err(Failure::NotObeyed(line.clone())),
+            Err(line) if !self.is_unkept => tracing::warn!(
+                "Cluster: {line}. This node follows its cluster; after a restart it would take an older backup of etcd for the truth"
+            ),
+            Err(_) => {}
+        }
+        (self.is_unkept, self.member.identity) = (kept.is_err(), identity);
         Ok(())
     }
 

@@ -38,6 +38,9 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 const WITHHELD_BYTES_MAX: usize = 32 << 20;
 /// Between two attempts to connect to a node.
 const RETRY: Duration = Duration::from_secs(1);
+/// A connection is made anew when the other machine has acknowledged nothing for so long. A node that is busy for longer than a
+/// script may be is sent what waits for it all the same.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The longest sleep: how late the thread notices another topology.
 const SLEEP: Duration = Duration::from_millis(200);
 /// The same while messages wait for a commit: how much later than one here they leave.
@@ -52,7 +55,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let thread = Thread {
         shared: Arc::clone(shared),
         poll,
-        links: Links::new(WAITING_BYTES_MAX, RETRY),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
         peers: Vec::new(),
         withheld: VecDeque::new(),
         withheld_bytes: 0,

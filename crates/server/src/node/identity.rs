@@ -85,6 +85,12 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Whether it has a record of slots, or a shard, where an earlier one has none, or another shard.
+    pub(super) fn begins_after(&self, earlier: &Self) -> bool {
+        let shard = |identity: &Self| identity.epoch.map(|(shard, _)| shard);
+        earlier.slots == 0 && self.slots != 0 || shard(earlier) != shard(self)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -203,6 +209,24 @@ mod tests {
         assert_eq!(Identity::of(&one.path(""), "prod", || panic!("it is there")), Ok(known));
         let odd = Identity::parse("node 0707070707070707070707070707070707070707\nname prod\nprocess x\n");
         assert_eq!(odd.unwrap().process, None, "a hint");
+    }
+
+    #[test]
+    fn identity_begins_with_its_first_record_of_slots_and_with_each_shard() {
+        let before = Identity::parse("node 0707070707070707070707070707070707070707\nname prod\n").unwrap();
+        let of = |slots, epoch: Option<(u8, u64)>| {
+            let epoch = epoch.map(|(shard, epoch)| (ShardId::from_bytes([shard; 20]), epoch));
+            Identity { slots, epoch, ..before.clone() }
+        };
+        for (earlier, later, begins) in [
+            (of(0, None), of(3, None), true),
+            (of(3, None), of(4, None), false),
+            (of(3, None), of(3, Some((5, 1))), true),
+            (of(3, Some((5, 1))), of(9, Some((5, 2))), false),
+            (of(3, Some((5, 1))), of(3, Some((6, 1))), true),
+        ] {
+            assert_eq!(later.begins_after(&earlier), begins, "{earlier:?} {later:?}");
+        }
     }
 
     #[test]

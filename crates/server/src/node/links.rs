@@ -19,8 +19,9 @@ use std::{
 use dunlin_cluster::NodeId;
 use dunlin_net::Stream;
 use mio::{Interest, Registry, Token, net::TcpStream, unix::SourceFd};
+use socket2::Socket;
 
-use crate::{config::Config, shared::Shared};
+use crate::{config::Config, shared::Shared, system::sockets::limit_silence};
 
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -67,11 +68,14 @@ pub(super) struct Links {
     waiting_bytes_max: usize,
     /// Between two attempts to connect to a node.
     retry: Duration,
+    /// A connection is given up when the other machine has acknowledged nothing for so long.
+    silence_max: Duration,
 }
 
 impl Links {
-    pub(super) fn new(waiting_bytes_max: usize, retry: Duration) -> Self {
-        Self { links: BTreeMap::new(), found: channel(), look_up, next: 0, waiting_bytes_max, retry }
+    pub(super) fn new(waiting_bytes_max: usize, retry: Duration, silence_max: Duration) -> Self {
+        let (links, found) = (BTreeMap::new(), channel());
+        Self { links, found, look_up, next: 0, waiting_bytes_max, retry, silence_max }
     }
 
     /// Has a connection to each of these nodes, and to no other.
@@ -144,7 +148,7 @@ impl Links {
         let now = Instant::now();
         self.find_addresses(registry, now);
         for link in self.links.values_mut() {
-            if let Err(error) = link.go_on(registry, shared, now, self.retry)
+            if let Err(error) = link.go_on(registry, shared, now, (self.retry, self.silence_max))
                 && error.kind() != ErrorKind::WouldBlock
                 && error.kind() != ErrorKind::Interrupted
             {
@@ -166,6 +170,13 @@ fn look_up(place: &Place) -> io::Result<SocketAddr> {
     found.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
+/// Begins a connection. Behind a cut of the network it would stay deaf for up to as long again, until TCP tries once more.
+fn open(address: SocketAddr, silence_max: Duration) -> io::Result<Socket> {
+    let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+    limit_silence(&socket, silence_max)?;
+    Ok(socket)
+}
+
 impl Link {
     /// Whether a connection is to be made.
     fn is_due(&self, now: Instant, retry: Duration) -> bool {
@@ -178,7 +189,7 @@ impl Link {
         registry: &Registry,
         shared: &Shared,
         now: Instant,
-        retry: Duration,
+        (retry, silence_max): (Duration, Duration),
     ) -> io::Result<()> {
         if self.stream.is_none() {
             let Address::Known(address) = self.address else { return Ok(()) };
@@ -186,7 +197,8 @@ impl Link {
                 return Ok(());
             }
             self.tried = Some(now);
-            self.connect(registry, shared, address)?;
+            let socket = open(address, silence_max)?;
+            self.connect(registry, shared, socket)?;
         }
         let Some(stream) = &self.stream else { return Ok(()) };
         if !self.is_made {
@@ -230,9 +242,8 @@ impl Link {
         stream.flush().map(drop)
     }
 
-    fn connect(&mut self, registry: &Registry, shared: &Shared, address: SocketAddr) -> io::Result<()> {
+    fn connect(&mut self, registry: &Registry, shared: &Shared, socket: Socket) -> io::Result<()> {
         let config = shared.config.current();
-        let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
         let stream = match shared.tls.cluster_client(&config, &self.place.0).transpose()? {
             Some(tls) => Stream::connect(socket, &tls)?,
             None => Stream::plain(socket),
@@ -273,11 +284,20 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn a_connection_does_not_outlive_the_silence_of_the_other_machine() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silence_max = Duration::from_millis(1_234);
+        let socket = open(listener.local_addr().unwrap(), silence_max).unwrap();
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(silence_max));
+    }
+
+    #[test]
     fn a_name_is_looked_up_again_after_a_failure_and_before_each_connection() {
         static LOOKUPS: AtomicU8 = AtomicU8::new(0);
         let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
         let poll = Poll::new().unwrap();
-        let mut links = Links::new(100, Duration::ZERO);
+        let mut links = Links::new(100, Duration::ZERO, Duration::ZERO);
         links.look_up = |place| match LOOKUPS.fetch_add(1, SeqCst) {
             0 => Err(ErrorKind::NotFound.into()),
             count => Ok(SocketAddr::new(IpAddr::from([127, 0, 0, count]), place.1)),

@@ -28,7 +28,7 @@ use crate::{
     config::{Config, PrimaryAddress},
     replication::STALE,
     shared::Shared,
-    system::host::monotonic_ms,
+    system::{host::monotonic_ms, sockets::limit_silence},
     workers::WorkerMessage,
 };
 
@@ -40,6 +40,10 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
+
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for so long. Behind a cut of the network,
+/// TCP waits for up to as long again, and with it all writes that need this member.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread.
 pub(super) fn start(
@@ -403,6 +407,9 @@ impl Link {
 
     fn open(&self, address: SocketAddr, host: &str) -> io::Result<Connection> {
         let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+        if self.shared.cluster.is_on() {
+            limit_silence(&socket, SILENCE_MAX)?;
+        }
         let stream = match self.shared.tls.client(&self.shared.config.current(), host).transpose()? {
             Some(tls) => Stream::connect(socket, &tls)?,
             None => Stream::plain(socket),

@@ -5,4 +5,5 @@ pub(crate) mod arguments;
 pub(crate) mod host;
 pub mod machine;
 pub(crate) mod removal;
+pub(crate) mod sockets;
 pub(crate) mod utc;

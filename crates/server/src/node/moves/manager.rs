@@ -56,6 +56,7 @@ pub(in super::super) fn start(
         handles: Vec::new(),
         known: BTreeSet::new(),
         is_first: true,
+        complaint: None,
         removal: None,
         weighing: None,
         weighed: None,
@@ -71,11 +72,13 @@ pub(super) struct Manager {
     me: NodeId,
     keys: Keys,
     meta: Arc<dyn Meta>,
-    handles: Vec<Handle>,
-    /// Moves from here that this process has begun, or struck off.
+    handles: Vec<(MoveId, Handle)>,
+    /// Moves from here that this process has begun, or struck off, while they go on or the record names them.
     known: BTreeSet<MoveId>,
     /// No view with this node as a primary has come yet.
     is_first: bool,
+    /// The last line of the log about moves of an earlier process.
+    complaint: Option<String>,
     pub(super) removal: Option<Removal>,
     /// The walk that weighs slots, and the one before.
     pub(super) weighing: Option<Weighing>,
@@ -117,7 +120,7 @@ impl Manager {
             }
             let Some(view) = view else { continue };
             self.answer_awaited();
-            self.handles.retain(|handle| !handle.is_over());
+            self.handles.retain(|(_, handle)| !handle.is_over());
             let Some((mine, primary)) = view.shard_of(self.me).map(|(id, (_, shard))| (id, shard.primary))
             else {
                 continue;
@@ -264,11 +267,15 @@ impl Manager {
             if !ids.is_empty()
                 && let Err(why) = self.strike_off(|one| ids.contains(&one.id))
             {
-                return tracing::warn!("Cluster: moves of an earlier process cannot be ended: {why}");
+                return self.complain(why);
             }
             self.known.extend(ids);
             self.is_first = false;
         }
+        let handles = &self.handles;
+        self.known.retain(|id| {
+            from_here.iter().any(|one| one.id == *id) || handles.iter().any(|(running, _)| running == id)
+        });
         for one in from_here {
             if self.known.contains(&one.id) || view.primary_of(one.from, one.from_epoch) != Some(self.me) {
                 continue;
@@ -285,9 +292,17 @@ impl Manager {
                 target: target.clone(),
             });
             match handle {
-                Ok(handle) => self.handles.push(handle),
+                Ok(handle) => self.handles.push((one.id, handle)),
                 Err(error) => tracing::error!("Cluster: cannot start a thread for a move: {error}"),
             }
+        }
+    }
+
+    /// Logs why moves of an earlier process go on, once for as long as that lasts.
+    fn complain(&mut self, why: String) {
+        if self.complaint.as_ref() != Some(&why) {
+            tracing::warn!("Cluster: moves of an earlier process cannot be ended: {why}");
+            self.complaint = Some(why);
         }
     }
 

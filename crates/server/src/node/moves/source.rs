@@ -17,7 +17,11 @@ use dunlin_replication::request;
 
 use super::filter::{Filter, Unfit};
 use crate::{
-    cluster::{moves::JobState, view::View},
+    cluster::{
+        inbox::Input,
+        moves::JobState,
+        view::{Stored, View},
+    },
     persistence::saving::Progress,
     rdb::KeySink,
     replication::{Hold, connection::Connection},
@@ -38,6 +42,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long parked commands wait for a target that does not know yet that the slots are its own.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long they wait for this node's own agent, which notes the record on disk before it is obeyed.
+const AGENT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_micros(500);
 const BEGIN_PAUSE: Duration = Duration::from_millis(20);
@@ -444,8 +450,8 @@ impl<'a> Sender<'a> {
                                 machine.step(now_ms(), event, &mut actions);
                             }
                         }
-                        SourceAction::Given(..) => {
-                            self.hand_over();
+                        SourceAction::Given(revision, record) => {
+                            self.hand_over((revision, record));
                             order.unpark();
                             return End::Given;
                         }
@@ -477,7 +483,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Waits until the target answers for the slots, and this node does not: parked clients are sent there, not to and fro.
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, given: Stored<SlotsRecord>) {
         let (shared, one) = (Arc::clone(&self.order.shared), &self.order.one);
         let (until, id) = (Instant::now() + HANDOVER_TIME_MAX, one.id.to_string());
         // Answers that it owes to earlier questions come first.
@@ -493,7 +499,14 @@ impl<'a> Sender<'a> {
         }
         let first = one.slots.iter().next().unwrap_or(0);
         let is_mine = || shared.cluster.topology().is_some_and(|topology| topology.is_mine(first));
+        let (until, mut given) = (Instant::now() + AGENT_TIME_MAX, Some(given));
         while is_mine() && !shared.is_ending() {
+            if Instant::now() >= until
+                && let Some(given) = given.take()
+            {
+                // Its agent cannot read the records, or cannot obey them. This one vouches for no term.
+                shared.cluster.shard.push(Input::Slots(0, Some(given)));
+            }
             thread::sleep(PAUSE);
         }
     }

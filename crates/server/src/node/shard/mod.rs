@@ -73,6 +73,8 @@ const GRACE_MS: u64 = 1_300;
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(100);
+/// A connection to another member is made anew when its machine has acknowledged nothing for so long.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
@@ -102,7 +104,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
         view: None,
         slots: None,
         started: None,
@@ -187,7 +189,7 @@ struct Driver {
     errands: Errands,
     links: Links,
     view: Option<Arc<View>>,
-    /// The newest record of slots that this node has read by itself.
+    /// The newest record of slots that this node has read, or made, by itself.
     slots: Option<Stored<SlotsRecord>>,
     /// The data set at the start, until the first machine has it.
     started: Option<Local>,
