@@ -2,6 +2,7 @@
 
 `MOVE_VALUE_MB` is the size of the large value."""
 
+import itertools
 import os
 import pathlib
 import signal
@@ -12,8 +13,8 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, shard_order, told_again, until
-from harness import ROOT, is_redis, suspend
+from etcd_cluster import DUNLIN, ETCD, NOBODY, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, put, records, shard_order, told_again, until
+from harness import ROOT, Server, is_redis, suspend
 from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
 from test_cluster_moves import (
     DEBUG,
@@ -348,3 +349,88 @@ def test_a_replica_of_a_shard_that_is_dissolved_is_of_use_elsewhere(etcd):
         until(lambda: len(shards()) == 2 and are_in_sync(etcd, 2) and len(slots_by_port(cluster)) == 2, lambda: logs(cluster), 120)
         shown = all_content_of(cluster, etcd)
         assert {key: shown.get(key) for key in before} == before
+
+
+def keys_in(first, last, count, prefix="moves"):
+    """Some keys whose slots are in this run."""
+    found = (key for key in (f"{prefix}:{at}" for at in itertools.count()) if first <= key_slot(key.encode()) <= last)
+    return list(itertools.islice(found, count))
+
+
+@told_again
+def test_writes_to_other_slots_do_not_hold_a_move_up(etcd):
+    narrow = ("--client-output-buffer-limit", "replica 8mb 0 0", "--repl-backlog-size", "1mb")
+    with dunlin_nodes(etcd, 2, *DEBUG, *narrow) as cluster:
+        # The planner begins none of its own.
+        put(etcd, "controller", NOBODY)
+        moving, other = keys_in(0, 299, 60), key_in(1000, 8000)
+        client = cluster.client(0)
+        for key in moving:
+            client.set(key, key.encode() * 5000)
+        client.config_set("rdb-key-save-delay", 1_000_000)
+        name = migrate(cluster, [0, 299])
+        until(lambda: state(cluster, name) == "snapshotting", lambda: logs(cluster))
+        for _ in range(300):
+            client.set(other, b"x" * 100_000)
+            time.sleep(0.001)
+        assert state(cluster, name) == "snapshotting", logs(cluster)
+        client.config_set("rdb-key-save-delay", 0)
+        ends(cluster, name, "success")
+        assert [cluster.client(1).get(key) for key in moving] == [key.encode() * 5000 for key in moving]
+
+
+@told_again
+def test_a_move_whose_target_is_gone_does_not_hold_the_log_while_etcd_is_away(etcd):
+    with dunlin_nodes(etcd, 2, *DEBUG, "--repl-backlog-size", "1mb") as cluster:
+        fill(cluster, 100)
+        name = migrate(cluster, [0, 299], slow=True)
+        until(lambda: state(cluster, name) == "snapshotting" and hidden_keys(cluster), lambda: logs(cluster))
+        etcd.pause(True)
+        kill(cluster.nodes[1])
+        client, other = cluster.client(0), key_in(1000, 8000)
+        client.config_set("rdb-key-save-delay", 0)
+        for _ in range(400):
+            client.set(other, b"x" * 100_000)
+        kept = lambda: client.info("memory")["mem_replication_backlog"]  # noqa: E731
+        until(lambda: kept() < 20_000_000, lambda: f"{kept()} bytes are kept\n{logs(cluster)}")
+        assert state(cluster, name) not in OVER, "etcd does not answer"
+        etcd.pause(False)
+        start_again(cluster.nodes[1], etcd)
+        until(lambda: state(cluster, name) in OVER, lambda: logs(cluster))
+
+
+@told_again
+def test_keys_that_migrate_has_sent_stay_where_they_have_moved(etcd):
+    with dunlin_nodes(etcd, 2, *DEBUG) as cluster, Server() as elsewhere:
+        put(etcd, "controller", NOBODY)
+        key = key_in(0, 299)
+        cluster.client(0).set(key, "value")
+        # Its answer comes when the slot has left.
+        suspend(elsewhere.process)
+        with cluster.nodes[0].connect(timeout=120) as client:
+            client.sendall(f"MIGRATE 127.0.0.1 {elsewhere.port} {key} 0 100000\r\n".encode())
+            ends(cluster, migrate(cluster, [0, 299]), "success")
+            elsewhere.process.send_signal(signal.SIGCONT)
+            assert client.recv(200).startswith(b"-MOVED ")
+        assert cluster.client(1).get(key) == b"value"
+
+
+@told_again
+def test_moves_that_are_cancelled_before_they_begin_end(etcd):
+    with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
+        put(etcd, "controller", NOBODY)
+        target = id_of(cluster.nodes[1])
+        for _ in range(20):
+            # The node may see both changes of the record at once.
+            with cluster.nodes[0].connect(timeout=60) as client:
+                begin = f"CLUSTER MIGRATESLOTS SLOTSRANGE 0 9 NODE {target}\r\n"
+                client.sendall(f"{begin}CLUSTER CANCELSLOTMIGRATIONS\r\n".encode())
+                answers = client.makefile("rb")
+                assert answers.readline() == b"+OK\r\n"
+                # It may be over by then.
+                assert answers.readline() == b"+OK\r\n" or "success" in {job["state"].decode() for job in jobs(cluster)}
+            until(lambda: all(job["state"].decode() in OVER for job in jobs(cluster)), lambda: f"{jobs(cluster)} {logs(cluster)}")
+            if "success" in {job["state"].decode() for job in jobs(cluster)}:
+                break
+        words = ("CLUSTER", "SETSLOT", 20, "MIGRATING", target)
+        assert cluster.client(0).execute_command(*words) in (b"OK", True, "OK"), "it may be moved"

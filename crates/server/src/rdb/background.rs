@@ -270,7 +270,7 @@ impl Shared {
             }
             writer.chunk(&chunk, small)?;
             progress.keys_written.fetch_add(chunk.keys(), Relaxed);
-            self.delay(chunk.keys(), progress);
+            self.delay(chunk.keys(), progress, writer)?;
             if snapshot.release(chunk) {
                 self.durability.tell_room();
             }
@@ -280,17 +280,19 @@ impl Shared {
     }
 
     /// Sleeps for `rdb-key-save-delay` a key, unless the snapshot is cancelled or the directive becomes less meanwhile.
-    fn delay(&self, keys: u64, progress: &Progress) {
+    fn delay(&self, keys: u64, progress: &Progress, writer: &mut Writer<'_, '_>) -> io::Result<()> {
         let delay = || Duration::from_micros(self.config.current().rdb_key_save_delay.into()) * keys as u32;
         if delay().is_zero() {
-            return;
+            return Ok(());
         }
         let begun = Instant::now();
         while !progress.is_cancelled()
             && let Some(left) = delay().checked_sub(begun.elapsed())
         {
             thread::sleep(left.min(Duration::from_millis(10)));
+            writer.meanwhile()?;
         }
+        Ok(())
     }
 
     /// Ends a snapshot, complete or not.

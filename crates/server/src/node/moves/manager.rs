@@ -9,7 +9,7 @@ use std::{
 
 use dunlin_cluster::{
     MoveId, NodeId, ShardId, SlotSet,
-    meta::{Meta, Outcome, Transaction},
+    meta::{Meta, Outcome, Revision, Transaction},
     records::{Key, Keys, Move, Record, SlotsRecord},
 };
 use dunlin_engine::{Caller, Environment, SlotWalk, Worker, command::CommandError, keyspace::SlotBits};
@@ -55,6 +55,7 @@ pub(in super::super) fn start(
         meta,
         handles: Vec::new(),
         known: BTreeSet::new(),
+        requested: Vec::new(),
         is_first: true,
         complaint: None,
         removal: None,
@@ -75,9 +76,11 @@ pub(super) struct Manager {
     handles: Vec<(MoveId, Handle)>,
     /// Moves from here that this process has begun, or struck off, while they go on or the record names them.
     known: BTreeSet<MoveId>,
+    /// Moves that operators have asked for and that have not begun, with the revisions at which the record had them.
+    requested: Vec<(MoveId, Revision)>,
     /// No view with this node as a primary has come yet.
     is_first: bool,
-    /// The last line of the log about moves of an earlier process.
+    /// The last line of the log about moves that cannot begin.
     complaint: Option<String>,
     pub(super) removal: Option<Removal>,
     /// The walk that weighs slots, and the one before.
@@ -128,6 +131,7 @@ impl Manager {
             let is_mine =
                 |slot| view.slots.as_ref().and_then(|(_, record)| record.slots.owner(slot)) == Some(mine);
             self.shared.cluster.moves.jobs.settle_imports(&view, is_mine);
+            self.end_requested(&view);
             let leads = primary == self.me && self.leads();
             if leads {
                 self.begin(&view, mine);
@@ -142,21 +146,22 @@ impl Manager {
         self.shared.cluster.lease.serving_term() != 0 && !self.shared.replication.is_replica()
     }
 
-    /// Changes the record of slots; `change` says whether there is something to be changed. Whether it was, or why not.
-    fn change(&self, mut change: impl FnMut(&mut Vec<Move>) -> Result<bool, String>) -> Result<(), String> {
+    /// Changes the record of slots; `change` says whether there is something to be changed. The revision at which the record is as it
+    /// should be, or why it is not.
+    fn change(&self, mut change: impl FnMut(&mut Vec<Move>) -> Result<bool, String>) -> Result<Revision, String> {
         let key = self.keys.text(Key::Slots);
         for _ in 0..ATTEMPTS {
             let snapshot = self.meta.get(&key).map_err(|error| error.to_string())?;
             let item = snapshot.items.first().ok_or_else(|| "there is no record of slots".to_owned())?;
             let mut record = SlotsRecord::decode(&item.value).map_err(|error| error.to_string())?;
             if !change(&mut record.moving)? {
-                return Ok(());
+                return Ok(item.revision);
             }
             record.check()?;
             let transaction =
                 Transaction::default().compare(&*key, item.revision).put(&*key, record.encode());
             match self.meta.commit(&transaction) {
-                Outcome::Done(_) => return Ok(()),
+                Outcome::Done(revision) => return Ok(revision),
                 // The next read shows its outcome.
                 Outcome::Refused(_) | Outcome::Unknown(_) => thread::sleep(Duration::from_millis(20)),
                 Outcome::Failed(error) => return Err(error.to_string()),
@@ -218,7 +223,8 @@ impl Manager {
                 Ok(true)
             })
         });
-        result.map_err(|why| {
+        let requested = result.map(|revision| moves.iter().map(move |one| (one.id, revision)));
+        requested.map(|requested| self.requested.extend(requested)).map_err(|why| {
             tracing::warn!("Cluster: slots cannot be moved: {why}");
             for one in moves {
                 self.shared.cluster.moves.jobs.note(one.id, true, |job| {
@@ -251,11 +257,26 @@ impl Manager {
     }
 
     fn strike_off(&self, which: impl Fn(&Move) -> bool) -> Result<(), String> {
-        self.change(|moving| {
+        let struck_off = self.change(|moving| {
             let before = moving.len();
             moving.retain(|one| !which(one));
             Ok(moving.len() < before)
-        })
+        });
+        struck_off.map(drop)
+    }
+
+    /// Ends moves that were taken off the record before they began: by an operator, by FLUSHALL, or by the planner because one of
+    /// the shards has another primary. This node's view may never have named them.
+    fn end_requested(&mut self, view: &View) {
+        let jobs = &self.shared.cluster.moves.jobs;
+        self.requested.retain(|(id, revision)| {
+            let is_open = view.revision < *revision || view.moves().any(|one| one.id == *id);
+            if !is_open {
+                let message = "it was taken off the record before it began".to_owned();
+                jobs.note(*id, true, |job| (job.state, job.message) = (JobState::Cancelled, message));
+            }
+            is_open
+        });
     }
 
     /// Begins the moves of the record from this node. Those that an earlier process has begun are struck off: a proposal of it
@@ -267,7 +288,7 @@ impl Manager {
             if !ids.is_empty()
                 && let Err(why) = self.strike_off(|one| ids.contains(&one.id))
             {
-                return self.complain(why);
+                return self.complain(format!("moves of an earlier process cannot be ended: {why}"));
             }
             self.known.extend(ids);
             self.is_first = false;
@@ -282,7 +303,6 @@ impl Manager {
             }
             let target = view.primary_of(one.to, one.to_epoch).and_then(|node| view.nodes.get(&node));
             let Some((_, target)) = target else { continue };
-            self.known.insert(one.id);
             self.shared.cluster.moves.jobs.begin_export(one.id, view);
             let handle = Handle::start(source::Order {
                 shared: Arc::clone(&self.shared),
@@ -292,16 +312,21 @@ impl Manager {
                 target: target.clone(),
             });
             match handle {
-                Ok(handle) => self.handles.push((one.id, handle)),
-                Err(error) => tracing::error!("Cluster: cannot start a thread for a move: {error}"),
+                Ok(handle) => {
+                    self.handles.push((one.id, handle));
+                    self.known.insert(one.id);
+                    self.requested.retain(|(id, _)| *id != one.id);
+                }
+                // It is tried again.
+                Err(error) => self.complain(format!("a thread for a move cannot be started: {error}")),
             }
         }
     }
 
-    /// Logs why moves of an earlier process go on, once for as long as that lasts.
+    /// Logs what keeps moves from beginning, once for as long as that lasts.
     fn complain(&mut self, why: String) {
         if self.complaint.as_ref() != Some(&why) {
-            tracing::warn!("Cluster: moves of an earlier process cannot be ended: {why}");
+            tracing::warn!("Cluster: {why}");
             self.complaint = Some(why);
         }
     }
