@@ -106,8 +106,8 @@ struct Agent {
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
     wide: wide::Follower,
-    /// The highest epoch seen of each shard. That of the node's own outlives the process.
-    epochs: BTreeMap<ShardId, u64>,
+    /// The highest epoch seen of each shard, and the revision of its record. The epoch of the node's own outlives the process.
+    epochs: BTreeMap<ShardId, (u64, Revision)>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
     /// The last line of the log about something that lasts.
@@ -152,7 +152,7 @@ impl AgentThread {
         wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
-            epochs: member.identity.epoch.into_iter().collect(),
+            epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, 0))).collect(),
             member,
             boot,
             lease: None,
@@ -611,15 +611,16 @@ impl Agent {
         if let Some((key, error)) = view.unreadable.iter().next() {
             return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
-        for (id, (_, shard)) in &view.shards {
-            let known = self.epochs.entry(*id).or_default();
-            if shard.epoch < *known {
+        for (id, (revision, shard)) in &view.shards {
+            let (epoch, newest) = self.epochs.entry(*id).or_default();
+            // Nodes that obey a backup may soon have brought it to the same epoch.
+            if shard.epoch < *epoch || revision < newest {
                 return Err(Failure::NotObeyed(format!(
-                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                    "the record of shard {id} has epoch {} after {epoch}, or is older than one before: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     shard.epoch
                 )));
             }
-            *known = shard.epoch;
+            (*epoch, *newest) = (shard.epoch, *revision);
         }
         self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
