@@ -471,6 +471,74 @@ fn plan_drains_a_node_without_losing_a_copy() {
     }
 }
 
+/// One shard whose members are all in sync, the first of them the primary; these are draining.
+fn one_shard(members: usize, replicas: u8, draining: &[usize]) -> Model {
+    let state = |at| if draining.contains(&at) { NodeState::Draining } else { NodeState::Active };
+    let mut view = view((0..members).map(|at| node(at, 0, 1 << 30, state(at))), replicas);
+    let shard = ShardId::from_bytes([1; 20]);
+    let record = ShardRecord {
+        epoch: 1,
+        primary: node_id(0),
+        in_sync: (0..members).map(node_id).collect(),
+        learners: BTreeSet::new(),
+        history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
+        wish: None,
+    };
+    view.shards.insert(shard, (1, record));
+    view.slots = (1, SlotsRecord::default());
+    view.slots.1.slots.assign(&SlotSet::all(), Some(shard));
+    Model::new(view)
+}
+
+/// Orders that the planner gives while the primary has had no time to obey.
+fn orders_in_a_row(model: &mut Model) -> usize {
+    let mut orders = 0;
+    for _ in 0..10 {
+        let Some(step) = model.plan().into_iter().next() else { return orders };
+        assert!(matches!(step, Step::Change { transition: Transition::Order, .. }), "{step:?}");
+        model.apply(step);
+        orders += 1;
+    }
+    orders
+}
+
+#[test]
+fn plan_waits_for_an_order_before_it_gives_another_one() {
+    // Two replicas; the primary and a replica; all but one, with more replicas than are wanted.
+    for (members, replicas, draining) in
+        [(3, 2, &[1, 2][..]), (3, 1, &[0, 1]), (4, 1, &[0, 1, 2]), (5, 1, &[4])]
+    {
+        let mut model = one_shard(members, replicas, draining);
+        assert_eq!(orders_in_a_row(&mut model), 1, "{draining:?}");
+        model.settle();
+        model.check_settled();
+    }
+}
+
+#[test]
+fn plan_leaves_an_operators_order_alone_while_it_may_come_true() {
+    let mut model = one_shard(3, 2, &[1]);
+    let wish = |model: &Model| model.view.shards.values().next().unwrap().1.wish;
+    let failover = Some(Wish::HandOver(node_id(2)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.wish = failover);
+    assert_eq!((model.plan(), wish(&model)), (vec![], failover));
+    // The heir is gone: the order would wait for as long as it is.
+    model.view.nodes.get_mut(&node_id(2)).unwrap().is_up = false;
+    assert_eq!(orders_in_a_row(&mut model), 1);
+    assert_eq!(wish(&model), Some(Wish::Release(node_id(1))));
+}
+
+#[test]
+fn plan_replaces_a_release_that_would_leave_too_few_members() {
+    let mut model = one_shard(2, 1, &[0]);
+    model.view.cluster.min_sync = 2;
+    let release = Some(Wish::Release(node_id(1)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.wish = release);
+    assert_eq!(orders_in_a_row(&mut model), 1);
+    let (_, record) = model.view.shards.values().next().unwrap();
+    assert_eq!(record.wish, Some(Wish::HandOver(node_id(1))));
+}
+
 #[test]
 fn plan_follows_the_memory_of_nodes() {
     let weights = [1u64, 1, 3, 3];
