@@ -407,6 +407,35 @@ def test_a_move_whose_source_or_target_dies_is_void(etcd, victim):
         assert shard_order(cluster) == owners
 
 
+@told_again
+def test_moves_that_fail_begin_again_after_pauses(etcd):
+    with nodes_of(etcd, 2) as cluster:
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
+        for number in range(80):
+            client.set(f"key:{number}", random.Random(number).randbytes(100_000))
+        client.close()
+        # The other node has more than it may have.
+        target = cluster.client(1)
+        target.config_set("maxmemory", 1_000_000)
+        target.execute_command("CLUSTER", "DRAIN", node_id(cluster, 0))
+        failed = lambda: [job for job in jobs(cluster) if job["operation"] == b"EXPORT" and job["state"] == b"failed"]  # noqa: E731
+        until(lambda: len(failed()) >= 4, lambda: logs(cluster), 120)
+        # Seconds, the last one first: pauses of 1, 2 and 4 s, of which the first and the last second may not be whole.
+        begun = sorted(job["create_time"] for job in failed())
+        assert begun[3] - begun[0] >= 6, (failed(), logs(cluster))
+
+        def reasons():
+            reader = cluster.client(1, protocol=3)
+            reader.response_callbacks.clear()
+            return [move[b"why"] for move in reader.execute_command("CLUSTER", "STATUS")[b"failed-moves"]]
+
+        until(lambda: any(b"OOM" in why for why in reasons()), lambda: f"{reasons()} {logs(cluster)}")
+        # With the reason, the failures are at an end.
+        target.config_set("maxmemory", 0)
+        until(lambda: slots_by_port(cluster) == {cluster.nodes[1].port: 16_384}, lambda: logs(cluster), 120)
+        until(lambda: not reasons(), lambda: f"{reasons()}")
+
+
 def slots_by_port(cluster):
     counts = {}
     for first, last, primary, *_ in shard_order(cluster):

@@ -20,6 +20,7 @@
 //! - An order to a primary, whoever gave it, is replaced only if it cannot come true.
 //! - Slots move only where a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is left
 //!   alone.
+//! - Shards whose primaries are away have no part in moves: the others share out what they have among themselves.
 //!
 //! Complexity: O(nodes × shards) for placement, O(shards × log shards + runs) for slots.
 
@@ -59,6 +60,10 @@ pub struct View {
     pub bytes: BTreeMap<ShardId, u64>,
     /// Bytes of slots that take much more than the others of their shard. They are part of its [`bytes`](Self::bytes).
     pub heavy: BTreeMap<u16, u64>,
+    /// Sources and targets between which no move begins for now: the last ones have failed.
+    pub paused: BTreeSet<(ShardId, ShardId)>,
+    /// Moves whose sources have been away for so long that nobody waits for them.
+    pub stranded: BTreeSet<MoveId>,
 }
 
 /// Limits of a plan.
