@@ -444,6 +444,24 @@ def slots_by_port(cluster):
 
 
 @told_again
+def test_a_node_that_is_gone_holds_up_no_drain(etcd):
+    with nodes_of(etcd, 3) as cluster:
+        fill(cluster, 60)
+        # A move from it to the node that is drained is under way when it dies.
+        slot = next(first for first, _, primary, *_ in shard_order(cluster) if primary == cluster.nodes[2].port)
+        client = cluster.client(2)
+        for number in range(20):
+            client.set(key_in(slot, slot, f"slow{number}-"), random.Random(number).randbytes(100_000))
+        name = migrate(cluster, [slot, slot], source=2, target=1, slow=True)
+        until(lambda: state(cluster, name, 2) == "snapshotting" and hidden_keys(cluster, 1), lambda: logs(cluster))
+        gone = cluster.nodes.pop(2)
+        gone.kill()
+        cluster.client(0).execute_command("CLUSTER", "DRAIN", node_id(cluster, 1))
+        until(lambda: set(slots_by_port(cluster)) == {cluster.nodes[0].port, gone.port}, lambda: f"{slots_by_port(cluster)} {logs(cluster)}", 120)
+        assert not record(etcd, "slots")["moving"]
+
+
+@told_again
 def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd):
     with nodes_of(etcd, 3) as cluster:
         fill(cluster, 200)

@@ -154,7 +154,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
                 address(&one.to),
                 one.why
             ),
-            "Remove the reason. The planner tries again: after a second at first, and after a minute at most.",
+            "Remove the reason. The planner begins its moves again, after a second at first and after a minute at most.",
         );
     }
     for node in lost {
