@@ -577,6 +577,21 @@ fn plan_moves_slots_between_shards_that_are_there_when_another_one_has_no_primar
 }
 
 #[test]
+fn plan_moves_nothing_between_balanced_shards_when_another_one_goes_away() {
+    let mut model = even(3, 3, 0);
+    model.settle();
+    // The mean of the first two is less than that of all.
+    let shards: Vec<ShardId> = model.view.shards.keys().copied().collect();
+    for (shard, mega) in shards.iter().zip([104_500, 94_000, 101_500]) {
+        model.view.bytes.insert(*shard, mega << 20);
+    }
+    assert_eq!(next_moves(&mut model), []);
+    let node = model.view.shards[&shards[2]].1.primary;
+    model.view.nodes.get_mut(&node).unwrap().is_up = false;
+    assert_eq!(next_moves(&mut model), []);
+}
+
+#[test]
 fn plan_begins_no_move_that_is_paused() {
     let (mut model, shards) = drained(3);
     model.view.paused = [(shards[0], shards[1])].into();
