@@ -407,11 +407,58 @@ def test_a_move_whose_source_or_target_dies_is_void(etcd, victim):
         assert shard_order(cluster) == owners
 
 
+@told_again
+def test_moves_that_fail_begin_again_after_pauses(etcd):
+    with nodes_of(etcd, 2) as cluster:
+        client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
+        for number in range(80):
+            client.set(f"key:{number}", random.Random(number).randbytes(100_000))
+        client.close()
+        # The other node has more than it may have.
+        target = cluster.client(1)
+        target.config_set("maxmemory", 1_000_000)
+        target.execute_command("CLUSTER", "DRAIN", node_id(cluster, 0))
+        failed = lambda: [job for job in jobs(cluster) if job["operation"] == b"EXPORT" and job["state"] == b"failed"]  # noqa: E731
+        until(lambda: len(failed()) >= 4, lambda: logs(cluster), 120)
+        # Seconds, the last one first: pauses of 1, 2 and 4 s, of which the first and the last second may not be whole.
+        begun = sorted(job["create_time"] for job in failed())
+        assert begun[3] - begun[0] >= 6, (failed(), logs(cluster))
+
+        def reasons():
+            reader = cluster.client(1, protocol=3)
+            reader.response_callbacks.clear()
+            return [move[b"why"] for move in reader.execute_command("CLUSTER", "STATUS")[b"failed-moves"]]
+
+        until(lambda: any(b"OOM" in why for why in reasons()), lambda: f"{reasons()} {logs(cluster)}")
+        # With the reason, the failures are at an end.
+        target.config_set("maxmemory", 0)
+        until(lambda: slots_by_port(cluster) == {cluster.nodes[1].port: 16_384}, lambda: logs(cluster), 120)
+        until(lambda: not reasons(), lambda: f"{reasons()}")
+
+
 def slots_by_port(cluster):
     counts = {}
     for first, last, primary, *_ in shard_order(cluster):
         counts[primary] = counts.get(primary, 0) + last - first + 1
     return counts
+
+
+@told_again
+def test_a_node_that_is_gone_holds_up_no_drain(etcd):
+    with nodes_of(etcd, 3) as cluster:
+        fill(cluster, 60)
+        # A move from it to the node that is drained is under way when it dies.
+        slot = next(first for first, _, primary, *_ in shard_order(cluster) if primary == cluster.nodes[2].port)
+        client = cluster.client(2)
+        for number in range(20):
+            client.set(key_in(slot, slot, f"slow{number}-"), random.Random(number).randbytes(100_000))
+        name = migrate(cluster, [slot, slot], source=2, target=1, slow=True)
+        until(lambda: state(cluster, name, 2) == "snapshotting" and hidden_keys(cluster, 1), lambda: logs(cluster))
+        gone = cluster.nodes.pop(2)
+        gone.kill()
+        cluster.client(0).execute_command("CLUSTER", "DRAIN", node_id(cluster, 1))
+        until(lambda: set(slots_by_port(cluster)) == {cluster.nodes[0].port, gone.port}, lambda: f"{slots_by_port(cluster)} {logs(cluster)}", 120)
+        assert not record(etcd, "slots")["moving"]
 
 
 @told_again

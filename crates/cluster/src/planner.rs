@@ -17,8 +17,10 @@
 //! - The number of shards follows the nodes that are *recorded* as active, never those that are up at the moment: a node that
 //!   flaps moves nothing.
 //! - A shard changes by one step a round, and is part of one move at a time.
+//! - An order to a primary, whoever gave it, is replaced only if it cannot come true.
 //! - Slots move only where a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is left
 //!   alone.
+//! - Shards whose primaries are away have no part in moves: the others share out what they have among themselves.
 //!
 //! Complexity: O(nodes × shards) for placement, O(shards × log shards + runs) for slots.
 
@@ -58,6 +60,10 @@ pub struct View {
     pub bytes: BTreeMap<ShardId, u64>,
     /// Bytes of slots that take much more than the others of their shard. They are part of its [`bytes`](Self::bytes).
     pub heavy: BTreeMap<u16, u64>,
+    /// Sources and targets between which no move begins for now: the last ones have failed.
+    pub paused: BTreeSet<(ShardId, ShardId)>,
+    /// Moves whose sources have been away for so long that nobody waits for them.
+    pub stranded: BTreeSet<MoveId>,
 }
 
 /// Limits of a plan.
@@ -199,7 +205,20 @@ impl Plan<'_> {
         (self.active().count() / self.nodes_wanted()).max(1)
     }
 
-    /// Adds a step, if the table allows it and the shard has none in this round.
+    /// Whether the primary is about to obey an order. Another one in its place would undo what it has begun, and two that
+    /// replace each other round by round would never be obeyed.
+    fn is_ordered(&self, record: &ShardRecord) -> bool {
+        let is_other_member = |node| record.in_sync.contains(&node) && node != record.primary;
+        match record.wish {
+            Some(Wish::HandOver(heir)) => is_other_member(heir) && self.is_up(heir),
+            Some(Wish::Release(node)) => {
+                is_other_member(node) && record.in_sync.len() > usize::from(self.view.cluster.min_sync)
+            }
+            None => false,
+        }
+    }
+
+    /// Adds a step, if the table allows it, the shard has none in this round, and no order is open that it would replace.
     fn change(
         &mut self,
         shard: ShardId,
@@ -208,7 +227,8 @@ impl Plan<'_> {
         wish: Option<Wish>,
     ) -> bool {
         let Some((revision, record)) = self.view.shards.get(&shard) else { return false };
-        if self.touched.contains(&shard) {
+        let replaces_order = transition == Transition::Order && self.is_ordered(record);
+        if self.touched.contains(&shard) || replaces_order {
             return false;
         }
         let active = self.view.nodes.get(&subject).is_some_and(|node| node.record.state == NodeState::Active);

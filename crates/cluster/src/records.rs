@@ -237,15 +237,27 @@ pub struct AliveRecord {
 
 impl Record for AliveRecord {}
 
-/// `progress/ID`: how far the moves of slots are whose source the node is. Bound to its lease, absent without moves. For eyes
+/// `progress/ID`: how far the moves of slots are whose source the node is. Bound to its lease, absent without anything to say. For eyes
 /// only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressRecord {
     /// The moves.
     pub moves: Vec<MoveProgress>,
+    /// Of each target the last move that has ended, if it failed a short time ago.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<MoveFailure>,
 }
 
 impl Record for ProgressRecord {}
+
+/// The reason why slots have stayed with their source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveFailure {
+    /// The primary that was to have them.
+    pub to: NodeId,
+    /// The reason, for people.
+    pub why: String,
+}
 
 /// How far a move of slots is. Fields that a reader does not know are for later readers' eyes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

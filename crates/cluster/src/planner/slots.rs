@@ -25,6 +25,8 @@ struct Part {
     /// Of all its slots.
     load: u64,
     share: u64,
+    /// How far from its share it may be.
+    slack: u64,
 }
 
 impl Plan<'_> {
@@ -42,12 +44,21 @@ impl Plan<'_> {
         }
     }
 
-    /// A move whose shards have had a failover since is void: its target drops what it has, and the source keeps the slots.
+    /// A move whose shards have had a failover since is void: its target drops what it has, and the source keeps the slots. So is
+    /// one whose source stays away, which would keep its target from moving anything: a proposal of the source that comes late
+    /// compares the record that this changes.
     fn end_void_moves(&self, record: &mut SlotsRecord) {
         let epoch = |shard: &ShardId| self.view.shards.get(shard).map(|(_, record)| record.epoch);
-        record
-            .moving
-            .retain(|one| epoch(&one.from) == Some(one.from_epoch) && epoch(&one.to) == Some(one.to_epoch));
+        record.moving.retain(|one| {
+            epoch(&one.from) == Some(one.from_epoch)
+                && epoch(&one.to) == Some(one.to_epoch)
+                && !self.view.stranded.contains(&one.id)
+        });
+    }
+
+    /// Whether the shard's primary is there.
+    fn is_served(&self, shard: ShardId) -> bool {
+        self.view.shards.get(&shard).is_some_and(|(_, record)| self.is_up(record.primary))
     }
 
     /// The memory of a shard is that of its smallest node.
@@ -58,12 +69,19 @@ impl Plan<'_> {
         weights.min().unwrap_or(0).max(1)
     }
 
+    /// The parts of the shards whose primaries are there. Nobody knows what the others have.
     fn parts(&self, record: &SlotsRecord) -> Vec<Part> {
+        let served = self.view.shards.keys().filter(|shard| self.is_served(**shard));
         let mut slots: BTreeMap<ShardId, SlotSet> =
-            self.view.shards.keys().map(|shard| (*shard, SlotSet::default())).collect();
+            served.map(|shard| (*shard, SlotSet::default())).collect();
         for run in record.slots.runs() {
-            slots.entry(run.shard).or_default().insert(run.slots);
+            if let Some(slots) = slots.get_mut(&run.shard) {
+                slots.insert(run.slots);
+            }
         }
+        // Each shard that is away may have as much too much as it is allowed. Without that, one that flaps would move slots.
+        let away = (self.view.shards.len() - slots.len()) as u64;
+        let tolerance = self.wishes.tolerance * (1 + away);
         let load = |shard: &ShardId, slots: &SlotSet| {
             let bytes = self.view.bytes.get(shard).copied().unwrap_or(0);
             bytes + u64::from(slots.len()) * SLOT_BYTES
@@ -87,14 +105,8 @@ impl Plan<'_> {
                 slots.remove_all(&record.pinned);
                 heavy.retain(|(slot, _)| !record.pinned.contains(*slot));
             }
-            Part {
-                shard,
-                slot_bytes,
-                slots,
-                heavy,
-                load,
-                share: (u128::from(total) * u128::from(weights[&shard]) / weight_sum) as u64,
-            }
+            let share = (u128::from(total) * u128::from(weights[&shard]) / weight_sum) as u64;
+            Part { shard, slot_bytes, slots, heavy, load, share, slack: share / 100 * tolerance }
         });
         parts.collect()
     }
@@ -133,15 +145,10 @@ impl Plan<'_> {
     }
 
     fn next_move(&mut self, busy: &BTreeSet<ShardId>, parts: &[Part]) -> Option<Move> {
-        let is_ready = |part: &&Part| {
-            let record = self.view.shards.get(&part.shard).map(|(_, record)| record);
-            !busy.contains(&part.shard)
-                && !self.touched.contains(&part.shard)
-                && record.is_some_and(|record| self.is_up(record.primary))
-        };
+        let is_ready = |part: &&Part| !busy.contains(&part.shard) && !self.touched.contains(&part.shard);
         let gives = |part: &&Part| {
             let has_any = !part.slots.is_empty() || !part.heavy.is_empty();
-            has_any && (part.load > part.share + self.slack(part) || part.share == 0)
+            has_any && (part.load > part.share + part.slack || part.share == 0)
         };
         let mut givers: Vec<&Part> = parts.iter().filter(is_ready).filter(gives).collect();
         givers.sort_unstable_by_key(|part| Reverse((part.load - part.share, part.shard)));
@@ -151,6 +158,9 @@ impl Plan<'_> {
                 .iter()
                 .filter(is_ready)
                 .filter(|part| part.shard != from.shard && part.share > 0)
+                // One that has its share is given more only by a shard that is to end.
+                .filter(|part| part.load < part.share || from.share == 0)
+                .filter(|part| !self.view.paused.contains(&(from.shard, part.shard)))
                 .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
             Some((from, to, self.slots_to_give(from, to)?))
         })?;
@@ -159,11 +169,6 @@ impl Plan<'_> {
         let (from_epoch, to_epoch) = (epoch(from), epoch(to));
         let id = self.new_move();
         Some(Move { id, slots, from, to, from_epoch, to_epoch })
-    }
-
-    /// How far from its share a shard may be.
-    fn slack(&self, part: &Part) -> u64 {
-        part.share / 100 * self.wishes.tolerance
     }
 
     /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as long as
@@ -176,7 +181,7 @@ impl Plan<'_> {
         let light = u64::from(from.slots.len());
         if light * from.slot_bytes < wanted || light == 0 {
             let beyond = to.load.saturating_sub(to.share);
-            let fits = |(_, bytes): &&(u16, u64)| bytes + beyond + self.slack(from) <= excess + room;
+            let fits = |(_, bytes): &&(u16, u64)| bytes + beyond + from.slack <= excess + room;
             let fitting = || from.heavy.iter().filter(fits);
             let largest = fitting().filter(|(_, bytes)| *bytes <= wanted).max_by_key(|(_, bytes)| *bytes);
             let smallest = fitting().min_by_key(|(_, bytes)| *bytes);

@@ -43,6 +43,8 @@ fn view(nodes: impl IntoIterator<Item = Node>, replicas: u8) -> View {
         slots: (0, SlotsRecord::default()),
         bytes: BTreeMap::new(),
         heavy: BTreeMap::new(),
+        paused: BTreeSet::new(),
+        stranded: BTreeSet::new(),
     }
 }
 
@@ -469,6 +471,166 @@ fn plan_drains_a_node_without_losing_a_copy() {
         model.settle();
         model.check_settled();
     }
+}
+
+/// One shard whose members are all in sync, the first of them the primary; these are draining.
+fn one_shard(members: usize, replicas: u8, draining: &[usize]) -> Model {
+    let state = |at| if draining.contains(&at) { NodeState::Draining } else { NodeState::Active };
+    let mut view = view((0..members).map(|at| node(at, 0, 1 << 30, state(at))), replicas);
+    let shard = ShardId::from_bytes([1; 20]);
+    let record = ShardRecord {
+        epoch: 1,
+        primary: node_id(0),
+        in_sync: (0..members).map(node_id).collect(),
+        learners: BTreeSet::new(),
+        history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
+        wish: None,
+    };
+    view.shards.insert(shard, (1, record));
+    view.slots = (1, SlotsRecord::default());
+    view.slots.1.slots.assign(&SlotSet::all(), Some(shard));
+    Model::new(view)
+}
+
+/// Orders that the planner gives while the primary has had no time to obey.
+fn orders_in_a_row(model: &mut Model) -> usize {
+    let mut orders = 0;
+    for _ in 0..10 {
+        let Some(step) = model.plan().into_iter().next() else { return orders };
+        assert!(matches!(step, Step::Change { transition: Transition::Order, .. }), "{step:?}");
+        model.apply(step);
+        orders += 1;
+    }
+    orders
+}
+
+#[test]
+fn plan_waits_for_an_order_before_it_gives_another_one() {
+    // Two replicas; the primary and a replica; all but one, with more replicas than are wanted.
+    for (members, replicas, draining) in
+        [(3, 2, &[1, 2][..]), (3, 1, &[0, 1]), (4, 1, &[0, 1, 2]), (5, 1, &[4])]
+    {
+        let mut model = one_shard(members, replicas, draining);
+        assert_eq!(orders_in_a_row(&mut model), 1, "{draining:?}");
+        model.settle();
+        model.check_settled();
+    }
+}
+
+#[test]
+fn plan_leaves_an_operators_order_alone_while_it_may_come_true() {
+    let mut model = one_shard(3, 2, &[1]);
+    let wish = |model: &Model| model.view.shards.values().next().unwrap().1.wish;
+    let failover = Some(Wish::HandOver(node_id(2)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.wish = failover);
+    assert_eq!((model.plan(), wish(&model)), (vec![], failover));
+    // The heir is gone: the order would wait for as long as it is.
+    model.view.nodes.get_mut(&node_id(2)).unwrap().is_up = false;
+    assert_eq!(orders_in_a_row(&mut model), 1);
+    assert_eq!(wish(&model), Some(Wish::Release(node_id(1))));
+}
+
+#[test]
+fn plan_replaces_a_release_that_would_leave_too_few_members() {
+    let mut model = one_shard(2, 1, &[0]);
+    model.view.cluster.min_sync = 2;
+    let release = Some(Wish::Release(node_id(1)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.wish = release);
+    assert_eq!(orders_in_a_row(&mut model), 1);
+    let (_, record) = model.view.shards.values().next().unwrap();
+    assert_eq!(record.wish, Some(Wish::HandOver(node_id(1))));
+}
+
+/// The moves that are begun in the next round.
+fn next_moves(model: &mut Model) -> Vec<Move> {
+    let steps = model.plan();
+    let moves = |step: &Step| match step {
+        Step::Slots { record, .. } => record.moving.clone(),
+        _ => Vec::new(),
+    };
+    steps.iter().flat_map(moves).collect()
+}
+
+/// Shards of one node each, in balance, and the shard of each node. The first node is to be drained.
+fn drained(count: usize) -> (Model, Vec<ShardId>) {
+    let mut model = even(count, count, 0);
+    model.settle();
+    let shard_of = |node| model.view.shards.iter().find(|(_, (_, record))| record.has(node)).unwrap();
+    let shards = (0..count).map(|at| *shard_of(node_id(at)).0).collect();
+    model.view.nodes.get_mut(&node_id(0)).unwrap().record.state = NodeState::Draining;
+    (model, shards)
+}
+
+#[test]
+fn plan_moves_slots_between_shards_that_are_there_when_another_one_has_no_primary() {
+    let (mut model, shards) = drained(4);
+    model.view.nodes.get_mut(&node_id(3)).unwrap().is_up = false;
+    let first = next_moves(&mut model);
+    assert!(first.iter().any(|one| one.from == shards[0]), "{first:?}");
+    let before = model.view.slots.1.slots.slots_of(shards[3]);
+    model.settle();
+    assert!(!model.view.shards.contains_key(&shards[0]), "it is empty, and has ended");
+    let has = |model: &Model, at: usize| model.view.slots.1.slots.slots_of(shards[at]);
+    assert_eq!(has(&model, 3), before, "nobody gives to the one that is away, or takes from it");
+    let (one, other) = (has(&model, 1).len(), has(&model, 2).len());
+    assert!(one.abs_diff(other) < 1_000, "{one} {other}");
+}
+
+#[test]
+fn plan_moves_nothing_between_balanced_shards_when_another_one_goes_away() {
+    let mut model = even(3, 3, 0);
+    model.settle();
+    // The mean of the first two is less than that of all.
+    let shards: Vec<ShardId> = model.view.shards.keys().copied().collect();
+    for (shard, mega) in shards.iter().zip([104_500, 94_000, 101_500]) {
+        model.view.bytes.insert(*shard, mega << 20);
+    }
+    assert_eq!(next_moves(&mut model), []);
+    let node = model.view.shards[&shards[2]].1.primary;
+    model.view.nodes.get_mut(&node).unwrap().is_up = false;
+    assert_eq!(next_moves(&mut model), []);
+}
+
+#[test]
+fn plan_begins_no_move_that_is_paused() {
+    let (mut model, shards) = drained(3);
+    model.view.paused = [(shards[0], shards[1])].into();
+    let moves = next_moves(&mut model);
+    assert_eq!(moves.iter().map(|one| (one.from, one.to)).collect::<Vec<_>>(), [(shards[0], shards[2])]);
+    model.view.paused.insert((shards[0], shards[2]));
+    assert_eq!(next_moves(&mut model), []);
+}
+
+#[test]
+fn plan_gives_nothing_to_a_shard_that_has_its_share() {
+    let mut model = even(3, 3, 0);
+    model.settle();
+    let shards: Vec<ShardId> = model.view.shards.keys().copied().collect();
+    // The first has too much, the second a little more than its share, and moves to the third have failed.
+    for (shard, bytes) in shards.iter().zip([4 << 30, (3 << 30) + (1 << 20), 2 << 30]) {
+        model.view.bytes.insert(*shard, bytes);
+    }
+    model.view.paused = [(shards[0], shards[2])].into();
+    assert_eq!(next_moves(&mut model), []);
+}
+
+#[test]
+fn plan_ends_a_move_whose_source_stays_away() {
+    let (mut model, shards) = drained(3);
+    let one = Move {
+        id: MoveId::from_bytes([9; 20]),
+        slots: [model.view.slots.1.slots.slots_of(shards[2]).iter().next().unwrap()].into_iter().collect(),
+        from: shards[2],
+        to: shards[0],
+        from_epoch: model.view.shards[&shards[2]].1.epoch,
+        to_epoch: model.view.shards[&shards[0]].1.epoch,
+    };
+    model.view.slots.1.moving.push(one.clone());
+    model.view.nodes.get_mut(&node_id(2)).unwrap().is_up = false;
+    assert_eq!(model.plan(), vec![], "it may come back");
+    model.view.stranded.insert(one.id);
+    let moves = next_moves(&mut model);
+    assert_eq!(moves.iter().map(|one| (one.from, one.to)).collect::<Vec<_>>(), [(shards[0], shards[1])]);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) nodes: Vec<Node>,
     pub(super) shards: Vec<Shard>,
     pub(super) moves: Vec<Move>,
+    /// The last ones between two nodes, where they have failed.
+    pub(super) failed_moves: Vec<FailedMove>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,6 +89,16 @@ pub(super) struct Move {
     pub(super) sent_bytes: u64,
     /// Bytes among them that the target has not committed.
     pub(super) behind_bytes: u64,
+}
+
+/// Slots that have stayed with their source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct FailedMove {
+    /// A node.
+    pub(super) from: String,
+    /// A node.
+    pub(super) to: String,
+    pub(super) why: String,
 }
 
 impl Move {
@@ -153,6 +165,11 @@ impl State {
             sent_bytes: number(value, "sent-bytes").unwrap_or(0),
             behind_bytes: number(value, "behind-bytes").unwrap_or(0),
         };
+        let failed_move = |value: &Value| FailedMove {
+            from: word(value, "from"),
+            to: word(value, "to"),
+            why: word(value, "why"),
+        };
         let mut state = Self {
             name: word(answer, "name"),
             me: word(answer, "node"),
@@ -164,6 +181,7 @@ impl State {
             nodes: list(answer, "nodes").iter().map(node).collect(),
             shards: list(answer, "shards").iter().map(shard).collect(),
             moves: list(answer, "moves").iter().map(one_move).collect(),
+            failed_moves: list(answer, "failed-moves").iter().map(failed_move).collect(),
         };
         let first = |shard: &Shard| {
             let digits: String = shard.slots.chars().take_while(char::is_ascii_digit).collect();

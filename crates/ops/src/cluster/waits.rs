@@ -141,6 +141,22 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             "It goes on by itself. `dunlin cluster move --cancel` ends it.",
         );
     }
+    let address = |id: &str| {
+        let node = state.nodes.iter().find(|node| node.id == id);
+        node.map_or_else(|| short(id).to_owned(), |node| node.address.clone())
+    };
+    for one in &state.failed_moves {
+        add(
+            false,
+            format!(
+                "a move of slots from node {} to {} has failed: {}",
+                address(&one.from),
+                address(&one.to),
+                one.why
+            ),
+            "Remove the reason. The planner begins its moves again, after a second at first and after a minute at most.",
+        );
+    }
     for node in lost {
         add(
             false,
@@ -155,7 +171,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::state::{Move, Shard},
+        super::state::{FailedMove, Move, Shard},
         *,
     };
 
@@ -239,6 +255,16 @@ mod tests {
         });
         let what = "the move m of slots 5 to shard t waits for node b:1: keys of these slots are still being removed";
         assert_eq!(told(&moving), [what]);
+        let mut failing = healthy.clone();
+        failing.failed_moves.push(FailedMove {
+            from: "a".to_owned(),
+            to: "gone".to_owned(),
+            why: "the target is silent".to_owned(),
+        });
+        assert_eq!(
+            told(&failing),
+            ["a move of slots from node a:1 to gone has failed: the target is silent"]
+        );
         let cut = State { trouble: "no answer".to_owned(), ..healthy };
         assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);
         assert!(of(&State::default())[0].is_grave, "a cluster that is not founded serves nothing");

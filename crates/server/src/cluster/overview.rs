@@ -24,6 +24,8 @@ pub(crate) struct Overview {
     /// By id.
     pub(crate) nodes: BTreeMap<String, NodeOverview>,
     pub(crate) moves: Vec<MoveOverview>,
+    /// The last moves that have failed, between two nodes each.
+    pub(crate) failed_moves: Vec<FailedMove>,
     /// Slots that the planner leaves where they are, as `0-99,200`.
     pub(crate) pinned: String,
 }
@@ -53,6 +55,16 @@ pub(crate) struct MoveOverview {
     pub(crate) to: String,
     /// How far it is, as its source says; `None` where it has not said anything yet.
     pub(crate) progress: Option<MoveProgress>,
+}
+
+/// Slots that have stayed with their source.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FailedMove {
+    /// A node.
+    pub(crate) from: String,
+    /// A node.
+    pub(crate) to: String,
+    pub(crate) why: String,
 }
 
 impl Overview {
@@ -104,6 +116,14 @@ impl Overview {
                 to: one.to.to_string(),
                 progress: view.progress_of(one.id).cloned(),
             });
+        }
+        for (source, (_, record)) in &view.progress {
+            let failed = record.failed.iter().map(|one| FailedMove {
+                from: source.to_string(),
+                to: one.to.to_string(),
+                why: one.why.clone(),
+            });
+            overview.failed_moves.extend(failed);
         }
         overview
     }

@@ -30,7 +30,9 @@ use dunlin_cluster::{
 };
 
 use super::{
-    Membership, bus, controller,
+    Membership,
+    backoff::Backoff,
+    bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
     identity::{Process, draw, place_of},
     moves,
@@ -110,6 +112,7 @@ struct Agent {
     epochs: BTreeMap<ShardId, (u64, Revision)>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
+    backoff: Backoff,
     /// The last line of the log about something that lasts.
     complaint: Option<String>,
     /// The file of the identity lacks what the node has obeyed since.
@@ -165,6 +168,7 @@ impl AgentThread {
             obeyed: 0,
             wide: wide::Follower::default(),
             present: (Vec::new(), Instant::now()),
+            backoff: Backoff::default(),
             complaint: None,
             is_unkept: false,
         };
@@ -313,6 +317,7 @@ impl Agent {
         self.announce(&view)?;
         view = self.read()?;
         let mut watch = self.member.meta.watch(self.member.keys.prefix(), view.revision)?;
+        self.backoff.follow(&view, Instant::now());
         while !self.is_ending() {
             let obeys = match self.check_cluster(&view).and_then(|()| self.obey(&view)) {
                 Ok(()) => true,
@@ -330,6 +335,7 @@ impl Agent {
             }
             for change in watch.next(WAIT_MS)? {
                 view.apply(&self.member.keys, &change);
+                self.backoff.follow(&view, Instant::now());
             }
         }
         Ok(())
@@ -522,20 +528,20 @@ impl Agent {
             .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
     }
 
-    /// Says how far the moves from this node are, for operators at any node.
+    /// Says how far the moves from this node are, and why some have failed, for operators at any node.
     fn report_moves(&mut self, view: &View) {
         let me = self.member.identity.node;
-        let moves = self.shared.cluster.moves.jobs.progress();
-        let known = view.progress.get(&me);
-        let (revision, before) = known.map_or((0, &[][..]), |(revision, record)| (*revision, &record.moves));
-        let is_due = moves.len() != before.len() || self.told.elapsed() >= MOVES_REPORT_PAUSE;
-        let Some(lease) = self.lease.filter(|_| is_due && moves != before) else { return };
+        let jobs = &self.shared.cluster.moves.jobs;
+        let now = ProgressRecord { moves: jobs.progress(), failed: jobs.failures() };
+        let (revision, before) = view.progress.get(&me).cloned().unwrap_or_default();
+        let is_due = now.moves.len() != before.moves.len() || self.told.elapsed() >= MOVES_REPORT_PAUSE;
+        let Some(lease) = self.lease.filter(|_| is_due && now != before) else { return };
         self.told = Instant::now();
         let key = self.member.keys.text(Key::Progress(me));
         let transaction = Transaction::default().compare(key.clone(), revision);
-        let transaction = match moves.is_empty() {
+        let transaction = match now == ProgressRecord::default() {
             true => transaction.delete(key),
-            false => transaction.put_leased(key, ProgressRecord { moves }.encode(), lease),
+            false => transaction.put_leased(key, now.encode(), lease),
         };
         // For eyes: a word that is lost is followed by the next one.
         self.member.meta.commit(&transaction);
@@ -706,8 +712,9 @@ impl Agent {
             }
             Some(own) if own.1.node == me && own.1.boot == self.boot => {
                 let is_settled = self.present.1.elapsed() >= SETTLED_AFTER;
+                let limits = self.backoff.limits(view, Instant::now());
                 let mut draw = || draw().unwrap_or_default();
-                if let Some(transaction) = controller::propose(view, keys, is_settled, &mut draw) {
+                if let Some(transaction) = controller::propose(view, keys, is_settled, limits, &mut draw) {
                     self.commit(&controller::signed(transaction, keys, own, lease))?;
                 }
             }

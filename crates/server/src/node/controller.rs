@@ -15,6 +15,7 @@ use dunlin_cluster::{
     },
 };
 
+use super::backoff::Limits;
 use crate::cluster::view::{Stored, View};
 
 /// Draws the bytes of an id.
@@ -22,13 +23,19 @@ pub(super) type Draw<'a> = &'a mut dyn FnMut() -> [u8; 20];
 
 /// The next change, if there is one to be made. `is_settled` says that no node has come for a while: a cluster is founded of
 /// those that are there.
-pub(super) fn propose(view: &View, keys: &Keys, is_settled: bool, draw: Draw<'_>) -> Option<Transaction> {
+pub(super) fn propose(
+    view: &View,
+    keys: &Keys,
+    is_settled: bool,
+    limits: Limits,
+    draw: Draw<'_>,
+) -> Option<Transaction> {
     let (_, cluster) = view.cluster.as_ref()?;
     let replicas = usize::from(cluster.replicas);
     match view.shards.is_empty() {
         true if is_settled => found(view, keys, replicas, draw),
         true => None,
-        false => next_step(view, keys, draw),
+        false => next_step(view, keys, limits, draw),
     }
 }
 
@@ -137,7 +144,7 @@ fn best_replica(view: &View, free: &[NodeId], shard: &ShardRecord) -> Option<usi
 }
 
 /// The planner's next step (`dunlin_cluster::planner`).
-fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
+fn next_step(view: &View, keys: &Keys, limits: Limits, draw: Draw<'_>) -> Option<Transaction> {
     let (_, cluster) = view.cluster.as_ref()?;
     // A node without a limit of memory has as much as any.
     let most = view.nodes.values().map(|(_, record)| record.weight).max().unwrap_or(0).max(1);
@@ -152,9 +159,10 @@ fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
         )
     });
     let slots = view.slots.clone().unwrap_or_default();
-    // Loads reported before the last move of slots would have the planner move them once more.
+    // Loads reported before the last move of slots would have the planner move them once more. Shards whose primaries are away
+    // are waited for by nobody: the planner leaves them out.
     let is_told = |(_, shard): &Stored<ShardRecord>| {
-        view.alive.get(&shard.primary).is_some_and(|(revision, _)| *revision > slots.0)
+        view.alive.get(&shard.primary).is_none_or(|(revision, _)| *revision > slots.0)
     };
     let moves_max = if view.shards.values().all(is_told) { Wishes::default().moves_max } else { 0 };
     let bytes = view.shards.iter().filter_map(|(id, (_, shard))| {
@@ -174,6 +182,8 @@ fn next_step(view: &View, keys: &Keys, draw: Draw<'_>) -> Option<Transaction> {
         slots,
         bytes: bytes.collect(),
         heavy,
+        paused: limits.paused,
+        stranded: limits.stranded,
     };
     let steps = planner::plan(&seen, &Wishes { moves_max, ..Wishes::default() }, draw);
     steps.first().map(|step| step.transaction(keys))
@@ -215,7 +225,9 @@ mod tests {
             [next; 20]
         };
         for _ in 0..50 {
-            let Some(transaction) = propose(&view, &keys, true, &mut draw) else { return view };
+            let Some(transaction) = propose(&view, &keys, true, Limits::default(), &mut draw) else {
+                return view;
+            };
             assert!(matches!(meta.commit(&transaction), Outcome::Done(_)), "{transaction:?}");
             let snapshot = meta.range(keys.prefix()).unwrap();
             let stored = View::of(&keys, snapshot.revision, &snapshot.items);
@@ -275,7 +287,7 @@ mod tests {
         let own = (revision, controller);
         // The outcome of the first is not known: the second is planned of what is there.
         let [late, next] = [201, 202].map(|byte| {
-            let planned = propose(&view, &keys, true, &mut || [byte; 20]).unwrap();
+            let planned = propose(&view, &keys, true, Limits::default(), &mut || [byte; 20]).unwrap();
             signed(planned, &keys, &own, lease)
         });
         assert!(matches!(meta.commit(&next), Outcome::Done(_)));
@@ -290,9 +302,9 @@ mod tests {
     #[test]
     fn controller_waits_until_no_more_nodes_come() {
         let view = wished(view_of(&["a", "b"]), 1);
-        assert!(propose(&view, &keys(), false, &mut || [1; 20]).is_none());
+        assert!(propose(&view, &keys(), false, Limits::default(), &mut || [1; 20]).is_none());
         assert!(
-            propose(&view_of(&["a"]), &keys(), true, &mut || [1; 20]).is_none(),
+            propose(&view_of(&["a"]), &keys(), true, Limits::default(), &mut || [1; 20]).is_none(),
             "nothing was wished for"
         );
     }
@@ -337,5 +349,21 @@ mod tests {
         let moves: Vec<_> = view.moves().collect();
         assert_eq!(moves.len(), 1, "a shard is part of one move at a time");
         assert!((2_600..2_800).contains(&moves[0].slots.len()), "{moves:?}");
+    }
+
+    #[test]
+    fn controller_drains_a_node_while_another_shard_has_no_primary() {
+        let meta = MemoryMeta::default();
+        let mut view = run(wished(view_of(&["a", "b", "c"]), 0), &meta);
+        view.nodes.get_mut(&node_id(1)).unwrap().1.state = NodeState::Draining;
+        view.alive.remove(&node_id(3));
+        let view = run(view, &meta);
+        assert!(view.moves().next().is_none(), "the loads are older than the record of slots");
+        let mut view = view;
+        view.alive.values_mut().for_each(|(revision, _)| *revision = 1_000);
+        let view = run(view, &meta);
+        let primary = |shard| view.shards[shard].1.primary;
+        let moves: Vec<_> = view.moves().map(|one| (primary(&one.from), primary(&one.to))).collect();
+        assert_eq!(moves, [(node_id(1), node_id(2))]);
     }
 }

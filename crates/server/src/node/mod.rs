@@ -2,6 +2,7 @@
 //! Workers see their results in [`crate::cluster`].
 
 mod agent;
+mod backoff;
 mod bus;
 mod controller;
 mod data;

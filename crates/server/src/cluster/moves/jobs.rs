@@ -1,17 +1,22 @@
 //! The list of moves for operators: `CLUSTER GETSLOTMIGRATIONS`.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dunlin_cluster::{MoveId, NodeId, SlotSet, records::MoveProgress};
+use dunlin_cluster::{
+    MoveId, NodeId, SlotSet,
+    records::{MoveFailure, MoveProgress},
+};
 
 use super::{Requested, View};
 use crate::system::host;
 
 /// Moves that have ended and are kept in the list.
 const ENDED_MAX: usize = 32;
+/// How long a failure is of interest: for some of the longest pauses between two attempts.
+const FAILURE_SHOWN_S: u64 = 300;
 
 /// How far a move is. The words are those of Valkey, as far as there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +120,19 @@ impl Jobs {
         jobs.iter().filter(|job| job.is_export && !job.state.is_over()).map(Job::progress).collect()
     }
 
+    /// Of each target the last move from this node that has ended, if it has failed lately.
+    pub(crate) fn failures(&self) -> Vec<MoveFailure> {
+        let since_s = now_s().saturating_sub(FAILURE_SHOWN_S);
+        let jobs = self.lock();
+        let is_end = |job: &&Job| job.is_export && matches!(job.state, JobState::Success | JobState::Failed);
+        let mut seen = BTreeSet::new();
+        let last = jobs.iter().filter(is_end).filter_map(|job| Some((job.target?, job)));
+        let last = last.filter(|(to, _)| seen.insert(*to)).collect::<Vec<_>>();
+        let failed =
+            last.into_iter().filter(|(_, job)| job.state == JobState::Failed && job.updated_s >= since_s);
+        failed.map(|(to, job)| MoveFailure { to, why: job.message.clone() }).collect()
+    }
+
     fn add(
         &self,
         id: MoveId,
@@ -210,5 +228,36 @@ impl Jobs {
             }
             job.updated_s = now_s();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::view::tests::node_id;
+
+    #[test]
+    fn jobs_name_the_last_failure_of_each_target() {
+        let jobs = Jobs::default();
+        let add = |number: u8, to: u8, end: Option<JobState>| {
+            let id = MoveId::from_bytes([number; 20]);
+            jobs.add(id, true, SlotSet::all(), Some(node_id(1)), Some(node_id(to)));
+            if let Some(state) = end {
+                jobs.note(id, true, |job| (job.state, job.message) = (state, format!("reason {number}")));
+            }
+        };
+        let failures = || jobs.failures().into_iter().map(|one| (one.to, one.why)).collect::<Vec<_>>();
+        add(1, 2, Some(JobState::Failed));
+        add(2, 2, Some(JobState::Failed));
+        add(3, 3, Some(JobState::Failed));
+        // The next attempt, and one that somebody ended, say nothing.
+        add(4, 2, None);
+        add(5, 3, Some(JobState::Cancelled));
+        let expected = [(node_id(3), "reason 3".to_owned()), (node_id(2), "reason 2".to_owned())];
+        assert_eq!(failures(), expected);
+        add(6, 3, Some(JobState::Success));
+        assert_eq!(failures(), expected[1..]);
+        jobs.lock().iter_mut().for_each(|job| job.updated_s -= FAILURE_SHOWN_S + 1);
+        assert_eq!(failures(), []);
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn status(
     let endpoints = endpoints_for(context);
     let cluster = &context.shared.cluster;
     let overview = cluster.overview().unwrap_or_default();
-    reply.map(11);
+    reply.map(12);
     pairs(
         reply,
         &[
@@ -111,6 +111,12 @@ pub(super) fn status(
             reply.bulk(name.as_bytes());
             reply.integer(number as i64);
         }
+    }
+    reply.bulk(b"failed-moves");
+    reply.array(overview.failed_moves.len());
+    for one in &overview.failed_moves {
+        reply.map(3);
+        pairs(reply, &[("from", &one.from), ("to", &one.to), ("why", &one.why)]);
     }
     Ok(())
 }
