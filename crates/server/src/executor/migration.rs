@@ -87,7 +87,8 @@ impl Executor {
             }
         };
         let is_paused = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
-        if is_parked || is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default() {
+        if is_parked || is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default()
+        {
             migration.keep(departure);
             return self.sent_keys.push(migration);
         }

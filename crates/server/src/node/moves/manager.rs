@@ -148,7 +148,10 @@ impl Manager {
 
     /// Changes the record of slots; `change` says whether there is something to be changed. The revision at which the record is as it
     /// should be, or why it is not.
-    fn change(&self, mut change: impl FnMut(&mut Vec<Move>) -> Result<bool, String>) -> Result<Revision, String> {
+    fn change(
+        &self,
+        mut change: impl FnMut(&mut Vec<Move>) -> Result<bool, String>,
+    ) -> Result<Revision, String> {
         let key = self.keys.text(Key::Slots);
         for _ in 0..ATTEMPTS {
             let snapshot = self.meta.get(&key).map_err(|error| error.to_string())?;

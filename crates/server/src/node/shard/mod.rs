@@ -709,7 +709,8 @@ impl Driver {
                 let history = machine.shard.known().map(|(_, record)| id_of(record.history.id));
                 let begins = machine.shard.local().history.filter(|_| attach == Attach::Stream).map(id_of);
                 let primary = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
-                let primary = primary.zip(history).map(|(address, history)| ShardPrimary { address, history });
+                let primary =
+                    primary.zip(history).map(|(address, history)| ShardPrimary { address, history });
                 self.follow(primary, begins);
             }
             Wanted::Nothing => self.follow(None, None),
