@@ -190,6 +190,15 @@ def test_a_value_larger_than_the_limit_is_refused_and_evicts_nothing(full):
     assert any(keys_left() == 1000 for _ in range(6))
 
 
+@own
+def test_a_value_that_was_refused_is_no_reason_to_refuse_others(full):
+    huge = b"x" * (info(full, "maxmemory") + 12 * MB)
+    for turn in range(60):
+        # What clients hold is summed up ten times a second: some of these sums are of a moment when much of it has come.
+        assert full.ask("SET", "huge", huge) == OOM
+        assert full.ask("SET", "k", turn) == "OK", turn
+
+
 def test_a_limit_that_is_lowered_is_reached_by_itself(full):
     fill(full, 3500)
     limit = info(full, "maxmemory") - 2 * MB

@@ -124,12 +124,16 @@ impl Executor {
 
     fn check_memory(&mut self, words: &[&[u8]], limit: u64, inside: Option<&Inside<'_>>) -> bool {
         let shared = &self.shared;
-        let used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
+        let mut used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
         let bytes: usize = words.iter().map(|word| word.len()).sum();
         self.memory.admitted += bytes;
         // Large arguments get their room before they are stored.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if used > limit && coming == 0 && shared.stats.revisit_clients(self.caller.now_ms) {
+            used = shared.stats.limited_bytes(&shared.engine);
+            self.memory.used = Some(used);
+        }
         let is_over = used > limit
             || coming > 0
                 && self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction

@@ -43,6 +43,8 @@ pub(crate) struct Stats {
     pub(crate) baseline: Baseline,
     /// Bytes that clients hold, at the last visit.
     client_bytes: AtomicUsize,
+    /// When somebody last needed that sum anew, in unix milliseconds.
+    revisited_ms: AtomicU64,
     /// The most memory that any sample has seen.
     peak_bytes: AtomicUsize,
     /// Memory of the server's own structures before the first command: stripes, workers' buffers.
@@ -272,6 +274,7 @@ impl Stats {
             samples: Mutex::default(),
             baseline: Baseline::default(),
             client_bytes: AtomicUsize::new(0),
+            revisited_ms: AtomicU64::new(0),
             peak_bytes: AtomicUsize::new(startup_bytes),
             startup_bytes,
             eviction: ExceededTime::default(),
@@ -358,6 +361,19 @@ impl Stats {
         let bytes = self.clients().map_or(0, of);
         self.client_bytes.store(bytes, Relaxed);
         bytes
+    }
+
+    /// [`Self::visit_clients`] for whoever would refuse or evict something on the strength of the last sum, which may count a large
+    /// argument that is gone by now. Once in a millisecond at most, and as much rarer as there are thousands of clients; whether it
+    /// was done.
+    pub(crate) fn revisit_clients(&self, now_ms: u64) -> bool {
+        let pause_ms = self.clients().map_or(0, |clients| clients.connected() as u64 / 1000);
+        let is_due = now_ms.abs_diff(self.revisited_ms.load(Relaxed)) > pause_ms;
+        if is_due {
+            self.revisited_ms.store(now_ms, Relaxed);
+            self.visit_clients();
+        }
+        is_due
     }
 
     /// Memory that `maxmemory` limits: the keyspace as of now, what clients hold and the rest as of the last visit, at
