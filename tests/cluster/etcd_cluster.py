@@ -25,6 +25,10 @@ from harness import DUNLIN, Server, free_port, is_redis, suspend
 ETCD = shutil.which("etcd")
 REDIS_CLI = shutil.which("redis-cli")
 WITHOUT_ETCD = "there is no etcd (apt-get install etcd-server)"
+NEEDS_ETCD = [
+    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
+    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+]
 DEADLINE_S = 60
 
 

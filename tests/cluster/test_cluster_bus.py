@@ -4,23 +4,13 @@ import contextlib
 import signal
 import time
 
-import pytest
 import redis
 
 from certificates import Authority
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, StoodStill, dunlin_nodes, records, told_again, until
-from harness import DUNLIN, free_port, is_redis, suspend
+from etcd_cluster import NEEDS_ETCD, StoodStill, dunlin_nodes, records, told_again, until
+from harness import free_port, suspend
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
+pytestmark = NEEDS_ETCD
 
 
 @contextlib.contextmanager

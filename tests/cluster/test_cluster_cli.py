@@ -10,17 +10,14 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import ETCD, REDIS_CLI, WITHOUT_ETCD, Etcd, Stalls, dunlin_nodes, records, shard_order, told_again, until
-from harness import DUNLIN, VALKEY, Server, is_redis
+from etcd_cluster import NEEDS_ETCD, REDIS_CLI, Etcd, Stalls, dunlin_nodes, records, shard_order, told_again, until
+from harness import DUNLIN, VALKEY, Server
 from test_cluster_failover import answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, logs, slots_by_port
 
 VALKEY_CLI = VALKEY and next(iter(pathlib.Path(VALKEY).parent.glob("valkey-cli")), None)
 CLIS = {"redis-cli": REDIS_CLI, "valkey-cli": VALKEY_CLI}
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 
 @pytest.fixture(params=CLIS)

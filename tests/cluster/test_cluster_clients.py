@@ -4,8 +4,8 @@ import pytest
 import redis
 
 from drivers import PROGRAMS, Driver, Drivers, missing, skip_without
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
-from harness import DUNLIN, Server, is_redis
+from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from harness import Server
 from test_cluster_failover import answer, id_of, restart
 
 REPLICAS, SHARDS = 1, 2
@@ -13,8 +13,7 @@ SYNC = ("--cluster-durability", "sync")
 # What happens to the cluster, in this order.
 PHASES = CALM, GROWTH, HANDOVER, DRAIN, KILL, RETURN = "calm", "growth", "planned failover", "drain", "kill", "return"
 pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+    *NEEDS_ETCD,
     # The story of all clients takes minutes on a busy machine.
     pytest.mark.timeout(1800),
 ]

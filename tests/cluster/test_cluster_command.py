@@ -8,21 +8,12 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, told_again, until
-from harness import DUNLIN, Server, is_redis, suspend
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, shard_order, told_again, until
+from harness import DUNLIN, Server, suspend
 from test_cluster_membership import put, records
 from test_cluster_moves import jobs
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
+pytestmark = NEEDS_ETCD
 
 
 def run(*words, code=0, environment=None):

@@ -5,21 +5,12 @@ import threading
 import pytest
 import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, records, told_again, until
-from harness import DUNLIN, Server, is_redis
+from etcd_cluster import NEEDS_ETCD, Nodes, dunlin_nodes, records, told_again, until
+from harness import Server
 from test_cluster_failover import PROBE_S, Writer, answer, id_of, in_sync, logs, replica_value
 from test_cluster_membership import fails
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
+pytestmark = NEEDS_ETCD
 
 
 def fill(server, count=500, database=0):

@@ -4,25 +4,15 @@ import os
 import shutil
 import subprocess
 
-import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, told_again, until
-from harness import command, is_redis
+from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, records, told_again, until
+from harness import command
 from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
 from test_cluster_moves import ends, key_in, migrate, record, state
 from test_cluster_outages import ALWAYS, kill, start_again
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
+pytestmark = NEEDS_ETCD
 
 
 def promise(node):

@@ -9,22 +9,13 @@ import pytest
 import redis
 from redis.exceptions import MovedError
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, told_again, until
-from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis, suspend
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, put, records, told_again, until
+from harness import DUNLIN, ORACLE, Server, command, free_port, suspend
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 SYNC = ("--cluster-durability", "sync")
 PROBE_S = 1
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def answer(node, *words, timeout=30):

@@ -9,13 +9,10 @@ import pytest
 import redis
 from redis.exceptions import MovedError
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, ask_etcd, dunlin_nodes, put, records, shard_order, text, told_again, until
-from harness import DUNLIN, Server, command, is_redis
+from etcd_cluster import NEEDS_ETCD, Etcd, ask_etcd, dunlin_nodes, put, records, shard_order, text, told_again, until
+from harness import DUNLIN, Server, command
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 
 def shard_of(etcd, node):
@@ -43,12 +40,6 @@ def await_owner(cluster, number, key):
         return True
 
     until(owns, cluster.nodes[number].log)
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 @told_again

@@ -13,8 +13,8 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from etcd_cluster import DUNLIN, ETCD, NOBODY, WITHOUT_ETCD, Etcd, Nodes, dunlin_nodes, put, records, shard_order, told_again, until
-from harness import ROOT, Server, is_redis, suspend
+from etcd_cluster import NEEDS_ETCD, NOBODY, Nodes, dunlin_nodes, put, records, shard_order, told_again, until
+from harness import ROOT, Server, suspend
 from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
 from test_cluster_moves import (
     DEBUG,
@@ -35,19 +35,10 @@ from test_cluster_outages import are_in_sync, held_by, kill, start_again
 
 sys.path.append(str(ROOT / "tests" / "tls"))
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 VALUE_BYTES = int(os.environ.get("MOVE_VALUE_MB", "32")) << 20
 OVER = ("success", "failed", "cancelled")
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def primary_of(cluster, slot):

@@ -13,16 +13,10 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, shard_order, told_again, until
+from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, shard_order, told_again, until
 from harness import Server, command
 
-pytestmark = pytest.mark.skipif(ETCD is None, reason=WITHOUT_ETCD)
-
-
-@pytest.fixture
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
+pytestmark = NEEDS_ETCD
 
 
 DEBUG = ["--enable-debug-command", "local"]

@@ -11,25 +11,16 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, put, records, revisions, shard_order, told_again, until
-from harness import command, free_port, is_redis
+from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, put, records, revisions, shard_order, told_again, until
+from harness import command, free_port
 from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
 from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, migrate_once, state
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "2"))
 ETCD_DEAD_S = float(os.environ.get("ETCD_DEAD_S", "4"))
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def start_again(node, etcd, *directives, replicas=0, port=None):

@@ -9,12 +9,11 @@ import subprocess
 import pytest
 import redis
 
-from etcd_cluster import ETCD, REDIS_CLI, WITHOUT_ETCD, Etcd, dunlin_nodes, oracle_nodes
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, is_redis
+from etcd_cluster import NEEDS_ETCD, REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes
+from harness import ORACLE, VALKEY, WITHOUT_VALKEY
 
 pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+    *NEEDS_ETCD,
     pytest.mark.skipif(not REDIS_CLI, reason="there is no redis-cli"),
 ]
 

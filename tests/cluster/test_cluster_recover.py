@@ -3,26 +3,16 @@
 import signal
 import subprocess
 
-import pytest
 import redis
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, records, told_again, until
-from harness import DUNLIN, Server, command, is_redis, suspend
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, records, told_again, until
+from harness import DUNLIN, Server, command, suspend
 from test_cluster_command import run
 from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 SYNC = ("--cluster-durability", "sync")
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def is_gone(etcd, node_id):

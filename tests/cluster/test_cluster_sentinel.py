@@ -10,25 +10,18 @@ import redis
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from drivers import OF_SENTINEL, Drivers, missing, skip_without
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, told_again, until
-from harness import DUNLIN, Server, free_port, is_redis
+from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, told_again, until
+from harness import Server, free_port
 from test_cluster_failover import SYNC, in_sync, restart
 from test_cluster_membership import put, records
 
 NAME = "orders"
 PLAIN = ("--cluster-plain-clients", "yes")
 pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
+    *NEEDS_ETCD,
     # The story of all clients takes minutes on a busy machine.
     pytest.mark.timeout(1800),
 ]
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def switch(etcd, cluster):

@@ -8,22 +8,12 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, dunlin_nodes, told_again, until
-from harness import DUNLIN, is_redis
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, told_again, until
 from test_cluster_membership import put, records
 
-pytestmark = [
-    pytest.mark.skipif(not ETCD, reason=WITHOUT_ETCD),
-    pytest.mark.skipif(is_redis(DUNLIN), reason="a cluster of Dunlin's"),
-]
+pytestmark = NEEDS_ETCD
 
 LIBRARY = "#!lua name={0}\nredis.register_function('{0}', function() return {1} end)"
-
-
-@pytest.fixture()
-def etcd():
-    with Etcd() as etcd:
-        yield etcd
 
 
 def kill(node):
