@@ -110,8 +110,8 @@ struct Agent {
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
     wide: wide::Follower,
-    /// The highest epoch seen of each shard. That of the node's own outlives the process.
-    epochs: BTreeMap<ShardId, u64>,
+    /// The highest epoch seen of each shard, and its primary. The epoch of the node's own outlives the process.
+    epochs: BTreeMap<ShardId, (u64, Option<NodeId>)>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
     /// The last line of the log about something that lasts.
@@ -156,7 +156,7 @@ impl AgentThread {
         wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
-            epochs: member.identity.epoch.into_iter().collect(),
+            epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, None))).collect(),
             member,
             boot,
             lease: None,
@@ -627,14 +627,16 @@ impl Agent {
             return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
         for (id, (_, shard)) in &view.shards {
-            let known = self.epochs.entry(*id).or_default();
-            if shard.epoch < *known {
+            let (known, primary) = self.epochs.entry(*id).or_default();
+            // A node that was away may obey a backup, and bring it to the same epoch: with another primary.
+            let is_other = primary.is_some_and(|primary| primary != shard.primary);
+            if shard.epoch < *known || shard.epoch == *known && is_other {
                 return Err(Failure::Backup(format!(
-                    "the record of shard {id} has epoch {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                    shard.epoch
+                    "the record of shard {id} has epoch {} of node {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                    shard.epoch, shard.primary
                 )));
             }
-            *known = shard.epoch;
+            (*known, *primary) = (shard.epoch, Some(shard.primary));
         }
         self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
