@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Nothing here is on a request's way. While etcd fails, the last topology stays in force.
-//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing. Nothing is read or
-//!   written anew because of them: the presence is renewed, and the watch says when they are others.
+//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing. The presence is renewed
+//!   meanwhile, and not written anew.
 //! - An outcome that is unknown is read back before anything else is proposed.
 
 use std::{
@@ -52,6 +52,8 @@ const LEASE_S: u32 = (ALIVE_MS / 1000) as u32;
 const WAIT_MS: u64 = 500;
 /// Between two attempts while etcd fails.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts while etcd has a backup that is not obeyed: the presence is renewed by them.
+const BACKUP_RETRY_MAX: Duration = Duration::from_secs(2);
 /// A cluster is founded when no node has come for so long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
@@ -79,6 +81,8 @@ enum Failure {
     Later(String),
     /// These records are not to be obeyed: a line for the log. The node follows them until they are.
     NotObeyed(String),
+    /// Nor are these, and what others make of them: a line for the log. They are read anew, less and less often.
+    Backup(String),
     /// The server must not go on as this node: a line for the operator.
     Fatal(String),
 }
@@ -108,8 +112,8 @@ struct Agent {
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
     wide: wide::Follower,
-    /// The highest epoch seen of each shard, and the revision of its record. The epoch of the node's own outlives the process.
-    epochs: BTreeMap<ShardId, (u64, Revision)>,
+    /// The highest epoch seen of each shard, and its primary. The epoch of the node's own outlives the process.
+    epochs: BTreeMap<ShardId, (u64, Option<NodeId>)>,
     /// The nodes that are there, and since when no other one is.
     present: (Vec<NodeId>, Instant),
     backoff: Backoff,
@@ -155,7 +159,7 @@ impl AgentThread {
         wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
         let agent = Agent {
             shared: Arc::clone(shared),
-            epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, 0))).collect(),
+            epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, None))).collect(),
             member,
             boot,
             lease: None,
@@ -240,6 +244,7 @@ pub(super) fn wished(config: &Config) -> Result<ClusterRecord, String> {
 
 impl Agent {
     fn run(mut self) {
+        let mut pause = RETRY;
         while self.shared.loading.is_active() && !self.is_ending() {
             thread::sleep(RETRY / 10);
         }
@@ -253,7 +258,15 @@ impl Agent {
                 Ok(()) => break,
                 Err(Failure::Later(reason) | Failure::NotObeyed(reason)) => {
                     self.complain(reason);
-                    thread::sleep(RETRY);
+                    pause = RETRY;
+                    thread::sleep(pause);
+                }
+                Err(Failure::Backup(reason)) => {
+                    pause = if self.complain(reason) { RETRY } else { BACKUP_RETRY_MAX.min(2 * pause) };
+                    let until = Instant::now() + pause;
+                    while Instant::now() < until && !self.is_ending() {
+                        thread::sleep(RETRY / 10);
+                    }
                 }
                 Err(Failure::Fatal(line)) => return self.give_up(line),
             }
@@ -296,13 +309,15 @@ impl Agent {
         self.shared.cluster.ended.load(SeqCst)
     }
 
-    /// Logs what keeps the node from following its cluster, once for as long as it lasts.
-    fn complain(&mut self, reason: String) {
+    /// Logs what keeps the node from following its cluster, once for as long as it lasts. Returns whether it is news.
+    fn complain(&mut self, reason: String) -> bool {
         self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
-        if self.complaint.as_ref() != Some(&reason) {
+        let is_news = self.complaint.as_ref() != Some(&reason);
+        if is_news {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
         }
+        is_news
     }
 
     /// Follows the records for as long as etcd answers and the server runs.
@@ -617,16 +632,17 @@ impl Agent {
         if let Some((key, error)) = view.unreadable.iter().next() {
             return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
-        for (id, (revision, shard)) in &view.shards {
-            let (epoch, newest) = self.epochs.entry(*id).or_default();
-            // Nodes that obey a backup may soon have brought it to the same epoch.
-            if shard.epoch < *epoch || revision < newest {
-                return Err(Failure::NotObeyed(format!(
-                    "the record of shard {id} has epoch {} after {epoch}, or is older than one before: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                    shard.epoch
+        for (id, (_, shard)) in &view.shards {
+            let (known, primary) = self.epochs.entry(*id).or_default();
+            // A node that was away may obey a backup, and bring it to the same epoch: with another primary.
+            let is_other = primary.is_some_and(|primary| primary != shard.primary);
+            if shard.epoch < *known || shard.epoch == *known && is_other {
+                return Err(Failure::Backup(format!(
+                    "the record of shard {id} has epoch {} of node {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
+                    shard.epoch, shard.primary
                 )));
             }
-            (*epoch, *newest) = (shard.epoch, *revision);
+            (*known, *primary) = (shard.epoch, Some(shard.primary));
         }
         self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
@@ -654,7 +670,7 @@ impl Agent {
         let mut identity = self.member.identity.clone();
         if let Some((revision, _)) = &view.slots {
             if *revision < identity.slots {
-                return Err(Failure::NotObeyed(format!(
+                return Err(Failure::Backup(format!(
                     "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     identity.slots
                 )));
