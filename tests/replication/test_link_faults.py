@@ -3,6 +3,8 @@
 import os
 import pathlib
 import random
+import resource
+import signal
 import socket
 import subprocess
 import tempfile
@@ -333,6 +335,27 @@ def test_stream_goes_to_the_replica_while_it_loads():
                 time.sleep(0.05)
         primary.call("CONFIG", "SET", "rdb-key-save-delay", 0)
         settle(primary, replica)
+
+
+def test_a_replica_whose_disk_is_full_obeys():
+    """The limit on the size of files stands in for a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Node(DUNLIN) as primary, Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "always") as replica:
+        replica.follow(primary.port)
+        settle(primary, replica)
+        resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
+        primary.client.config_set("repl-backlog-size", 200_000_000)
+        for n in range(100):
+            primary.client.set(f"large:{n}", b"x" * 1_000_000)
+        # The log takes nothing, and so much waits for it in memory.
+        until(lambda: replica.info("persistence")["aof_last_write_status"] == "err", "the failure")
+        offset = lambda: replica.info()["slave_repl_offset"]  # noqa: E731
+        until(lambda: 30_000_000 < offset() == (time.sleep(0.5) or offset()), "what fits into memory")
+        assert offset() < 100_000_000
+        replica.call("REPLICAOF", "NO", "ONE")
+        assert replica.call("ROLE")[0] == b"master"
+        resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        until(lambda: replica.info("persistence")["aof_last_write_status"] == "ok", "room")
 
 
 def test_direct_load_of_a_damaged_snapshot_stops_the_link():

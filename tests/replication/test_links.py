@@ -275,9 +275,21 @@ def test_expiry_is_the_primarys_business(pair):
     until(lambda: replica.call("GET", "short") is None, "the end of its time")
     # No client sees it, but it is there until the primary says otherwise.
     assert replica.call("DBSIZE") == 2
+    # Nor do commands remove it that read like a write.
+    assert replica.call("PFCOUNT", "short") == 0 and replica.call("XREAD", "STREAMS", "short", "0") is None
+    assert replica.call("DBSIZE") == 2
     primary.call("GET", "short")
     settle(primary, replica)
     assert replica.call("DBSIZE") == 1
+
+
+def test_a_command_of_very_many_words_reaches_replicas(pair):
+    primary, replica = pair
+    replica.follow(primary.port)
+    until(lambda: has_link(replica), "a link")
+    primary.call("RPUSH", "long", *["e"] * (1 << 20))
+    settle(primary, replica)
+    assert has_link(replica) and replica.call("LLEN", "long") == 1 << 20
 
 
 def test_kill_of_the_replica_and_of_the_primary(pair):

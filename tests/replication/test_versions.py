@@ -85,6 +85,24 @@ def test_dunlin_is_a_primary_of_each_version(version):
         follow_and_cut(primary, replica, 4)
 
 
+def test_a_script_that_is_loaded_in_another_database_leaves_the_stream_there():
+    with server("6.2") as primary, Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "always") as replica:
+        replica.follow(primary.port)
+        until(lambda: has_link(replica), "a link")
+        with redis.Redis(port=primary.port, db=5, protocol=2) as other:
+            other.script_load("return 1")
+            settle(primary, replica)
+            # Its new log begins where the stream is.
+            is_rewritten = lambda: replica.info("persistence")["aof_rewrite_in_progress"] == 0  # noqa: E731
+            until(is_rewritten, "the base of the copy")
+            replica.call("BGREWRITEAOF")
+            until(is_rewritten, "the rewrite")
+            other.set("key", "in 5")
+        settle(primary, replica)
+        with Node(DUNLIN, "--appendonly", "yes", files=replica.folder) as again:
+            assert again.info("keyspace").keys() == {"db5"}
+
+
 def test_redis_6_says_that_snapshots_of_its_successors_are_too_new():
     with Node(DUNLIN) as primary, server("6.2") as replica:
         fill(primary, 10)

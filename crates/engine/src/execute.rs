@@ -510,7 +510,8 @@ pub(crate) fn run_locked(
             let computed =
                 computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
             let stripes = locked.stripes();
-            let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
+            let context = WriteContext::new(stripes, database, request.keys, environment, worker);
+            let mut context = context.of(request.entry.command);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
             context.end_propagation(request.words);
@@ -520,7 +521,8 @@ pub(crate) fn run_locked(
             let computed =
                 computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
             let stripes = locked.stripes();
-            let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
+            let context = WriteContext::new(stripes, database, request.keys, environment, worker);
+            let mut context = context.of(request.entry.command);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
             context.end_propagation(request.words);

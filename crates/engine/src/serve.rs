@@ -249,7 +249,8 @@ fn run(
     let mark = reply.mark();
     let caller = waiter.caller.at_time_of(environment.caller);
     let environment = Environment { caller: &caller, ..environment };
-    let mut context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
+    let context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
+    let mut context = context.of(waiter.command);
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
     context.end_propagation(&words);
     match result {

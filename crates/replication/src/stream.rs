@@ -4,10 +4,10 @@ use std::{fmt, ops::Range};
 
 use crate::wire::number;
 
-/// Words of a command at most; Redis has the same limit.
-const WORDS_MAX: u64 = 1 << 20;
-/// Bytes of a word at most.
-const WORD_BYTES_MAX: u64 = 1 << 30;
+/// Words of a command at most, as of a client's. They are kept as they come: no number is believed.
+const WORDS_MAX: u64 = i32::MAX as u64;
+/// Bytes of a word at most, as in the log.
+const WORD_BYTES_MAX: u64 = 1 << 40;
 /// Digits of a length, with its mark and the line's end: a longer text is no length.
 const HEAD_BYTES_MAX: usize = 24;
 
@@ -144,16 +144,19 @@ mod tests {
             &b"PING\r\n"[..],
             b"*0\r\n",
             b"*-1\r\n",
-            b"*2000000\r\n",
+            b"*2147483648\r\n",
             b"*1\r\n+PING\r\n",
             b"*1\r\n$-1\r\n",
             b"*1\r\n$4\r\nPINGxx",
-            b"*1\r\n$9999999999\r\n",
+            b"*1\r\n$1099511627777\r\n",
             b"*1\n$4\r\nPING\r\n",
             b"*11111111111111111111111111111111",
         ] {
             assert!(StreamReader::default().next(wrong).is_err(), "{}", wrong.escape_ascii());
         }
-        assert_eq!(StreamReader::default().next(b"*1\r\n$1000000000\r\nabc"), Ok(None));
+        // What a primary's clients may send comes.
+        for begun in [&b"*1\r\n$1000000000\r\nabc"[..], b"*2000000\r\n$5\r\nRPUSH\r\n", b"*1\r\n$1099511627776\r\n"] {
+            assert_eq!(StreamReader::default().next(begun), Ok(None), "{}", begun.escape_ascii());
+        }
     }
 }

@@ -183,6 +183,7 @@ impl<'a> Replay<'a> {
         };
         let policy = Policy {
             string_bytes_max: usize::MAX,
+            relaxed_versions: true,
             // There is nobody to hear of them, and they would pile up.
             notifications: EventClasses::default(),
             ..policy(config)

@@ -150,7 +150,9 @@ impl Applier {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
-        self.policy = Policy { string_bytes_max: usize::MAX, ..policy(self.config.config()) };
+        // What the primary has taken is taken here, whatever this server's own clients may do.
+        let policy = policy(self.config.config());
+        self.policy = Policy { string_bytes_max: usize::MAX, relaxed_versions: true, ..policy };
         self.caller = Caller {
             replaying_at_ms: Now::read().unix_ms,
             follows_primary: true,
@@ -370,6 +372,7 @@ impl Applier {
         let result = if let Run::Host(_) = entry.command.run {
             let result = self.host(entry, words);
             let _inside = shared.engine.keyspace.enter(self.worker.id());
+            shared.replication.select(self.database);
             shared.engine.relay(&mut self.worker);
             result
         } else {
@@ -494,11 +497,13 @@ impl Applier {
         Err(refusal)
     }
 
-    /// Waits while a snapshot or the log is behind: clients that write would.
+    /// Waits while a snapshot or the log is behind: clients that write would. Not where the server is to get another role: the disk
+    /// may be full for good.
     fn wait_for_room(&self) {
         let shared = &self.shared;
         while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())
             && !shared.replication.has_ended()
+            && !shared.replication.has_order()
         {
             thread::sleep(PAUSE);
         }

@@ -145,8 +145,6 @@ impl Link {
         // Before anything of the new history is recorded.
         replication.keep_stream(&shared.durability);
         replication.set_state(REPLICA | STALE, false);
-        // They come back for the second id.
-        replication.feed.cut_all();
         tracing::info!("This node leads its shard, with the history {history}");
     }
 
@@ -173,6 +171,8 @@ impl Link {
         replication.keep_stream(&shared.durability);
         {
             let _closed = shared.engine.keyspace.close();
+            // Those that follow by the former history are sent nothing of the new one. They come back for the second id.
+            replication.feed.cut_all();
             if self.applier.database() != 0 && shared.engine.log.has_consumers() {
                 // Records from here on begin in database 0.
                 let select = dunlin_replication::request(&[b"SELECT", b"0"]);
@@ -182,8 +182,6 @@ impl Link {
             shared.engine.log.follow(false);
         }
         replication.set_state(REPLICA | STALE, false);
-        // They come back for the second id.
-        replication.feed.cut_all();
         tracing::info!("This server is a primary now, with the id {id}");
     }
 

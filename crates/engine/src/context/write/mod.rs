@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dunlin_structures::Slot;
 
 use crate::{
-    command::CommandError,
+    command::{Command, CommandError},
     keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, Ranking, Touch},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
@@ -31,6 +31,8 @@ pub struct WriteContext<'a> {
     worker: &'a mut Worker,
     /// Whether a waiter's command is being run again.
     serving: bool,
+    /// Whether keys that have expired stay where they are, seen by nobody.
+    keeps_expired: bool,
     phase: Phase<'a>,
     /// Changes of keys so far.
     changed_keys: u64,
@@ -54,6 +56,7 @@ impl<'a> WriteContext<'a> {
             environment,
             worker,
             serving: false,
+            keeps_expired: false,
             phase: Phase::Whole,
             changed_keys: 0,
             declared_changes: None,
@@ -68,6 +71,14 @@ impl<'a> WriteContext<'a> {
         worker: &'a mut Worker,
     ) -> Self {
         Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
+    }
+
+    /// For a command that may be one that only reads: it leaves expired keys alone where those are not its server's to remove
+    /// ([`Caller::keep_expired`]).
+    #[inline]
+    pub(crate) fn of(self, command: &Command) -> Self {
+        let keeps_expired = self.environment.caller.keep_expired && command.is_read_only();
+        Self { keeps_expired, ..self }
     }
 
     /// The type of value that a key holds, without noting an access.
@@ -161,7 +172,9 @@ impl<'a> WriteContext<'a> {
         let part = self.locked.stripe(key.stripe).database(database)?;
         let (slot, entry) = part.find_entry(key.hash, key.bytes)?;
         if entry.is_expired(self.environment.caller.now_ms) {
-            self.expire_slot(database, key, slot);
+            if !self.keeps_expired {
+                self.expire_slot(database, key, slot);
+            }
             return None;
         }
         Some(slot)
