@@ -27,8 +27,8 @@ pub struct Oracle {
     pub generation: u64,
     pub recoveries: u64,
     pub forced: u64,
-    /// The epoch of the last Force. A node that knows an older epoch may think committed what that Force gave up.
-    forced_epoch: u64,
+    /// The epoch of the last Recover or Force. A node that knows an older epoch may think committed what that gave up.
+    decided_epoch: u64,
     pub takeovers: u64,
     pub handovers: u64,
     pub acknowledged: u64,
@@ -60,7 +60,7 @@ impl Oracle {
         let Some(prefix) = node.log.get(..commit as usize) else {
             return violation("I4", format!("{:?} commits {commit} and has {}", node.id, node.log.len()));
         };
-        if node.shard().is_some_and(|shard| shard.epoch() < self.forced_epoch) {
+        if node.shard().is_some_and(|shard| shard.epoch() < self.decided_epoch) {
             return Ok(());
         }
         if !agree(prefix, &self.committed) {
@@ -120,11 +120,11 @@ impl Oracle {
             Transition::TakeOver => self.takeovers += 1,
             Transition::HandOver => self.handovers += 1,
             Transition::Recover => self.recoveries += 1,
-            Transition::Force => {
-                self.forced += 1;
-                self.forced_epoch = after.epoch;
-            }
+            Transition::Force => self.forced += 1,
             _ => {}
+        }
+        if matches!(transition, Transition::Recover | Transition::Force) {
+            self.decided_epoch = after.epoch;
         }
         if after.epoch < before.epoch || after.epoch > before.epoch + 1 {
             return violation("I6", format!("epoch {} after {}", after.epoch, before.epoch));
