@@ -513,9 +513,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::Worker,
+        context::{Caller, Worker},
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Story},
+        transcript::{ConnectedHost, Records, Story},
     };
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
@@ -700,6 +700,111 @@ mod tests {
             XADD s IDMPAUTO limit * a 1 => XADD s IDMPAUTO limit 1700000000000-1 a 1
             XCFGSET s IDMP-DURATION 100 =>
             XCFGSET s IDMP-DURATION 5 => XCFGSET s IDMP-DURATION 5
+            ",
+        );
+    }
+
+    /// Plays lines, and their records in a second store that knows no time, as a replica or a replay of the log does:
+    /// both answer each line behind `> ` alike.
+    fn check_replay(story: &mut Story, records: &Records, script: &str) {
+        let mut again = Story::new();
+        again.caller = Caller { now_ms: 0, replaying_at_ms: story.caller.now_ms, ..Caller::default() };
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if let Some(query) = line.strip_prefix("> ") {
+                let replies = [&mut *story, &mut again].map(|story| story.reply(query, Protocol::Resp2));
+                let [here, there] = replies.map(|reply| String::from_utf8(reply).unwrap());
+                assert_eq!(here, there, "{query} in {script}");
+            } else if let Some(passed) = line.strip_prefix("@ unnoticed +") {
+                story.caller.now_ms += passed.parse::<u64>().unwrap();
+            } else {
+                story.reply(line, Protocol::Resp2);
+                for record in records.take() {
+                    for command in record.split("; ").filter(|command| !["MULTI", "EXEC"].contains(command)) {
+                        let reply = again.reply(command, Protocol::Resp2);
+                        assert_ne!(
+                            reply.first(),
+                            Some(&b'-'),
+                            "{command}: {}",
+                            String::from_utf8_lossy(&reply)
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn approximate_trims_are_recorded_as_the_length_that_is_left() {
+        check(
+            "
+            XADD s 1 a 1 => XADD s 1-0 a 1
+            XTRIM s MINID ~ 5 LIMIT 10 => XTRIM s MAXLEN = 0
+            XADD s KEEPREF MINID ~ 100 5 a 1 => XADD s MAXLEN = 0 5-0 a 1
+            XADD s 6 a 1 => XADD s 6-0 a 1
+            XADD s 7 a 1 => XADD s 7-0 a 1
+            XGROUP CREATE s g 6 => XGROUP CREATE s g 6
+            XTRIM s minid ~ 100 ACKED => XTRIM s MAXLEN = 1 ACKED
+            XADD s 8 a 1 => XADD s 8-0 a 1
+            XTRIM s MINID 8 => XTRIM s MINID 8
+            XADD s 9 a 1 => XADD s 9-0 a 1
+            XTRIM s MAXLEN 1 KEEPREF => XTRIM s MAXLEN 1
+            XTRIM s MINID ~ 100 DELREF => XTRIM s MAXLEN = 0 DELREF
+            ",
+        );
+    }
+
+    #[test]
+    fn approximate_trims_remove_the_same_in_a_replay() {
+        for bound in ["MINID ~ 100", "MINID ~ 6", "MAXLEN ~ 3", "MAXLEN ~ 0 LIMIT 5"] {
+            for references in ["KEEPREF", "DELREF", "ACKED"] {
+                for trim in
+                    [format!("XTRIM s {bound} {references}"), format!("XADD s {references} {bound} 10 a 1")]
+                {
+                    let (mut story, records) = Story::recorded();
+                    // Of other sizes than in the replay.
+                    story.policy.collection_limits.stream_node_max_entries = 2;
+                    let mut lines: Vec<String> = (1..10).map(|id| format!("XADD s {id} a 1")).collect();
+                    lines.extend(
+                        [
+                            "XGROUP CREATE s g 0",
+                            "XREADGROUP GROUP g ann COUNT 7 STREAMS s >",
+                            "XACK s g 2 3 5 6 7",
+                            &trim,
+                            "> XRANGE s - +",
+                            "> XPENDING s g - + 100",
+                            "> XLEN s",
+                        ]
+                        .map(str::to_owned),
+                    );
+                    check_replay(&mut story, &records, &lines.join("\n"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sort_stores_no_field_that_has_expired() {
+        let script = "
+            RPUSH l a b
+            HSET h_a f 1 g 2
+            HSET h_b f 3
+            HPEXPIRE h_a 10 FIELDS 1 f
+            HPEXPIRE h_b 10 FIELDS 1 f
+            @ unnoticed +10
+            SORT l BY nosort GET h_*->f GET h_*->g STORE d
+            > LRANGE d 0 -1
+            > HLEN h_a
+            > EXISTS h_b
+        ";
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, script);
+        check(
+            "
+            RPUSH l a => RPUSH l a
+            HSET h_a f 1 g 2 => HSET h_a f 1 g 2
+            HPEXPIRE h_a 10 FIELDS 1 f => HPEXPIREAT h_a 1700000000010 FIELDS 1 f
+            @ unnoticed +10
+            SORT l BY h_*->g GET h_*->f STORE d => MULTI; HDEL h_a f; SORT l BY h_*->g GET h_*->f STORE d; EXEC
             ",
         );
     }
