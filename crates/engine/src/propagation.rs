@@ -595,7 +595,9 @@ mod tests {
             HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
             HGETEX h EX 20 FIELDS 1 b => HPEXPIREAT h 1700000020000 FIELDS 1 b
             HGETEX h PERSIST FIELDS 1 b => HPERSIST h FIELDS 1 b
-            HSETEX h EX 30 FIELDS 1 c 3 => HSETEX h PXAT 1700000030000 FIELDS 1 c 3
+            HSETEX h EX 30 FIELDS 2 c 3 d 4 => MULTI; HSET h c 3 d 4; HPEXPIREAT h 1700000030000 FIELDS 2 c d; EXEC
+            HSETEX h KEEPTTL FIELDS 3 a 1 c 3 d 4 => MULTI; HSET h a 1 c 3 d 4; HPEXPIREAT h 1700000010000 FIELDS 1 a; HPEXPIREAT h 1700000030000 FIELDS 2 c d; EXEC
+            HSETEX h KEEPTTL FIELDS 1 b 2 => HSET h b 2
             HSETEX h FXX FIELDS 1 c 3 => HSET h c 3
             ",
         );
@@ -615,7 +617,7 @@ mod tests {
             GETDEL k => DEL k
             HINCRBYFLOAT h f 1.5 => HSET h f 1.5
             HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
-            HINCRBYFLOAT h f 1.5 => HSETEX h KEEPTTL FIELDS 1 f 3
+            HINCRBYFLOAT h f 1.5 => MULTI; HSET h f 3; HPEXPIREAT h 1700000100000 FIELDS 1 f; EXEC
             HGETDEL h FIELDS 1 f => HDEL h f
             SADD s 1 => SADD s 1
             SPOP s => SREM s 1
@@ -780,6 +782,62 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn removals_from_streams_are_recorded_as_acknowledged_and_deleted() {
+        let setup = "
+            XADD s 1 a 1
+            XADD s 2 a 1
+            XADD s 3 a 1
+            XADD s 4 a 1
+            XGROUP CREATE s g 0
+            XGROUP CREATE s h 0
+            XREADGROUP GROUP g ann STREAMS s >
+            XREADGROUP GROUP h bob COUNT 2 STREAMS s >
+        ";
+        let removals = [
+            ("XDELEX s ACKED IDS 2 1 9", ""),
+            ("XDELEX s DELREF IDS 2 1 9", "MULTI; XACK s g 1-0; XACK s h 1-0; XDEL s 1-0; EXEC"),
+            ("XDELEX s IDS 2 2 2", "XDEL s 2-0"),
+            // The entry is gone already.
+            ("XACKDEL s g IDS 2 2 9", "XACK s g 2-0"),
+            ("XDELEX s DELREF IDS 1 2", "XACK s h 2-0"),
+            // One of the groups has not read it.
+            ("XACKDEL s g ACKED IDS 1 3", "XACK s g 3-0"),
+            ("XACKDEL s g DELREF IDS 1 4", "MULTI; XACK s g 4-0; XDEL s 4-0; EXEC"),
+        ];
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, setup);
+        for (removal, expected) in removals {
+            story.reply(removal, Protocol::Resp2);
+            assert_eq!(records.take().concat(), expected, "{removal}");
+        }
+        let removals = removals.map(|(removal, _)| removal).join("\n");
+        let queries = "
+            > XRANGE s - +
+            > XPENDING s g - + 100
+            > XPENDING s h - + 100
+        ";
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, &[setup, &removals, queries].concat());
+    }
+
+    #[test]
+    fn fields_keep_their_values_and_deadlines_in_a_replay() {
+        let (mut story, records) = Story::recorded();
+        check_replay(
+            &mut story,
+            &records,
+            "
+            HSETEX h EX 10 FIELDS 3 a 1 b 2 c 3
+            HEXPIRE h 20 FIELDS 1 b
+            HSETEX h KEEPTTL FIELDS 4 a 5 b 6 b 7 d 8
+            HINCRBYFLOAT h c 0.5
+            > HGETALL h
+            > HPEXPIRETIME h FIELDS 4 a b c d
+            ",
+        );
     }
 
     #[test]

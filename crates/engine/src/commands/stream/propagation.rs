@@ -3,6 +3,8 @@
 //! A record states the ID that was made, and the length that an approximate trim came to. It lists deliveries one
 //! by one, as claims that state everything about them; Redis does it so.
 
+use std::collections::BTreeMap;
+
 use crate::{
     context::WriteContext,
     value::{Stream, stream::StreamId},
@@ -125,4 +127,42 @@ pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliverie
         }
         context.propagate(&words);
     }
+}
+
+/// The entries and deliveries that a command has removed.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    pub(super) entries: Vec<StreamId>,
+    /// Deliveries, by group.
+    deliveries: BTreeMap<Box<[u8]>, Vec<StreamId>>,
+}
+
+impl Removals {
+    /// Notes that a group lists an entry no more.
+    pub(super) fn acknowledge(&mut self, group: &[u8], id: StreamId) {
+        match self.deliveries.get_mut(group) {
+            Some(ids) => ids.push(id),
+            None => drop(self.deliveries.insert(group.into(), vec![id])),
+        }
+    }
+}
+
+/// Records removals in commands that servers before Redis 8.2 know, too.
+pub(super) fn record_removals(context: &mut WriteContext<'_>, key: &[u8], done: &Removals) {
+    if !context.is_recorded() {
+        return;
+    }
+    for (group, ids) in &done.deliveries {
+        propagate_with_ids(context, &[b"XACK", key, group], ids);
+    }
+    if !done.entries.is_empty() {
+        propagate_with_ids(context, &[b"XDEL", key], &done.entries);
+    }
+}
+
+fn propagate_with_ids(context: &mut WriteContext<'_>, words: &[&[u8]], ids: &[StreamId]) {
+    let ids: Vec<String> = ids.iter().map(StreamId::to_string).collect();
+    let mut words = words.to_vec();
+    words.extend(ids.iter().map(String::as_bytes));
+    context.propagate(&words);
 }
