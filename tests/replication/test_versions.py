@@ -103,6 +103,38 @@ def test_a_script_that_is_loaded_in_another_database_leaves_the_stream_there():
             assert again.info("keyspace").keys() == {"db5"}
 
 
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_changes_by_commands_that_a_version_lacks_reach_it(version):
+    with Node(DUNLIN) as primary, server(version) as replica:
+        replica.follow(primary.port)
+        until(lambda: has_link(replica), "a link")
+        for number in range(1, 6):
+            primary.call("XADD", "entries", "KEEPREF", "MINID", "~", 1, f"{number}-0", "a", 1)
+            primary.call("XADD", "old", f"{number}-0", "a", 1)
+        assert primary.call("XTRIM", "old", "MINID", "~", 100) == 5
+        primary.call("XGROUP", "CREATE", "entries", "group", 0)
+        primary.call("XREADGROUP", "GROUP", "group", "ann", "COUNT", 4, "STREAMS", "entries", ">")
+        assert primary.call("XDELEX", "entries", "DELREF", "IDS", 2, "1-0", "9-0") == [1, -1]
+        assert primary.call("XACKDEL", "entries", "group", "ACKED", "IDS", 1, "2-0") == [1]
+        if is_from(version, "7.4"):
+            primary.call("HSETEX", "h", "EX", 10_000, "FIELDS", 2, "a", 1, "b", 2)
+            primary.call("HSETEX", "h", "KEEPTTL", "FIELDS", 2, "a", 3, "c", 4)
+            primary.call("HINCRBYFLOAT", "h", "b", 0.5)
+        primary.call("SET", "last", 1)
+        until(lambda: replica.call("GET", "last") == b"1", "all changes")
+        for query in (
+            ("XRANGE", "entries", "-", "+"),
+            ("XPENDING", "entries", "group"),
+            ("XRANGE", "old", "-", "+"),
+            ("HMGET", "h", "a", "b", "c"),
+        ):
+            assert replica.call(*query) == primary.call(*query), query
+        if is_from(version, "7.4"):
+            times = [node.call("HPEXPIRETIME", "h", "FIELDS", 3, "a", "b", "c") for node in (primary, replica)]
+            assert times[0] == times[1]
+            assert min(times[0][:2]) > 0 > times[0][2]
+
+
 def test_redis_6_says_that_snapshots_of_its_successors_are_too_new():
     with Node(DUNLIN) as primary, server("6.2") as replica:
         fill(primary, 10)

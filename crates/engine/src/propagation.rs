@@ -513,9 +513,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        context::Worker,
+        context::{Caller, Worker},
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Story},
+        transcript::{ConnectedHost, Records, Story},
     };
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
@@ -595,7 +595,9 @@ mod tests {
             HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
             HGETEX h EX 20 FIELDS 1 b => HPEXPIREAT h 1700000020000 FIELDS 1 b
             HGETEX h PERSIST FIELDS 1 b => HPERSIST h FIELDS 1 b
-            HSETEX h EX 30 FIELDS 1 c 3 => HSETEX h PXAT 1700000030000 FIELDS 1 c 3
+            HSETEX h EX 30 FIELDS 2 c 3 d 4 => MULTI; HSET h c 3 d 4; HPEXPIREAT h 1700000030000 FIELDS 2 c d; EXEC
+            HSETEX h KEEPTTL FIELDS 3 a 1 c 3 d 4 => MULTI; HSET h a 1 c 3 d 4; HPEXPIREAT h 1700000010000 FIELDS 1 a; HPEXPIREAT h 1700000030000 FIELDS 2 c d; EXEC
+            HSETEX h KEEPTTL FIELDS 1 b 2 => HSET h b 2
             HSETEX h FXX FIELDS 1 c 3 => HSET h c 3
             ",
         );
@@ -615,7 +617,7 @@ mod tests {
             GETDEL k => DEL k
             HINCRBYFLOAT h f 1.5 => HSET h f 1.5
             HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
-            HINCRBYFLOAT h f 1.5 => HSETEX h KEEPTTL FIELDS 1 f 3
+            HINCRBYFLOAT h f 1.5 => MULTI; HSET h f 3; HPEXPIREAT h 1700000100000 FIELDS 1 f; EXEC
             HGETDEL h FIELDS 1 f => HDEL h f
             SADD s 1 => SADD s 1
             SPOP s => SREM s 1
@@ -700,6 +702,167 @@ mod tests {
             XADD s IDMPAUTO limit * a 1 => XADD s IDMPAUTO limit 1700000000000-1 a 1
             XCFGSET s IDMP-DURATION 100 =>
             XCFGSET s IDMP-DURATION 5 => XCFGSET s IDMP-DURATION 5
+            ",
+        );
+    }
+
+    /// Plays lines, and their records in a second store that knows no time, as a replica or a replay of the log does:
+    /// both answer each line behind `> ` alike.
+    fn check_replay(story: &mut Story, records: &Records, script: &str) {
+        let mut again = Story::new();
+        again.caller = Caller { now_ms: 0, replaying_at_ms: story.caller.now_ms, ..Caller::default() };
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if let Some(query) = line.strip_prefix("> ") {
+                let replies = [&mut *story, &mut again].map(|story| story.reply(query, Protocol::Resp2));
+                let [here, there] = replies.map(|reply| String::from_utf8(reply).unwrap());
+                assert_eq!(here, there, "{query} in {script}");
+            } else if let Some(passed) = line.strip_prefix("@ unnoticed +") {
+                story.caller.now_ms += passed.parse::<u64>().unwrap();
+            } else {
+                story.reply(line, Protocol::Resp2);
+                for record in records.take() {
+                    for command in record.split("; ").filter(|command| !["MULTI", "EXEC"].contains(command)) {
+                        let reply = again.reply(command, Protocol::Resp2);
+                        assert_ne!(
+                            reply.first(),
+                            Some(&b'-'),
+                            "{command}: {}",
+                            String::from_utf8_lossy(&reply)
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn approximate_trims_are_recorded_as_the_length_that_is_left() {
+        check(
+            "
+            XADD s 1 a 1 => XADD s 1-0 a 1
+            XTRIM s MINID ~ 5 LIMIT 10 => XTRIM s MAXLEN = 0
+            XADD s KEEPREF MINID ~ 100 5 a 1 => XADD s MAXLEN = 0 5-0 a 1
+            XADD s 6 a 1 => XADD s 6-0 a 1
+            XADD s 7 a 1 => XADD s 7-0 a 1
+            XGROUP CREATE s g 6 => XGROUP CREATE s g 6
+            XTRIM s minid ~ 100 ACKED => XTRIM s MAXLEN = 1 ACKED
+            XADD s 8 a 1 => XADD s 8-0 a 1
+            XTRIM s MINID 8 => XTRIM s MINID 8
+            XADD s 9 a 1 => XADD s 9-0 a 1
+            XTRIM s MAXLEN 1 KEEPREF => XTRIM s MAXLEN 1
+            XTRIM s MINID ~ 100 DELREF => XTRIM s MAXLEN = 0 DELREF
+            ",
+        );
+    }
+
+    #[test]
+    fn approximate_trims_remove_the_same_in_a_replay() {
+        for bound in ["MINID ~ 100", "MINID ~ 6", "MAXLEN ~ 3", "MAXLEN ~ 0 LIMIT 5"] {
+            for references in ["KEEPREF", "DELREF", "ACKED"] {
+                for trim in
+                    [format!("XTRIM s {bound} {references}"), format!("XADD s {references} {bound} 10 a 1")]
+                {
+                    let (mut story, records) = Story::recorded();
+                    // Of other sizes than in the replay.
+                    story.policy.collection_limits.stream_node_max_entries = 2;
+                    let mut lines: Vec<String> = (1..10).map(|id| format!("XADD s {id} a 1")).collect();
+                    lines.extend(
+                        [
+                            "XGROUP CREATE s g 0",
+                            "XREADGROUP GROUP g ann COUNT 7 STREAMS s >",
+                            "XACK s g 2 3 5 6 7",
+                            &trim,
+                            "> XRANGE s - +",
+                            "> XPENDING s g - + 100",
+                            "> XLEN s",
+                        ]
+                        .map(str::to_owned),
+                    );
+                    check_replay(&mut story, &records, &lines.join("\n"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn removals_from_streams_are_recorded_as_acknowledged_and_deleted() {
+        let setup = "
+            XADD s 1 a 1
+            XADD s 2 a 1
+            XADD s 3 a 1
+            XADD s 4 a 1
+            XGROUP CREATE s g 0
+            XGROUP CREATE s h 0
+            XREADGROUP GROUP g ann STREAMS s >
+            XREADGROUP GROUP h bob COUNT 2 STREAMS s >
+        ";
+        let removals = [
+            ("XDELEX s ACKED IDS 2 1 9", ""),
+            ("XDELEX s DELREF IDS 2 1 9", "MULTI; XACK s g 1-0; XACK s h 1-0; XDEL s 1-0; EXEC"),
+            ("XDELEX s IDS 2 2 2", "XDEL s 2-0"),
+            // The entry is gone already.
+            ("XACKDEL s g IDS 2 2 9", "XACK s g 2-0"),
+            ("XDELEX s DELREF IDS 1 2", "XACK s h 2-0"),
+            // One of the groups has not read it.
+            ("XACKDEL s g ACKED IDS 1 3", "XACK s g 3-0"),
+            ("XACKDEL s g DELREF IDS 1 4", "MULTI; XACK s g 4-0; XDEL s 4-0; EXEC"),
+        ];
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, setup);
+        for (removal, expected) in removals {
+            story.reply(removal, Protocol::Resp2);
+            assert_eq!(records.take().concat(), expected, "{removal}");
+        }
+        let removals = removals.map(|(removal, _)| removal).join("\n");
+        let queries = "
+            > XRANGE s - +
+            > XPENDING s g - + 100
+            > XPENDING s h - + 100
+        ";
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, &[setup, &removals, queries].concat());
+    }
+
+    #[test]
+    fn fields_keep_their_values_and_deadlines_in_a_replay() {
+        let (mut story, records) = Story::recorded();
+        check_replay(
+            &mut story,
+            &records,
+            "
+            HSETEX h EX 10 FIELDS 3 a 1 b 2 c 3
+            HEXPIRE h 20 FIELDS 1 b
+            HSETEX h KEEPTTL FIELDS 4 a 5 b 6 b 7 d 8
+            HINCRBYFLOAT h c 0.5
+            > HGETALL h
+            > HPEXPIRETIME h FIELDS 4 a b c d
+            ",
+        );
+    }
+
+    #[test]
+    fn sort_stores_no_field_that_has_expired() {
+        let script = "
+            RPUSH l a b
+            HSET h_a f 1 g 2
+            HSET h_b f 3
+            HPEXPIRE h_a 10 FIELDS 1 f
+            HPEXPIRE h_b 10 FIELDS 1 f
+            @ unnoticed +10
+            SORT l BY nosort GET h_*->f GET h_*->g STORE d
+            > LRANGE d 0 -1
+            > HLEN h_a
+            > EXISTS h_b
+        ";
+        let (mut story, records) = Story::recorded();
+        check_replay(&mut story, &records, script);
+        check(
+            "
+            RPUSH l a => RPUSH l a
+            HSET h_a f 1 g 2 => HSET h_a f 1 g 2
+            HPEXPIRE h_a 10 FIELDS 1 f => HPEXPIREAT h_a 1700000000010 FIELDS 1 f
+            @ unnoticed +10
+            SORT l BY h_*->g GET h_*->f STORE d => MULTI; HDEL h_a f; SORT l BY h_*->g GET h_*->f STORE d; EXEC
             ",
         );
     }

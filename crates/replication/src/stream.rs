@@ -155,7 +155,9 @@ mod tests {
             assert!(StreamReader::default().next(wrong).is_err(), "{}", wrong.escape_ascii());
         }
         // What a primary's clients may send comes.
-        for begun in [&b"*1\r\n$1000000000\r\nabc"[..], b"*2000000\r\n$5\r\nRPUSH\r\n", b"*1\r\n$1099511627776\r\n"] {
+        for begun in
+            [&b"*1\r\n$1000000000\r\nabc"[..], b"*2000000\r\n$5\r\nRPUSH\r\n", b"*1\r\n$1099511627776\r\n"]
+        {
             assert_eq!(StreamReader::default().next(begun), Ok(None), "{}", begun.escape_ascii());
         }
     }

@@ -2,6 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
+use super::expire::record_deadline;
 use crate::{
     command::{
         Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
@@ -77,17 +78,17 @@ fn hincrbyfloat(
         return Err(CommandError::text("ERR value is NaN or Infinity"));
     }
     let (layout, now_ms) = (context.layout(), context.now_ms());
-    let (sum, expires) = context.update_or_create(key, |hash| {
+    let (sum, deadline_ms) = context.update_or_create(key, |hash| {
         let sum = add_float(hash, field, amount, now_ms, layout);
         let changed = sum.is_ok();
-        let expires = hash.deadline_ms(field, now_ms).flatten().is_some();
-        (sum.map(|sum| (sum, expires)), changed)
+        let deadline_ms = hash.deadline_ms(field, now_ms).flatten();
+        (sum.map(|sum| (sum, deadline_ms)), changed)
     })??;
     // Sums of decimal fractions may come out differently elsewhere.
-    if expires {
-        context.propagate(&[b"HSETEX", key, b"KEEPTTL", b"FIELDS", b"1", field, sum.as_bytes()]);
-    } else {
-        context.propagate(&[b"HSET", key, field, sum.as_bytes()]);
+    context.propagate(&[b"HSET", key, field, sum.as_bytes()]);
+    if let Some(deadline_ms) = deadline_ms {
+        // Which HSET takes away.
+        record_deadline(context, key, deadline_ms, &[field]);
     }
     context.notify(EventClass::Hash, "hincrbyfloat", key);
     reply.bulk(sum.as_bytes());

@@ -1,5 +1,7 @@
 //! Reading or writing fields and changing their deadlines, or removing them, in one step.
 
+use std::collections::BTreeMap;
+
 use dunlin_resp::ReplyBuffer;
 
 use super::{
@@ -299,16 +301,37 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Records that fields got values: conditions held, and times are absolute.
+/// Records that fields got values and deadlines: conditions held, and times are absolute. Not as HSETEX, which servers
+/// before Redis 8 do not know.
 fn record_values(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange, pairs: &[&[u8]]) {
-    let (mut time, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let count = count.format(pairs.len() / 2).as_bytes();
-    let words: &[&[u8]] = match expiry {
-        ExpiryChange::Clear => &[b"HSET", key],
-        ExpiryChange::Keep => &[b"HSETEX", key, b"KEEPTTL", b"FIELDS", count],
-        ExpiryChange::At(at) => &[b"HSETEX", key, b"PXAT", time.format(at).as_bytes(), b"FIELDS", count],
-    };
-    context.propagate(&[words, pairs].concat());
+    context.propagate(&[&[b"HSET", key], pairs].concat());
+    let fields = pairs.iter().step_by(2).copied();
+    match expiry {
+        ExpiryChange::Clear => {}
+        ExpiryChange::At(at) => record_deadline(context, key, at, &fields.collect::<Vec<_>>()),
+        ExpiryChange::Keep => {
+            for (at, fields) in deadlines_of(context, key, fields) {
+                record_deadline(context, key, at, &fields);
+            }
+        }
+    }
+}
+
+/// The fields among these that expire, by their deadlines.
+fn deadlines_of<'w>(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    fields: impl Iterator<Item = &'w [u8]>,
+) -> BTreeMap<u64, Vec<&'w [u8]>> {
+    let (now_ms, mut found) = (context.now_ms(), BTreeMap::<u64, Vec<&[u8]>>::new());
+    if let Ok(Some(hash)) = context.collection::<Hash>(key) {
+        for field in fields {
+            if let Some(at) = hash.deadline_ms(field, now_ms).flatten() {
+                found.entry(at).or_default().push(field);
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{
     parse_ids,
+    propagation::{Removals, record_removals},
     trim::{REFERENCES, References},
 };
 use crate::{
@@ -111,26 +112,33 @@ fn read_ids(args: &mut Args<'_>) -> Result<(References, Vec<StreamId>), CommandE
     Ok((references.unwrap_or_default(), parse_ids(ids)?))
 }
 
-/// Removes an entry as `references` says.
-fn delete(stream: &mut Stream, id: StreamId, references: References) -> Outcome {
+/// Removes an entry as `references` says, and notes it for the record.
+fn delete(stream: &mut Stream, id: StreamId, references: References, done: &mut Removals) -> Outcome {
     match references {
         References::Acknowledged if stream.log().contains(id) && stream.is_referenced(id) => {
             return Outcome::Referenced;
         }
         References::Delete => {
-            stream.forget_deliveries(id);
+            stream.forget_deliveries(id, |group| done.acknowledge(group, id));
         }
         References::Acknowledged | References::Keep => {}
     }
-    if stream.log_mut().remove(id) { Outcome::Deleted } else { Outcome::Missing }
+    if stream.log_mut().remove(id) {
+        done.entries.push(id);
+        Outcome::Deleted
+    } else {
+        Outcome::Missing
+    }
 }
 
 fn xdelex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let (references, ids) = read_ids(args)?;
+    let mut done = Removals::default();
     let outcomes = context.update(key, |stream: &mut Stream| {
         let bytes = stream.heap_bytes();
-        let outcomes: Vec<Outcome> = ids.iter().map(|id| delete(stream, *id, references)).collect();
+        let outcomes: Vec<Outcome> =
+            ids.iter().map(|id| delete(stream, *id, references, &mut done)).collect();
         let change = if outcomes.contains(&Outcome::Deleted) {
             Change::Elements
         } else {
@@ -139,6 +147,7 @@ fn xdelex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         };
         (outcomes, change)
     })?;
+    record_removals(context, key, &done);
     answer(context, key, outcomes, ids.len(), reply);
     Ok(())
 }
@@ -146,6 +155,7 @@ fn xdelex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
 fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, group) = (args.word(), args.word());
     let (references, ids) = read_ids(args)?;
+    let mut done = Removals::default();
     let outcomes = context.update(key, |stream: &mut Stream| {
         let entries = stream.log().len();
         let acknowledge = |id: &StreamId| {
@@ -153,8 +163,9 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             if !found {
                 return Outcome::Missing;
             }
+            done.acknowledge(group, *id);
             // A delivered entry may have been removed since: then nothing is left to be deleted.
-            match delete(stream, *id, references) {
+            match delete(stream, *id, references, &mut done) {
                 Outcome::Missing => Outcome::Deleted,
                 outcome => outcome,
             }
@@ -167,6 +178,7 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         };
         (outcomes, change)
     })?;
+    record_removals(context, key, &done);
     answer(context, key, outcomes, ids.len(), reply);
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Records of changes to streams, as commands that do the same again.
 //!
-//! A record states the ID that was made, and how much an approximate trim removed. It lists deliveries one
+//! A record states the ID that was made, and the length that an approximate trim came to. It lists deliveries one
 //! by one, as claims that state everything about them; Redis does it so.
+
+use std::collections::BTreeMap;
 
 use crate::{
     context::WriteContext,
@@ -10,6 +12,10 @@ use crate::{
 
 /// Records a command that trims, and adds an entry where the place of its ID among the words, and the ID
 /// that it became, are given.
+///
+/// An approximate trim becomes an exact one to the length that is left, also one to an ID: it removes the oldest
+/// entries, or the oldest without references, so their number tells which. The first ID that is left does not: there
+/// may be none, or an older one that a group refers to.
 pub(super) fn record_edit(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -20,16 +26,27 @@ pub(super) fn record_edit(
         return;
     }
     let Ok(Some(stream)) = context.collection::<Stream>(key) else { return };
-    let (length, first) = (stream.log().len().to_string(), stream.log().first_id().to_string());
+    let length = stream.log().len().to_string();
     let id = added.map_or(String::new(), |(_, id)| id.to_string());
     let (options, entry) = words.split_at(added.map_or(words.len(), |(at, _)| at));
     let (command, mut rest) = options.split_at(2.min(options.len()));
     let mut out = command.to_vec();
     while let [word, behind @ ..] = rest {
         rest = behind;
+        if word.eq_ignore_ascii_case(b"KEEPREF") {
+            // The default, which servers before Redis 8.2 do not know.
+            continue;
+        }
         if word.eq_ignore_ascii_case(b"LIMIT") {
             // It has done its part: the threshold is its result.
             rest = rest.get(1..).unwrap_or_default();
+            continue;
+        }
+        let is_trim =
+            [b"MAXLEN".as_slice(), b"MINID"].into_iter().any(|name| word.eq_ignore_ascii_case(name));
+        if is_trim && let [b"~", _, behind @ ..] = rest {
+            out.extend([b"MAXLEN".as_slice(), b"=", length.as_bytes()]);
+            rest = behind;
             continue;
         }
         out.push(word);
@@ -40,14 +57,6 @@ pub(super) fn record_edit(
             // Names, of any form.
             let (names, behind) = rest.split_at(operands.min(rest.len()));
             out.extend_from_slice(names);
-            rest = behind;
-            continue;
-        }
-        let is_length = word.eq_ignore_ascii_case(b"MAXLEN");
-        if (is_length || word.eq_ignore_ascii_case(b"MINID"))
-            && let [b"~", _, behind @ ..] = rest
-        {
-            out.extend([b"=".as_slice(), if is_length { length.as_bytes() } else { first.as_bytes() }]);
             rest = behind;
         }
     }
@@ -118,4 +127,42 @@ pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliverie
         }
         context.propagate(&words);
     }
+}
+
+/// The entries and deliveries that a command has removed.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    pub(super) entries: Vec<StreamId>,
+    /// Deliveries, by group.
+    deliveries: BTreeMap<Box<[u8]>, Vec<StreamId>>,
+}
+
+impl Removals {
+    /// Notes that a group lists an entry no more.
+    pub(super) fn acknowledge(&mut self, group: &[u8], id: StreamId) {
+        match self.deliveries.get_mut(group) {
+            Some(ids) => ids.push(id),
+            None => drop(self.deliveries.insert(group.into(), vec![id])),
+        }
+    }
+}
+
+/// Records removals in commands that servers before Redis 8.2 know, too.
+pub(super) fn record_removals(context: &mut WriteContext<'_>, key: &[u8], done: &Removals) {
+    if !context.is_recorded() {
+        return;
+    }
+    for (group, ids) in &done.deliveries {
+        propagate_with_ids(context, &[b"XACK", key, group], ids);
+    }
+    if !done.entries.is_empty() {
+        propagate_with_ids(context, &[b"XDEL", key], &done.entries);
+    }
+}
+
+fn propagate_with_ids(context: &mut WriteContext<'_>, words: &[&[u8]], ids: &[StreamId]) {
+    let ids: Vec<String> = ids.iter().map(StreamId::to_string).collect();
+    let mut words = words.to_vec();
+    words.extend(ids.iter().map(String::as_bytes));
+    context.propagate(&words);
 }

@@ -105,7 +105,7 @@ impl WriteContext<'_> {
         Ok(Some(result))
     }
 
-    fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
+    pub(super) fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
         let part = self.locked.stripe(key.stripe).database(self.database);
         let now_ms = self.environment.caller.now_ms;
         match part.and_then(|part| part.entry(slot).object()) {

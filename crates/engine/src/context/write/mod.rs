@@ -239,11 +239,7 @@ impl<'a> WriteContext<'a> {
     pub fn find_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'_>> {
         let key = self.key(key);
         let slot = self.slot(database, &key)?;
-        let entry = self.locked.stripe(key.stripe).database(database)?.entry(slot);
-        if !self.environment.caller.no_touch {
-            entry.touch(self.environment.caller.access.one(|| self.worker.random()));
-        }
-        Some(entry)
+        self.touched(database, &key, slot)
     }
 
     /// [`Self::find`] that counts a hit or a miss: for commands that read some of their keys.
@@ -251,10 +247,32 @@ impl<'a> WriteContext<'a> {
         if let Some(view) = self.view() {
             return view.find(key);
         }
+        let (key, slot) = self.look_up(key)?;
+        self.touched(self.database, &key, slot)
+    }
+
+    /// [`Self::read`] of a key whose elements the command's changes depend on: expired ones are reclaimed, as where the
+    /// collection itself is about to change.
+    pub fn read_elements(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let (key, slot) = self.look_up(key)?;
+        if self.is_recorded() && self.has_expired_elements(&key, slot) {
+            self.reclaim_elements(&key, slot);
+        }
+        self.touched(self.database, &key, slot)
+    }
+
+    /// The slot of a key that is there, counted as a hit or a miss.
+    fn look_up<'k>(&mut self, key: &'k [u8]) -> Option<(Key<'k>, Slot)> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
         self.count_lookup(key.bytes, found.is_some());
-        let entry = self.locked.stripe(key.stripe).database(self.database)?.entry(found?);
+        Some((key, found?))
+    }
+
+    /// The entry in a slot, which the command has used.
+    #[inline]
+    fn touched(&mut self, database: usize, key: &Key<'_>, slot: Slot) -> Option<EntryRef<'_>> {
+        let entry = self.locked.stripe(key.stripe).database(database)?.entry(slot);
         if !self.environment.caller.no_touch {
             entry.touch(self.environment.caller.access.one(|| self.worker.random()));
         }
@@ -282,8 +300,8 @@ impl<'a> WriteContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources: self.resources() }
     }
 
-    /// Reclaims the expired elements of a collection that is about to change, for the record's sake: the
-    /// command would find them there again in a replay, which knows no time.
+    /// Reclaims the expired elements of a collection that is about to change, or to be read for a change, for the
+    /// record's sake: the command would find them there again in a replay, which knows no time.
     #[cold]
     fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
         let now_ms = self.environment.caller.now_ms;

@@ -183,15 +183,15 @@ impl Stream {
         self.groups.values().any(|group| id > group.last_id() || group.pending().contains_key(&id))
     }
 
-    /// Takes an entry out of the deliveries of all groups; whether it was in one. O(groups).
-    pub fn forget_deliveries(&mut self, id: StreamId) -> bool {
-        let mut forgot = false;
-        for group in self.groups.values_mut() {
+    /// Takes an entry out of the deliveries of all groups; `forgot` gets the name of each that had it. O(groups).
+    pub fn forget_deliveries(&mut self, id: StreamId, mut forgot: impl FnMut(&[u8])) {
+        for (name, group) in &mut self.groups {
             let before = group.heap_bytes();
-            forgot |= group.acknowledge(id);
+            if group.acknowledge(id) {
+                forgot(name);
+            }
             self.group_bytes = self.group_bytes - before + group.heap_bytes();
         }
-        forgot
     }
 
     /// Trims the log, and takes the entries that are removed out of all deliveries. O(entries removed).
@@ -200,7 +200,7 @@ impl Stream {
         let trimmed = self.log.trim(trim);
         debug_assert_eq!(trimmed.entries, selected.len() as u64);
         for id in selected {
-            self.forget_deliveries(id);
+            self.forget_deliveries(id, |_| {});
         }
         trimmed
     }

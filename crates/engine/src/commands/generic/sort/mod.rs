@@ -94,7 +94,8 @@ impl Lookup for ReadContext<'_> {
 
 impl Lookup for WriteContext<'_> {
     fn entry(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        self.read(key)
+        // What it finds is stored, and recorded as the command's words.
+        self.read_elements(key)
     }
 
     fn now_ms(&self) -> u64 {
