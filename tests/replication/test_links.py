@@ -356,6 +356,52 @@ def test_chain_has_the_same_bytes(pair):
         assert last.info()["master_replid"] == primary.info()["master_replid"]
 
 
+def test_snapshot_of_a_replica_has_the_libraries_of_its_place_in_the_stream():
+    """A replica of a replica attaches again and again, libraries come and go in the stream, and scripts hold up each cut."""
+    library = "#!lua name=l\nredis.register_function('f', function() return 1 end)"
+    slow = "local n = 0 for i = 1, 1000000 do n = n + i end return n"
+
+    with Node(DUNLIN) as first, Node(DUNLIN, "--threads", "2") as second, Node(DUNLIN) as third:
+        second.follow(first.port)
+        settle(first, second)
+        ended = threading.Event()
+
+        def change():
+            with raw(first.port) as client:
+                while not ended.is_set():
+                    client.execute_command("FUNCTION", "LOAD", library)
+                    client.execute_command("FUNCTION", "DELETE", "l")
+
+        def hold_up():
+            with raw(second.port) as client:
+                while not ended.is_set():
+                    client.execute_command("EVAL_RO", slow, 1, "k")
+
+        threads = [threading.Thread(target=target) for target in (change, hold_up)]
+        for thread in threads:
+            thread.start()
+        try:
+            for attempt in range(10):
+                # What it writes itself has it need a snapshot.
+                third.call("REPLICAOF", "NO", "ONE")
+                third.call("SET", "own", attempt)
+                third.follow(second.port)
+                start = second.info()["master_repl_offset"]
+
+                def has_gone_on():
+                    info = third.info()
+                    assert "master_link_error" not in info, info["master_link_error"]
+                    return info["master_link_status"] == "up" and info["slave_repl_offset"] > start + 1000
+
+                until(has_gone_on, "the stream behind a snapshot")
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        settle(first, second, third)
+        assert second.info("stats")["sync_full"] >= 10
+
+
 def test_wait_counts_replicas_that_have_acknowledged(pair):
     primary, replica = pair
     assert primary.call("WAIT", 1, 10) == 0

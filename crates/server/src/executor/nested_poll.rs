@@ -16,7 +16,7 @@ use dunlin_engine::{
 use dunlin_net::Commitment;
 
 use super::{Executor, ServerContext};
-use crate::{observe::command_stats::Stopwatch, workers::WorkerMessage};
+use crate::{observe::command_stats::Stopwatch, shared::Shared, workers::WorkerMessage};
 
 /// The state that is put aside.
 pub(super) struct PausedScript {
@@ -69,10 +69,19 @@ impl Executor {
         if let Some(inside) = self.pass(&shared.engine.keyspace) {
             self.let_go(&inside);
             self.see_off(&inside);
-            if self.worker.is_kept_out() {
-                shared.engine.serve_kept_out(Environment::new(&self.policy, &self.caller), &mut self.worker);
+            if self.worker.is_kept_out() && !self.is_write_paused() {
+                self.serve_kept_out(&shared, &inside);
             }
         }
+    }
+
+    /// Serves clients that a script has kept from being served. On a replica, where nothing is recorded, those that would
+    /// change something are sent away.
+    fn serve_kept_out(&mut self, shared: &Shared, _: &Inside<'_>) {
+        // Inside the gate: the role changes behind it.
+        let follows_primary = shared.engine.log.follows();
+        let caller = Caller { follows_primary, keep_expired: follows_primary, ..self.caller };
+        shared.engine.serve_kept_out(Environment::new(&self.policy, &caller), &mut self.worker);
     }
 }
 

@@ -45,9 +45,8 @@ impl Executor {
     pub(crate) fn act_for(&mut self, session: &Session) {
         let shared = &*self.shared;
         let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
-        let keep_expired = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
-            || shared.durability.is_failing()
-            || shared.replication.is_replica();
+        let keep_expired =
+            self.is_write_paused() || shared.durability.is_failing() || shared.replication.is_replica();
         self.caller = Caller {
             client: blocked::token(session.client.address),
             no_touch: session.flags.has(ClientFlags::NO_TOUCH),
@@ -310,7 +309,10 @@ impl Service for Executor {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
-            WorkerMessage::HeldUp | WorkerMessage::Computed(_) | WorkerMessage::Migrated(_) => None,
+            WorkerMessage::HeldUp
+            | WorkerMessage::KeptOut(_)
+            | WorkerMessage::Computed(_)
+            | WorkerMessage::Migrated(_) => None,
         }
     }
 
@@ -323,6 +325,7 @@ impl Service for Executor {
             // Waking up is all that a released reply needs.
             WorkerMessage::Durable => self.tell_durable(),
             WorkerMessage::HasRoom => self.room_waits.tell(&self.queues),
+            WorkerMessage::KeptOut(keys) => self.worker.keep_out(&keys),
             WorkerMessage::Unpaused
             | WorkerMessage::HeldUp
             | WorkerMessage::Unblocked(_)

@@ -103,10 +103,11 @@ impl Executor {
         let waiter = shared.blocked.waiter(session.client.address);
         if let Some(waiter) = waiter.filter(|waiter| waiter.again_ms().is_some_and(is_due))
             && shared.durability.may_expire()
-            && !shared.replication.is_replica()
-            && (!shared.pause.is_set() || shared.pause.in_force(self.now.instant).is_none())
             && !shared.engine.keyspace.snapshots().is_congested()
             && let Some(inside) = self.pass(&shared.engine.keyspace)
+            // Inside the gate: a change of roles, or a failover, closes it behind these.
+            && !shared.replication.is_replica()
+            && !self.is_write_paused()
         {
             self.act_for(session);
             shared.engine.look_again(&waiter, Environment::new(&self.policy, &self.caller), &mut self.worker);
@@ -117,6 +118,12 @@ impl Executor {
         // Where it could not be served, or not be looked at, it is not due again at once.
         let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
         Next::Park { until: self.next_look(session).map(later) }
+    }
+
+    /// Whether clients' writes are paused, with all others or not.
+    pub(super) fn is_write_paused(&self) -> bool {
+        let pause = &self.shared.pause;
+        pause.is_set() && pause.in_force(self.now.instant).is_some()
     }
 
     /// Goes on with a client whose command has waited for keys, and answers it.

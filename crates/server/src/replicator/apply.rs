@@ -119,6 +119,15 @@ impl Applier {
         }
     }
 
+    /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long: whoever is
+    /// a primary by then records what they change, as this thread does not.
+    pub(super) fn leave_kept_out(&mut self) {
+        if self.worker.is_kept_out() {
+            let keys = Arc::new(self.worker.take_kept_out());
+            self.queues.send_to_service(0, WorkerMessage::KeptOut(keys));
+        }
+    }
+
     /// The workers' message queues.
     pub(super) fn queues(&self) -> &WorkerQueues<WorkerMessage> {
         &self.queues
@@ -369,7 +378,14 @@ impl Applier {
         self.wait_for_room();
         self.worker.propagation.relay(record);
         self.relayed = self.parsed;
-        let result = if let Run::Host(_) = entry.command.run {
+        let result = if changes_libraries(entry) {
+            // A snapshot that is cut has the change and its place in the stream, or neither.
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            let result = self.change_libraries(entry, words);
+            shared.replication.select(self.database);
+            shared.engine.relay(&mut self.worker);
+            result
+        } else if let Run::Host(_) = entry.command.run {
             let result = self.host(entry, words);
             let _inside = shared.engine.keyspace.enter(self.worker.id());
             shared.replication.select(self.database);
@@ -418,9 +434,11 @@ impl Applier {
         self.wait_for_room();
         self.worker.propagation.relay(record);
         self.relayed = self.parsed;
-        // Libraries are nobody's keys: those of a transaction are changed before it begins.
+        // Scripts of an old primary lock what they need themselves.
+        let is_script =
+            |entry: &&Entry| matches!(entry.command.run, Run::Host(_)) && !changes_libraries(entry);
         for (words, entry) in block.iter().zip(&entries) {
-            if let Some(entry) = entry.filter(|entry| matches!(entry.command.run, Run::Host(_))) {
+            if let Some(entry) = entry.filter(is_script) {
                 let result = self.host(entry, words);
                 self.settle(entry, words, result)?;
             }
@@ -442,7 +460,11 @@ impl Applier {
                 None => {
                     self.is_of_link(words)?;
                 }
-                Some(entry) if matches!(entry.command.run, Run::Host(_)) => {}
+                Some(entry) if is_script(entry) => {}
+                Some(entry) if changes_libraries(entry) => {
+                    let result = self.change_libraries(entry, words);
+                    results.push((*entry, words, result));
+                }
                 Some(entry) => {
                     let request = Request { entry, words, keys: &[], encoded: &[] };
                     let (environment, worker, reply) =
@@ -468,13 +490,16 @@ impl Applier {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Runs a command of libraries or scripts. The caller is not inside the gate.
+    /// Changes libraries. The caller is inside the gate, or has it closed, until the record is in the log.
+    fn change_libraries(&mut self, entry: &Entry, words: &[&[u8]]) -> CommandResult {
+        let shared = &self.shared;
+        let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
+        self.libraries.apply(&shared.libraries, &shared.commands, &change, || ()).map(drop)
+    }
+
+    /// Runs a command of scripts. The caller is not inside the gate.
     fn host(&mut self, entry: &Entry, words: &[&[u8]]) -> CommandResult {
         let shared = Arc::clone(&self.shared);
-        if changes_libraries(entry) {
-            let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
-            return self.libraries.apply(&shared.libraries, &shared.commands, &change, || ()).map(drop);
-        }
         let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
         let surroundings = Surroundings { shared: &shared, environment, worker, database: self.database };
         self.scripts.command(&entry.full_name(), words, surroundings, &mut self.reply)

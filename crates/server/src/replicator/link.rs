@@ -296,7 +296,9 @@ impl Link {
         if self.connection.is_none() || primary.replica.link() != LinkState::Connected {
             return;
         }
-        match self.applier.take(bytes) {
+        let applied = self.applier.take(bytes);
+        self.applier.leave_kept_out();
+        match applied {
             Ok(()) => {
                 let offset = self.shared.replication.offset(self.shared.durability.tail());
                 self.step(Event::Applied(offset));

@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use dunlin_engine::KeptOut;
+
 use self::{
     blocked::Unblocked,
     migration::Migration,
@@ -48,6 +50,8 @@ pub enum WorkerMessage {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
+    /// To a worker: the thread that applies a primary's stream leaves it the clients whom a script keeps from being served.
+    KeptOut(Arc<KeptOut>),
     /// To a worker: keys of one of its clients have been sent to another server. Taken once.
     Migrated(Arc<Mutex<Option<Box<Migration>>>>),
 }
