@@ -14,8 +14,8 @@
 //! ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host learns of it.
 //!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
-//! clients behind that waiter wait too; the host has it looked at again before long. The thread that applies a primary's stream leaves
-//! such keys to a worker ([`Worker::take_kept_out`]).
+//! clients behind that waiter wait too; the host has it looked at again before long. The thread that applies a primary's
+//! stream leaves such keys to a worker ([`Worker::take_kept_out`]).
 
 use std::sync::{
     Arc,
