@@ -77,7 +77,7 @@ miri: ## Run the tests of what has unsafe code under Miri (needs: rustup toolcha
 	PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 	$(CARGO) +nightly miri test -p dunlin-persist --lib -- ring:: --skip writers_do_not_mix_their_records
 
-simulate: ## Run the cluster's simulator for SEEDS seeds (SEED=n plays one again, TRACE=1 shows its transitions)
+simulate: ## Run the cluster's simulator for SEEDS seeds, from FIRST on (SEED=n plays one again, TRACE=1 shows its transitions)
 	SEEDS=$(SEEDS) SEED=$(or $(SEED),0) $(CARGO) test --profile fast -q -p dunlin-cluster --test simulator -- --nocapture a_storm moves_lose
 
 jepsen: ## Play clusters of real processes under faults, 10 times 300 s, and judge their histories (ARGS="--seed 7 --runs 1")

@@ -2,7 +2,7 @@
 //! and kills processes, loses tails of disks, and runs every clock at another rate.
 //!
 //! One seed is one run. A failure prints its seed; `SEED=n cargo test -p dunlin-cluster --test simulator` plays it again, with
-//! `TRACE=1` showing every change of the record. `make simulate SEEDS=100000` runs many.
+//! `TRACE=1` showing every change of the record. `make simulate SEEDS=100000` runs many, from `FIRST=n` on.
 //!
 //! Two kinds of runs: in a storm nothing bad may happen, and after it everything has to become well by itself; and with the
 //! store gone for a minute but nothing else wrong, nobody may notice. Every rule is broken once ([`Fault`]), and the checks have
@@ -31,7 +31,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 fn seeds(otherwise: u64) -> RangeInclusive<u64> {
     match number("SEED", 0) {
-        0 => 1..=number("SEEDS", otherwise),
+        0 => number("FIRST", 1)..=number("SEEDS", otherwise),
         seed => seed..=seed,
     }
 }
