@@ -469,3 +469,16 @@ def test_clients_of_the_held_up_worker_can_be_killed():
         # It closes at the latest behind the reply that was due.
         assert slow.file.read().count(b"\r\n") <= 1
         until("-NOTBUSY", "SCRIPT", "KILL", session=free[1])
+
+
+@pytest.mark.parametrize("words", [("CLIENT", "PAUSE", 1, "WRITE"), ("CLIENT", "TRACKING", "ON", "BCAST")])
+def test_who_waits_for_a_slow_script_keeps_no_others_waiting(words):
+    with served(2, "--busy-reply-threshold", "1000") as (_, clients):
+        first, second, _, other = clients
+        first.send("EVAL", LOOP, 1, "k")
+        # On the other worker, before the script is slow.
+        second.send(*words)
+        until("OK", "SCRIPT", "KILL", session=other)
+        assert first.read().startswith("-ERR")
+        assert second.read().startswith(("OK", "-BUSY"))
+        assert second("PING") == "PONG"

@@ -21,6 +21,7 @@ use crate::{
     executor::{Flow, QUOTED_BYTES_MAX, ServerContext},
     observe::client_line,
     session::{ClientFlags, Durability, DurabilityWait, Replies},
+    shared::Shared,
     workers::{
         WorkerMessage,
         blocked::{self, Ending, Unblocked},
@@ -217,10 +218,21 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     if timeout_ms > i64::MAX as u64 - now.unix_ms {
         return Err(CommandError::text("ERR timeout is out of range"));
     }
-    context.shared.pause.begin(now.instant, timeout_ms, held);
-    // Batches that are under way may not have seen it: wait for their end. A transaction has done so.
-    context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
-    reply.ok();
+    let begin = |shared: &Shared| shared.pause.begin(now.instant, timeout_ms, held);
+    // Batches that are under way would not see it: it begins behind their end. A transaction has waited for that.
+    let begun = context.outside_gate(|shared| {
+        let _closed = shared.engine.keyspace.close_unless_long()?;
+        begin(shared);
+        Some(())
+    });
+    match begun {
+        Some(None) => context.flow = context.executor.hold(context.session),
+        Some(Some(())) => reply.ok(),
+        None => {
+            begin(context.shared);
+            reply.ok();
+        }
+    }
     Ok(())
 }
 

@@ -94,7 +94,11 @@ pub(super) fn tracking(
     context.executor.track(context.session, tracking, redirect);
     if broadcast {
         // Batches that are under way may not have seen it: wait for their end.
-        context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
+        let waited = context.outside_gate(|shared| shared.engine.keyspace.close_unless_long().is_some());
+        if waited == Some(false) {
+            context.flow = context.executor.hold(context.session);
+            return Ok(());
+        }
         context.executor.act_for(context.session);
     }
     reply.ok();
