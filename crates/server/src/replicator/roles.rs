@@ -140,6 +140,8 @@ impl Link {
             }
             replication.select(0);
             replication.lock_history().continue_as(history, offset);
+            // A follower that was quicker than this order goes on in the former history. It comes back for the new one.
+            replication.feed.cut_all();
             shared.engine.log.follow(false);
         }
         // Before anything of the new history is recorded.
