@@ -76,8 +76,10 @@ def test_a_target_whose_primary_dies_has_all_that_was_acknowledged(etcd, moment)
         # The source finds out that the target is gone when it sends next, if the planner has not struck the move off before.
         assert state(cluster, name) in (["success"] if moment == "after" else ["failed", "cancelled"]), (jobs(cluster), logs(cluster))
         heir = cluster.nodes[3]
-        until(lambda: primary_of(cluster, 16_000) is heir, lambda: logs(cluster))
-        assert until(lambda: primary_of(cluster, 0), "an owner") is (heir if moment == "after" else cluster.nodes[0])
+        # Other slots of the two shards may move at any time.
+        until(lambda: "master" in str(answer(heir, "ROLE")), lambda: logs(cluster))
+        owner = heir if moment == "after" else cluster.nodes[0]
+        until(lambda: primary_of(cluster, 0) is owner, lambda: logs(cluster))
         seen = [len(writer.acknowledged) for writer in writers]
         until(lambda: all(len(w.acknowledged) > s + 50 for w, s in zip(writers, seen)), lambda: logs(cluster))
         start_again(cluster.nodes[1], etcd, *directives, replicas=1)
