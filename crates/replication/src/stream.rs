@@ -154,7 +154,7 @@ mod tests {
         ] {
             assert!(StreamReader::default().next(wrong).is_err(), "{}", wrong.escape_ascii());
         }
-        // What a primary's clients may send comes.
+        // Commands may be as large as those of a primary's clients.
         for begun in
             [&b"*1\r\n$1000000000\r\nabc"[..], b"*2000000\r\n$5\r\nRPUSH\r\n", b"*1\r\n$1099511627776\r\n"]
         {

@@ -1,4 +1,4 @@
-//! [`Backoff`]: what the planner is not to do for now. It keeps no state, so it would begin a move that has failed at once again,
+//! [`Backoff`]: limits for the planner, from moves that have failed. The planner keeps no state, so it would begin a move that has failed at once again,
 //! and fail again where the reason lasts: a target without memory, a user without rights, a value that is too long.
 
 use std::{
@@ -23,7 +23,7 @@ const AWAY_TIME_MAX: Duration = Duration::from_millis(ALIVE_MS);
 /// A source and a target.
 type Pair = (ShardId, ShardId);
 
-/// What the planner is given of it.
+/// The limits that a plan has to keep.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Between which shards no move begins.

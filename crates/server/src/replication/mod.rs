@@ -60,7 +60,7 @@ pub(crate) enum RoleOrder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardPrimary {
     pub(crate) address: PrimaryAddress,
-    /// The shard's history. Whoever answers at the address with a copy of another one is not the primary, and replaces nothing.
+    /// The shard's history. A copy of another one is refused: the server at the address is not the primary.
     pub(crate) history: Id,
 }
 

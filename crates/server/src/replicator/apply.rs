@@ -159,7 +159,7 @@ impl Applier {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
-        // What the primary has taken is taken here, whatever this server's own clients may do.
+        // The primary has accepted these commands: limits for this server's own clients do not hold for them.
         let policy = policy(self.config.config());
         self.policy = Policy { string_bytes_max: usize::MAX, relaxed_versions: true, ..policy };
         self.caller = Caller {

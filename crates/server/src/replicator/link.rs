@@ -198,7 +198,7 @@ impl Link {
         if let Some(primary) = &mut self.primary {
             primary.replica.options = options(&self.shared);
         }
-        // What has come is read before anything is too late: this server may have stood still itself.
+        // The socket is read before timeouts are looked at: this server may have been stopped for longer than they last.
         self.read_what_came(buffer);
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);

@@ -59,19 +59,16 @@ impl Link {
                 has_backlog.then(|| (replication.history().id, replication.offset(tail)))
             }
         };
-        self.begin_link(address, position);
-        if let Some(primary) = &mut self.primary {
-            primary.replica.hands_over = hands_over;
-        }
+        self.begin_link(address, position).hands_over = hands_over;
     }
 
-    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>) {
+    fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>) -> &mut Replica {
         let shared = Arc::clone(&self.shared);
         let replica = Replica::new(options(&shared), position, monotonic_ms());
-        self.primary = Some(Primary { address, replica, is_stopped: false });
         // Behind the gate: whoever was let in as a primary's client waits by now.
         self.to_unblock = shared.blocked.all();
         shared.replication.end_commits(&shared.durability);
+        &mut self.primary.insert(Primary { address, replica, is_stopped: false }).replica
     }
 
     /// Follows a shard's primary, or nobody yet. The data set says where the stream is joined; an empty one that is part of no
@@ -95,10 +92,7 @@ impl Link {
         match primary {
             Some(ShardPrimary { address, history }) => {
                 tracing::info!("Following the primary {}:{}", address.host, address.port);
-                self.begin_link(address, position);
-                if let Some(primary) = &mut self.primary {
-                    primary.replica.copy_of = Some(history);
-                }
+                self.begin_link(address, position).copy_of = Some(history);
             }
             None => {
                 self.to_unblock = shared.blocked.all();

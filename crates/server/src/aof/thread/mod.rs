@@ -381,7 +381,7 @@ impl LogThread {
         let durability = &self.shared.durability;
         let reason = describe(error);
         let is_on = matches!(self.state, State::On(_));
-        // What is shown comes last: whoever sees it finds writes refused, and the files apart.
+        // INFO shows the failure last: by then writes are refused, and the files are noted as another server's.
         durability.failing.store(true, SeqCst);
         let mut status = durability.status();
         if is_on && is_intrusion(error) {

@@ -94,7 +94,7 @@ impl Lookup for ReadContext<'_> {
 
 impl Lookup for WriteContext<'_> {
     fn entry(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        // What it finds is stored, and recorded as the command's words.
+        // The result is stored, and the record is the command itself: a replay, which knows no time, has to find the same.
         self.read_elements(key)
     }
 
