@@ -191,8 +191,8 @@ pub(crate) unsafe fn remap(start: NonNull<u8>, bytes: usize, wanted: usize) -> O
     }
 }
 
-/// Bytes of a range of whole pages that have memory behind them, be it swapped out. What the system says of a mapping or of the
-/// process as a whole may be of other tests beside this one.
+/// Bytes of a range of whole pages that have memory behind them, swapped out or not. Figures of a whole mapping, or of the process,
+/// would count what other tests use at the same time.
 #[cfg(all(test, target_os = "linux"))]
 pub(crate) fn resident_bytes(start: usize, bytes: usize) -> usize {
     use std::os::unix::fs::FileExt;
