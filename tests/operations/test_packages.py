@@ -53,9 +53,19 @@ def test_package_has_all_that_belongs_to_it(packages):
         "./usr/share/man/man1/dunlin.1.gz",
         "./usr/share/man/man1/dunlin-server.1.gz",
         "./usr/share/bash-completion/completions/dunlin",
+        "./usr/share/man/man1/dunlin-bench-replay.1.gz",
         "./usr/share/doc/dunlin/copyright",
     ]:
         assert path in listed, path
+    root = next(line for line in listed.splitlines() if line.endswith(" ./"))
+    assert root.startswith("drwxr-xr-x"), "dpkg gives these permissions to the root of the system"
+    tar = subprocess.run(["dpkg-deb", "--fsys-tarfile", packages[0]], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(tar)) as files:
+        licences = gzip.decompress(files.extractfile("./usr/share/doc/dunlin/licences.gz").read()).decode()
+        copyright = files.extractfile("./usr/share/doc/dunlin/copyright").read().decode()
+    for library in ("Lua 5.1 (MIT)", "1994-2012 Lua.org", "mimalloc (MIT)", "rustls ", "Permission is hereby granted"):
+        assert library in licences, library
+    assert "Lua.org" in copyright and "licences.gz" in copyright
     about = run("dpkg-deb", "--info", packages[0])
     assert re.search(r"Depends: libc6 \(>= 2\.\d+\)", about) and "Package: dunlin" in about
 
@@ -86,8 +96,14 @@ def test_package_is_installed_started_upgraded_and_purged(packages, tmp_path):
     assert (tmp_path / "etc/dunlin/dunlin.conf").read_text() == changed, "a configuration that was changed stays"
     assert (data / "dump.rdb").exists()
 
+    wanted = tmp_path / "etc/systemd/system/multi-user.target.wants/dunlin.service"
+    assert wanted.is_symlink(), "the unit is enabled"
     run(*dpkg, "--remove", "dunlin", env=environment)
     assert not installed.exists() and (data / "dump.rdb").exists()
+    run(*dpkg, "--install", packages[1], env=environment)
+    masked = tmp_path / "etc/systemd/system/dunlin.service"
+    assert wanted.is_symlink() and not masked.is_symlink(), "the unit is on again"
+    run(*dpkg, "--remove", "dunlin", env=environment)
     run(*dpkg, "--purge", "dunlin", env=environment)
     assert not data.exists() and not (tmp_path / "etc/dunlin").exists()
 

@@ -59,7 +59,7 @@ Examples:
 /// lets them take turns, checks their answers and writes a page with a plot for each topic.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench compare", bin_name = "dunlin bench compare", after_help = EXAMPLES)]
-struct CompareArguments {
+pub(crate) struct CompareArguments {
     /// Dunlin's executable; this one when omitted
     #[arg(long, value_name = "PATH")]
     dunlin: Option<PathBuf>,
