@@ -38,9 +38,9 @@ deb: ## Build the release binary and write a Debian package into dist/
 tarball: ## Build a static program for musl and write a tarball into dist/
 	@scripts/make-tarball.sh --build dist
 
-image: ## Build the release binary and write a container image into dist/image (OCI layout)
+image: ## Build the release binary and write a container image into dist/dunlin-image.tar
 	@scripts/build.sh --release -p dunlin $(features)
-	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/image
+	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/dunlin-image.tar
 
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
