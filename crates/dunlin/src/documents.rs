@@ -69,7 +69,9 @@ mod tests {
         clap_complete::generate(Shell::Bash, &mut whole(), "dunlin", &mut script);
         let script = String::from_utf8(script).unwrap();
         let options_of = |command: &str| {
-            let start = script.find(&format!("        dunlin__subcmd__{command})")).or_else(|| script.find(&format!("        dunlin__{command})")));
+            let start = script
+                .find(&format!("        dunlin__subcmd__{command})"))
+                .or_else(|| script.find(&format!("        dunlin__{command})")));
             let start = start.unwrap_or_else(|| panic!("{command} has no completions"));
             script[start..].lines().nth(1).unwrap().to_owned()
         };
@@ -86,8 +88,20 @@ mod tests {
         write_pages(&directory).unwrap();
         let text = |name: &str| fs::read_to_string(directory.join(format!("dunlin{name}.1"))).unwrap();
         for name in [
-            "", "-server", "-top", "-why", "-doctor", "-health", "-adopt", "-cluster", "-check", "-convert",
-            "-bench", "-bench-record", "-bench-replay", "-cluster-status",
+            "",
+            "-server",
+            "-top",
+            "-why",
+            "-doctor",
+            "-health",
+            "-adopt",
+            "-cluster",
+            "-check",
+            "-convert",
+            "-bench",
+            "-bench-record",
+            "-bench-replay",
+            "-cluster-status",
         ] {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
@@ -99,7 +113,12 @@ mod tests {
             );
         }
         // Options of the commands that read their words themselves.
-        for (name, option) in [("-bench", "requests"), ("-check", "fix"), ("-convert", "rdb-version"), ("-bench-replay", "speed")] {
+        for (name, option) in [
+            ("-bench", "requests"),
+            ("-check", "fix"),
+            ("-convert", "rdb-version"),
+            ("-bench-replay", "speed"),
+        ] {
             assert!(text(name).replace('\\', "").contains(option), "{name} lacks {option}");
         }
         fs::remove_dir_all(directory).unwrap();
