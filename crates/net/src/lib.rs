@@ -43,6 +43,8 @@ mod pushes;
 mod service;
 mod stages;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;
 mod withheld;
 mod worker;
