@@ -43,12 +43,13 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_certificates::refusal;
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
-pub use self::lent::SHARED_BYTES;
 use self::lent::LentBuffers;
+pub use self::lent::SHARED_BYTES;
 use super::input::Input;
 use super::output::Output;
 use super::stream::Stream;
@@ -61,8 +62,8 @@ const STALLED_BYTES_MIN: usize = 1024 * 1024;
 const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 /// Above this many bytes of replies that a stranger does not read, it is closed.
 const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
-/// How long a stranger may stay while nobody else can connect.
-const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
+/// How long a stranger may stay while others cannot connect.
+pub const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// How long the handshake of TLS may take.
 const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Reply memory that a worker keeps between requests.
@@ -133,7 +134,6 @@ pub(crate) struct Connection<T> {
     closing: bool,
     watching_writable: bool,
     parked: Option<Parked>,
-    last_active: Instant,
     /// Since when the soft limit of output is exceeded.
     over_soft_limit: Option<Instant>,
     /// Whether others do not write pushes.
@@ -185,7 +185,6 @@ impl<T> Connection<T> {
             closing: false,
             watching_writable: false,
             parked: None,
-            last_active: event_loop.now.instant,
             over_soft_limit: None,
             holds_pushes: true,
             has_writer: false,
@@ -221,7 +220,7 @@ impl<T> Connection<T> {
         let outcome = self.try_turn(kit, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             if self.is_handshaking {
-                event_loop.traffic().handshakes_failed.add(1);
+                self.note_failed_handshake(event_loop, &error);
             }
             Outcome::Close
         });
@@ -329,6 +328,25 @@ impl<T> Connection<T> {
 
     fn is_serving(&self) -> bool {
         !self.closing && !self.stalled && self.parked.is_none()
+    }
+
+    /// Counts a handshake that has failed, and tells operators if they can do something about it.
+    #[cold]
+    fn note_failed_handshake<S: Service<Session = T>>(
+        &self,
+        event_loop: &mut EventLoop<S>,
+        error: &io::Error,
+    ) {
+        event_loop.traffic().handshakes_failed.add(1);
+        let Some(reason) = refusal(error) else { return };
+        match event_loop.handshakes.may_log(event_loop.now.instant) {
+            Some(0) => tracing::warn!("TLS: closing {}: {reason}", self.client),
+            Some(unlogged) => tracing::warn!(
+                "TLS: closing {}: {reason} ({unlogged} more were closed without a line)",
+                self.client
+            ),
+            None => {}
+        }
     }
 
     /// Whether the handshake of TLS is under way.
@@ -644,7 +662,8 @@ impl<T> Connection<T> {
     /// The checks that only time brings about: the idle `timeout`, the soft limit of output, and strangers that keep others
     /// out.
     pub(crate) fn is_overdue<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
-        let idle_for = event_loop.now.instant.duration_since(self.last_active);
+        let since = |then_ms: u64| Duration::from_millis(event_loop.now.steady_ms.saturating_sub(then_ms));
+        let idle_for = since(self.client.last_interaction_ms.get());
         let is_listening =
             self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
         let may_idle = self.parked.is_some() || is_listening;
@@ -652,13 +671,13 @@ impl<T> Connection<T> {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;
         }
-        let age_ms = event_loop.now.unix_ms.saturating_sub(self.client.created_ms);
-        if self.is_handshaking && age_ms >= HANDSHAKE_AGE_MAX.as_millis() as u64 {
+        let age = since(self.client.created_ms);
+        if self.is_handshaking && age >= HANDSHAKE_AGE_MAX {
             tracing::debug!("closing {}: its TLS handshake takes too long", self.client);
             event_loop.traffic().handshakes_given_up.add(1);
             return true;
         }
-        if self.stranger && event_loop.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
+        if self.stranger && event_loop.is_crowded() && age >= STRANGER_AGE_MAX {
             tracing::debug!("closing {}: it has not authenticated, and others cannot connect", self.client);
             return true;
         }

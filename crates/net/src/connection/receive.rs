@@ -87,8 +87,7 @@ impl<T> Connection<T> {
 
     fn note_arrived<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>, arrived: usize) {
         if arrived > 0 {
-            self.last_active = event_loop.now.instant;
-            self.client.last_interaction_ms.set(event_loop.now.unix_ms);
+            self.client.last_interaction_ms.set(event_loop.now.steady_ms);
             self.client.input_bytes_total.add(arrived as u64);
             event_loop.traffic().input_bytes.add(arrived as u64);
         }

@@ -59,8 +59,7 @@ fn until_ready(workers: &mut SteppedWorkers<'_, Echo>, peer: &mut Peer) {
 fn cut_at_every_byte(config: &Arc<ClientConfig>, workers: usize, step: usize, resumes: bool) {
     let mut services: Vec<Echo> = (0..workers).map(|_| Echo).collect();
     let mut workers = SteppedWorkers::new(&mut services, &SERVER.server).unwrap();
-    let mut strangers: Vec<Peer> =
-        (0..4).map(|_| Peer::connect(&mut workers, None).unwrap()).collect();
+    let mut strangers: Vec<Peer> = (0..4).map(|_| Peer::connect(&mut workers, None).unwrap()).collect();
     let mut members: Vec<Peer> = (0..4).map(|_| Peer::connect(&mut workers, None).unwrap()).collect();
     for member in &mut members {
         member.say(LOGIN);
