@@ -44,6 +44,8 @@ mod pushes;
 mod service;
 mod stages;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;
 mod withheld;
 mod worker;
@@ -53,7 +55,7 @@ mod workers;
 #[cfg(any(test, feature = "testing"))]
 pub use clients::test_client;
 pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
-pub use connection::{SHARED_BYTES, connection_bytes};
+pub use connection::{SHARED_BYTES, STRANGER_AGE_MAX, connection_bytes};
 pub use counter::{Counter, Traffic};
 /// Of [`StageTimes`].
 pub use dunlin_structures::{Log2Counts, Log2Histogram};

@@ -17,7 +17,7 @@ use std::{
 };
 
 use dunlin_cluster::NodeId;
-use dunlin_net::{Stream, begin_connection};
+use dunlin_net::{Stream, begin_connection, tls::refusal};
 use mio::{Interest, Registry, Token, unix::SourceFd};
 use socket2::Socket;
 
@@ -42,6 +42,8 @@ struct Link {
     /// Requests, of which the first `sent` bytes are on their way.
     waiting: Vec<u8>,
     sent: usize,
+    /// The reason of the last refusal in TLS that the log has.
+    refusal: String,
 }
 
 /// The address of a place.
@@ -94,6 +96,7 @@ impl Links {
                     tried: None,
                     waiting: Vec::new(),
                     sent: 0,
+                    refusal: String::new(),
                 }
             });
             self.links.insert(*node, link);
@@ -152,7 +155,7 @@ impl Links {
                 && error.kind() != ErrorKind::WouldBlock
                 && error.kind() != ErrorKind::Interrupted
             {
-                tracing::debug!("The connection to {}:{} is lost: {error}", link.place.0, link.place.1);
+                link.note_lost(&error);
                 link.disconnect(registry);
             }
         }
@@ -178,6 +181,18 @@ fn open(address: SocketAddr, source: Option<IpAddr>, silence_max: Duration) -> i
 }
 
 impl Link {
+    /// Logs why the connection is lost: for operators if it is a matter of certificates, once until it is made again.
+    fn note_lost(&mut self, error: &io::Error) {
+        let (host, port) = &self.place;
+        match refusal(error) {
+            Some(reason) if self.refusal != reason => {
+                tracing::warn!("Cluster: TLS to {host}:{port} fails: {reason}");
+                self.refusal = reason;
+            }
+            _ => tracing::debug!("The connection to {host}:{port} is lost: {error}"),
+        }
+    }
+
     /// Whether a connection is to be made.
     fn is_due(&self, now: Instant, retry: Duration) -> bool {
         let is_early = self.tried.is_some_and(|tried| now < tried + retry);
@@ -239,6 +254,8 @@ impl Link {
         self.waiting.clear();
         self.waiting.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
+        // Requests leave behind the handshake.
+        self.refusal.clear();
         stream.flush().map(drop)
     }
 

@@ -149,7 +149,7 @@ impl Server {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         supervisor.iter().for_each(Supervisor::loading);
         supervisor
             .iter()

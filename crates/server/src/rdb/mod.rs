@@ -21,6 +21,7 @@ use dunlin_engine::{
     rdb::{Compressor, Version},
     snapshot::{Chunk, DatabaseSize, Form},
 };
+use dunlin_net::Now;
 use dunlin_persist::{
     Removed, Replacement, SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
@@ -221,7 +222,9 @@ impl Shared {
         }
         persistence.last_save_ok.store(true, Relaxed);
         persistence.saves.fetch_add(1, Relaxed);
-        persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);
+        let now = Now::read();
+        persistence.last_save_s.store(now.unix_ms / 1000, Relaxed);
+        persistence.last_save_steady_ms.store(now.steady_ms, Relaxed);
         persistence.saved_changes.store(changes, Relaxed);
         tracing::info!("DB saved on disk: {:.3} seconds", begun.elapsed().as_secs_f64());
         Ok(())
