@@ -43,6 +43,7 @@ mod rope;
 mod slab;
 mod tiers;
 
+pub use block::{ThinBlock, allocation_bytes};
 pub use block_deque::{
     Block, BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd, Past, SharedPast, TakenBlocks, lock_past,
 };
