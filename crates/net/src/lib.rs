@@ -62,7 +62,7 @@ pub use listener::{ListenError, ListenOptions, listen_on};
 pub use listening::Listening;
 pub use open_files::{CONSOLES_MAX, HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed, WaitingPush};
-pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use service::{Next, Now, REPLY_BYTES_MAX, SeenReplies, SeenReply, Served, Service, To};
 pub use stages::StageTimes;
 pub use stream::Stream;
 pub use tls::Identity;

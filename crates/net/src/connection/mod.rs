@@ -48,6 +48,7 @@ use mio::{Interest, Token};
 
 use super::input::Input;
 use super::output::Output;
+use super::service::{SeenReplies, SeenReply};
 use super::stream::Stream;
 use super::withheld::{Commitment, Withheld};
 use super::{Client, EventLoop, Next, Served, Service};
@@ -391,8 +392,7 @@ impl<T> Connection<T> {
             pushed_to.into_iter().for_each(|commitment| self.withheld.bar(commitment));
         }
         if withheld_to.mark > 0 || !self.withheld.is_empty() {
-            self.withheld.push(withheld_to, &mut kit.reply);
-            kit.reply.clear(REPLY_CAPACITY_MAX);
+            self.withhold(kit, withheld_to);
         } else if self.client.pushes.get().is_none() {
             self.send(&mut kit.reply, event_loop)?;
         } else if !self.output.is_empty() || !kit.reply.is_empty() {
@@ -403,6 +403,23 @@ impl<T> Connection<T> {
             }
         }
         Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait })
+    }
+
+    /// Withholds replies that have been served, but for those in front that may leave.
+    #[cold]
+    fn withhold<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>, withheld_to: Commitment) {
+        let SeenReplies { leaving, mut waiting } = kit.service.take_seen();
+        if let Some(end) = leaving {
+            let mut rest = kit.reply.split_off(end);
+            if self.withheld.is_empty() {
+                self.output.push(&mut kit.reply, 0);
+            } else {
+                waiting.insert(0, SeenReply { bytes: kit.reply.len(), mark: 0 });
+            }
+            kit.reply.append(&mut rest);
+        }
+        self.withheld.push(withheld_to, &mut kit.reply, &waiting);
+        kit.reply.clear(REPLY_CAPACITY_MAX);
     }
 
     /// Follows the service's word. `false`: close now.
@@ -525,12 +542,17 @@ impl<T> Connection<T> {
         self.withheld.release(is_met, &mut self.output);
     }
 
+    /// Has replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
+    pub(crate) fn refuse<S: Service<Session = T>>(&mut self, service: &S, level: u8, error: &[u8]) -> bool {
+        self.withheld.refuse(level, service.released(level), error)
+    }
+
     /// Queues a reply for the next turn, behind all others.
     fn queue(&mut self, withheld_to: Commitment, reply: &mut ReplyBuffer) {
         if withheld_to.mark == 0 && self.withheld.is_empty() {
             self.output.push(reply, 0);
         } else {
-            self.withheld.push(withheld_to, reply);
+            self.withheld.push_one(withheld_to, reply);
         }
     }
 
