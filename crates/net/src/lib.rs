@@ -66,7 +66,7 @@ pub use listening::Listening;
 pub use open_files::{CONSOLES_MAX, HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use outgoing::begin_connection;
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed, WaitingPush};
-pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use service::{Next, Now, REPLY_BYTES_MAX, SeenReplies, SeenReply, Served, Service, To};
 pub use stages::StageTimes;
 pub use stream::Stream;
 pub use tls::Identity;

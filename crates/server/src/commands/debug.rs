@@ -207,7 +207,7 @@ static OF_STORE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[c
 fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     let entry = OF_STORE.find(words[0]).expect("a row of the store");
     let request = Request { entry, words, keys: &[], encoded: &[] };
-    context.executor.saw_data = true;
+    context.executor.see_everything();
     let (environment, worker) =
         (Environment::new(&context.executor.policy, &context.executor.caller), &mut context.executor.worker);
     let (database, inside) = (context.session.database, &mut context.turn.inside);

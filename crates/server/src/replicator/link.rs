@@ -369,7 +369,7 @@ impl Link {
         match self.empty() {
             Ok(has_log) => {
                 replication.end_stream_for_replicas(&self.shared.engine);
-                replication.end_copy();
+                replication.end_copy(&self.shared.durability);
                 self.shared.loading.end();
                 self.turn_log_on(has_log);
                 tracing::info!("The data set is thrown away: the node has left its shard");

@@ -270,6 +270,9 @@ fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
         ensure_backlog(context);
     }
     context.session.durability_mode = chosen;
+    if chosen != Durability::Configured {
+        context.executor.want_marks();
+    }
     reply.ok();
     Ok(())
 }
