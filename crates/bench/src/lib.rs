@@ -13,6 +13,9 @@
 //! The generator must cost less than the server it measures: requests are rendered ahead and only
 //! their digits change, replies are counted and not built.
 
+// `println!` panics when its reader has gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
+
 mod affinity;
 #[cfg(target_os = "linux")]
 mod alarm;

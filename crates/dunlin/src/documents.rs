@@ -20,7 +20,9 @@ fn whole() -> Command {
 
 /// Prints completions.
 pub(crate) fn complete(shell: Shell) -> ExitCode {
-    clap_complete::generate(shell, &mut whole(), "dunlin", &mut io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut whole(), "dunlin", &mut script);
+    dunlin_print::text(&String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
 }
 

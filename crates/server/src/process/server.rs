@@ -63,7 +63,7 @@ use crate::{
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match config::parse(words, &mut io::stdin()) {
         Ok(Request::Print(text)) => {
-            print!("{text}");
+            dunlin_print::text(&text);
             ExitCode::SUCCESS
         }
         Ok(Request::Run(launch)) => report(run(*launch)),

@@ -134,7 +134,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match convert(&arguments) {
         Ok(done) => {
             if !arguments.quiet {
-                println!("{done}");
+                dunlin_print::say!("{done}");
             }
             ExitCode::SUCCESS
         }
