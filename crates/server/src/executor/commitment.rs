@@ -26,7 +26,7 @@ use dunlin_net::{Commitment, Commitments, WorkerQueues};
 
 use super::Executor;
 use crate::{
-    admission::NOREPLICAS,
+    admission::{CLUSTERDOWN, NOREPLICAS},
     config::{AppendFsync, Config, SYNC_REPLICAS_MAX, SyncReplicasMissing},
     session::{Durability, Session},
     shared::Shared,
@@ -271,7 +271,9 @@ impl Executor {
         let (shared, config) = (&self.shared, self.config.config());
         let refuse = |error: CommandError, place: &str| {
             let text = format!(". The command has run, but what it has written or seen is not {place} yet");
-            Some(CommandError::Text([&error.line()[..], text.as_bytes()].concat().into()))
+            let line = error.line();
+            let line = line.strip_suffix(b".").unwrap_or(&line);
+            Some(CommandError::Text([line, text.as_bytes()].concat().into()))
         };
         let waits_for_log = || {
             config.appendfsync == AppendFsync::Always
@@ -280,7 +282,11 @@ impl Executor {
         };
         match level {
             LOG | DISK if shared.durability.is_failing() => refuse(shared.durability.refusal(), "on disk"),
-            LOG | DISK | LEASE => None,
+            LOG | DISK => None,
+            _ if (level == LEASE || COMMIT.contains(&level)) && shared.cluster.lease.is_long_gone() => {
+                refuse(CLUSTERDOWN, "committed")
+            }
+            LEASE => None,
             _ if COMMIT.contains(&level) => match shared.cluster.lacks_members() {
                 true => refuse(NOREPLICAS, "at enough members of the shard"),
                 false => None,

@@ -16,7 +16,7 @@ use dunlin_net::{Commitment, SeenReplies, SeenReply};
 use dunlin_resp::{Mark, ReplyBuffer};
 
 use super::Executor;
-use crate::{durability::key_positions, session::Session, shared::Shared};
+use crate::{durability::key_positions, session::Session, shared::Shared, workers::offload::Finished};
 
 /// Whether commands of a call have looked at the data set, or have changed something that is recorded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,13 +32,13 @@ impl SawData {
     }
 
     /// The command at hand does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&mut self) {
         self.0 |= Self::LAST;
     }
 
     /// Whether one of them has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn any(self) -> bool {
         self.0 != 0
     }
@@ -106,7 +106,7 @@ impl Executor {
     }
 
     /// Notes that a transaction or a script runs a command.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn see(&mut self, entry: &Entry, words: &[&[u8]]) {
         if self.keeps_marks {
             let keys = key_positions(entry, words).map(|position| words[position]);
@@ -128,6 +128,18 @@ impl Executor {
         let logged_to = self.worker.propagation.logged_to();
         let own = if logged_to == self.seen.logged_to { 0 } else { logged_to };
         session.seen_to.max(self.seen.greatest).max(self.seen.mark).max(own)
+    }
+
+    /// How much of the log an offloaded command of a client has seen. Its keys were looked at when it was begun.
+    pub(super) fn seen_apart(&self, session: &Session, finished: &Finished) -> u64 {
+        let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
+        match session.unfinished.as_ref().map(|command| &self.shared.commands.entries()[command.index]) {
+            Some(entry) if self.keeps_marks && entry.command.is_read_only() => {
+                let keys = key_positions(entry, &words).map(|position| words[position]);
+                seen_by(&self.shared, entry, &words, keys)
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Notes how much of the log a client has seen behind a call, for its messages.

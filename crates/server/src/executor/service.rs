@@ -269,7 +269,12 @@ impl Service for Executor {
         reply: &mut ReplyBuffer,
     ) -> Option<Next> {
         // The answer to a client that has waited shows a change of somebody else.
-        let saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
+        let saw_data = match &message {
+            // That a wait is over because of the role shows nothing, and leaves whatever term is over with it.
+            WorkerMessage::Unblocked(unblocked) => !unblocked.closes,
+            WorkerMessage::Finished(_) => true,
+            _ => false,
+        };
         self.saw_data = SawData::of(saw_data);
         session.notes_seen = false;
         if saw_data {
@@ -279,7 +284,13 @@ impl Service for Executor {
         // A command that a replica let in has no term, and its answer needs no lease.
         let term = if session.has_term { self.shared.cluster.lease.last_term() } else { 0 };
         let outer_term = self.term.replace(term);
-        self.withhold_to = self.commitment(session);
+        self.withhold_to = match &message {
+            WorkerMessage::Finished(finished) => {
+                let mark = self.seen_apart(session, finished).min(self.shared.durability.tail());
+                self.commitment_to(session, mark)
+            }
+            _ => self.commitment(session),
+        };
         self.term.set(outer_term);
         self.note_seen(session);
         match message {

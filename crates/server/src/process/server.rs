@@ -127,6 +127,10 @@ impl Server {
         let (stopper, orders) = channel();
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
+        let weak = Arc::downgrade(&shared);
+        shared.engine.keyspace.set_on_emptied(move |context| {
+            weak.upgrade().iter().for_each(|shared| shared.follow_flush(context));
+        });
         shared.access.configure(&shared.config.current())?;
         register_access(&shared, Arc::clone(&limits));
         let is_open = shared.access.is_open();
@@ -353,7 +357,7 @@ impl Stopper {
         let grace = grace(flags, &shared.config.current());
         let save = |context: &mut ExclusiveContext<'_>| {
             // A client that has ended the server meanwhile, and with it the script, may have said NOSAVE.
-            if shared.is_ending() { Ok(()) } else { shared.save_last(context) }
+            if shared.is_ending() { Ok(()) } else { shared.save_last(context, !grace.is_zero()) }
         };
         if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
             return false;

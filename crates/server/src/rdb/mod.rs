@@ -377,10 +377,12 @@ impl Shared {
     }
 
     /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
-    /// that it shows on. On an error all goes on as before.
-    pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
+    /// that it shows on. On an error all goes on as before. `awaited`: replicas are waited for afterwards, and asked how far they are.
+    pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>, awaited: bool) -> Result<(), String> {
         self.cancel_save();
-        self.ask_replicas();
+        if awaited {
+            self.ask_replicas();
+        }
         self.save(context)?;
         self.engine.log.end_admissions();
         self.replication.end_stream();

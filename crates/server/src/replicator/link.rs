@@ -126,7 +126,8 @@ impl Link {
                 // The thread that drives a shard's machine waits for it.
                 self.shared.cluster.shard.wake();
             }
-            let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
+            let may_read =
+                self.connection.as_ref().is_some_and(|connection| connection.readable) && !self.is_held();
             let timeout = match &self.primary {
                 // A link that is ordered is made at once.
                 _ if may_read || has_order => Duration::ZERO,
@@ -207,7 +208,21 @@ impl Link {
         self.send();
     }
 
+    /// Whether the stream waits for the end of CLIENT PAUSE, as the writes of clients do.
+    fn is_held(&self) -> bool {
+        let is_connected =
+            self.primary.as_ref().is_some_and(|primary| primary.replica.link() == LinkState::Connected);
+        let pause = &self.shared.pause;
+        // A failover's own pause has no end by the clock, and needs the stream.
+        is_connected && pause.is_set() && matches!(pause.in_force(Instant::now()), Some((_, Some(_))))
+    }
+
     fn read_what_came(&mut self, buffer: &mut [u8]) {
+        if self.is_held() {
+            // It is not read from meanwhile, which is not the primary's silence.
+            self.step(Event::Received(&[]));
+            return;
+        }
         let mut read = 0;
         while read < TURN_BYTES_MAX
             && !self.shared.replication.has_order()
