@@ -120,6 +120,8 @@ export function logout() {
   changed();
 }
 
+/** The database that the pages show. */
+export const pagesDatabase = () => session.database;
 export const isConnected = () => session.state === "ready";
 
 /** The pages' connection. */
