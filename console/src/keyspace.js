@@ -55,7 +55,7 @@ export function redirection(answer) {
 
 /** Runs commands on a node; errors are among the answers. */
 export async function askNode(node, commands) {
-  return node ? (await nodeAt(node)).pipeline(commands) : askAll(commands);
+  return askAll(commands, await nodeAt(node));
 }
 
 /** A key and the node that has it. */
@@ -232,7 +232,7 @@ export class Scan {
       some.forEach((key, place) => {
         const [type, ttl, used] = answers.slice(3 * place, 3 * place + 3);
         if (type === "none") return;
-        if ([type, ttl, used].some((one) => one instanceof Refused && one.code === "NOPERM")) this.isBlind = true;
+        if ([type, ttl, used].some((one) => one instanceof Refused && one.code === "NOPERM" && !/command/.test(one.message))) this.isBlind = true;
         const good = (value) => (value instanceof Error || value === undefined ? null : value);
         this.entries.push({ key, node, type: good(type) ?? this.type ?? null, ttl: good(ttl), bytes: good(used) });
       });

@@ -18,6 +18,8 @@ const session = {
   database: 0,
   connection: null,
   credentials: null,
+  // Whether the server is a node of a cluster.
+  isNode: false,
   // When the server was heard last, once it is lost.
   heard: 0,
   commands: [],
@@ -48,11 +50,12 @@ export function useSession() {
 
 async function greet(connection, credentials) {
   const auth = credentials ? ["AUTH", bytes(credentials.user), bytes(credentials.password)] : [];
-  await connection.run(["HELLO", 3, ...auth]);
+  const about = object(await connection.run(["HELLO", 3, ...auth]));
   await connection.pipeline([
     ["CLIENT", "SETNAME", "console"],
     ["CLIENT", "SETINFO", "LIB-NAME", "dunlin-console"],
   ]);
+  return about;
 }
 
 /** Of the last login, for a page that is loaded anew: whose it was, so that nobody becomes `default` without a word. */
@@ -69,7 +72,8 @@ export async function connect(credentials = null) {
   close();
   const connection = new Connection();
   try {
-    await greet(connection, credentials);
+    const { mode } = await greet(connection, credentials);
+    session.isNode = mode === "cluster";
     const [who, selected] = await connection.pipeline([["ACL", "WHOAMI"], ["SELECT", session.database]]);
     if (selected !== "OK") {
       toast(`Database ${session.database} cannot be used: ${selected.message}`, "bad");
@@ -120,6 +124,8 @@ export function logout() {
   changed();
 }
 
+/** The database that the pages show. */
+export const pagesDatabase = () => session.database;
 export const isConnected = () => session.state === "ready";
 
 /** The pages' connection. */
@@ -234,8 +240,8 @@ export async function ask(...args) {
   return answer;
 }
 
-/** The same of several; errors are among the answers. */
-export async function askAll(commands) {
+/** The same of several; errors are among the answers. On the pages' connection, or another one. */
+export async function askAll(commands, connection = current()) {
   const known = commands.map((args) => {
     try {
       rights.check(args);
@@ -244,7 +250,7 @@ export async function askAll(commands) {
       return error;
     }
   });
-  const answers = await current().pipeline(commands.filter((_, at) => !known[at]));
+  const answers = await connection.pipeline(commands.filter((_, at) => !known[at]));
   return commands.map((args, at) => {
     if (known[at]) return known[at];
     const answer = answers.shift();

@@ -6,6 +6,7 @@ import { NewKey } from "../key/new.jsx";
 import { exportKeys } from "../key/export.js";
 import { Place, Scan, Tree, isCluster, primaries, prefixed, sortedKeys, unlink } from "../keyspace.js";
 import { show } from "../resp.js";
+import { lacks } from "../rights.js";
 import { leave, setParams, useRoute } from "../route.js";
 import { databases, fail, select, toast, useSession } from "../session.js";
 import { Ask, Bytes, Card, Field, Page, Problem, Run, useLoad } from "../ui.jsx";
@@ -176,11 +177,17 @@ export function Keys() {
 }
 
 function Progress({ scan, root, isFiltered, onStop, onAgain, onMark }) {
+  const { isNode } = useSession();
   const isRunning = !scan.isStopped;
   const found = root.count === 0 && isRunning ? "None so far" : plural(root.count, isFiltered ? "matching key" : "key");
   return (
     <div class="scan">
       <Problem error={scan.error} />
+      {isNode && !isCluster() && !isRunning && (
+        <p class="refused" role="alert">
+          These are the keys of one node of the cluster: your user lacks {lacks("CLUSTER", "SLOTS") ?? "+cluster|myid"}, which names the others.
+        </p>
+      )}
       {scan.isBlind && (
         <p class="refused" role="alert">
           Your user may not see all these keys (a right ~PATTERN is missing): types, sizes and expiries of the others were not asked for.

@@ -4,7 +4,7 @@ import { plural, size } from "../format.js";
 import { askNode, isCluster, learnNodes, prefixed, primaries, redirection } from "../keyspace.js";
 import { RMap, RSet, Refused, bytes, line, list, object, pairs, show, wholeCharacters, words } from "../resp.js";
 import { explain } from "../rights.js";
-import { ask, conceal, noted, terminal, useSession } from "../session.js";
+import { ask, conceal, noted, pagesDatabase, terminal, useSession } from "../session.js";
 import { Ask, Card, Doc, Page, copy, download, useLoad } from "../ui.jsx";
 import { loadDirectives } from "./config.jsx";
 
@@ -108,8 +108,8 @@ async function complete(text, known) {
   const { tokens, hasKeys } = wordsOf(object(about).arguments);
   const options = begun ? [...tokens].filter((token) => token.startsWith(begun.toUpperCase()) && token !== begun.toUpperCase()) : [];
   const keys = [];
-  if (hasKeys && begun && terminal.database === 0) {
-    // A look of one step: of a large keyspace some are found.
+  if (hasKeys && begun && terminal.database === pagesDatabase()) {
+    // A look of one step, through the pages' connection: of a large keyspace some are found.
     for (const node of primaries().slice(0, 3)) {
       const [answer] = await askNode(node, [["SCAN", 0, "MATCH", prefixed(bytes(begun)), "COUNT", 5000]]);
       if (!(answer instanceof Error)) keys.push(...list(list(answer)[1]).map((key) => line([key])));
@@ -204,7 +204,7 @@ export function Terminal() {
     try {
       args = words(command);
     } catch (error) {
-      shown.push({ command, notes: [], answer: error });
+      shown.push({ command, notes: [], prompt: prompt(), answer: error });
       return redraw();
     }
     if (GRAVE.test(args.map(show).join(" ").toUpperCase())) return setGrave(args);
@@ -294,18 +294,7 @@ export function Terminal() {
         <Card>
           <div class="screen" role="log" aria-label="Answers" tabIndex={0}>
             {shown.map((entry) => (
-              <div key={entry} class="entry">
-                <div class="typed">
-                  <span class="prompt">{entry.prompt} ›</span>
-                  <code>{entry.command}</code>
-                </div>
-                {entry.notes.map((note) => (
-                  <p key={note} class="quiet">
-                    {note}
-                  </p>
-                ))}
-                {entry.answer === undefined ? entry.isRunning && <span class="quiet">…</span> : <Answer value={entry.answer} />}
-              </div>
+              <Entry key={entry} entry={entry} answer={entry.answer} isRunning={entry.isRunning} />
             ))}
             {shown.length === 0 && (
               <p class="empty">
@@ -377,6 +366,27 @@ export function Terminal() {
         </Ask>
       )}
     </Page>
+  );
+}
+
+/** A command and its answer. Large ones are drawn once, not at each key that is typed. */
+function Entry({ entry, answer, isRunning }) {
+  return useMemo(
+    () => (
+      <div class="entry">
+        <div class="typed">
+          <span class="prompt">{entry.prompt} ›</span>
+          <code>{entry.command}</code>
+        </div>
+        {entry.notes.map((note) => (
+          <p key={note} class="quiet">
+            {note}
+          </p>
+        ))}
+        {answer === undefined ? isRunning && <span class="quiet">…</span> : <Answer value={answer} />}
+      </div>
+    ),
+    [entry, answer, isRunning],
   );
 }
 
