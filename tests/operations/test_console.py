@@ -21,10 +21,10 @@ from web import PATIENCE_S, ask, eventually, serving
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 MODULES = ROOT / "console" / "node_modules"
 SCRIPT = pathlib.Path(__file__).with_name("console.mjs")
-STEPS = re.findall(r'await step\("(\w+)"', SCRIPT.read_text())
+STEPS = re.findall(r'await step\(["`](\w+)["`]', SCRIPT.read_text())
 needs_browser = pytest.mark.skipif(
-    not CHROMIUM or not (MODULES / "playwright-core").exists(),
-    reason="there is no browser (Debian package chromium), or console/node_modules lacks playwright-core",
+    not CHROMIUM or not all((MODULES / name).exists() for name in ["playwright-core", "axe-core"]),
+    reason="there is no browser (Debian package chromium), or console/node_modules lacks playwright-core or axe-core",
 )
 
 
@@ -43,7 +43,7 @@ def walked(tmp_path_factory):
             time.sleep(45)
         out = tmp_path_factory.mktemp("console") / "results.json"
         walk = subprocess.run(
-            ["node", str(SCRIPT), str(port), str(out), *filter(None, [os.environ.get("CONSOLE_SHOTS")])],
+            ["node", str(SCRIPT), str(port), str(server.port), str(out), *filter(None, [os.environ.get("CONSOLE_SHOTS")])],
             env={**os.environ, "CHROMIUM": CHROMIUM},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -85,6 +85,12 @@ def fill(client):
     pipe.xreadgroup("workers", "joe", {"edit:stream": ">"})
     pipe.set(b"bin:\xff\x00", b"\x00\xff\\")
     pipe.set("app:1", "one")
+    for number in range(6000):
+        pipe.set(f"many:{number}", "x")
+    # Beyond the first five thousand keys of any scan, by its size.
+    pipe.set("zz-large", "z" * 20_000_000)
+    for begin in range(0, 100_000, 1_000):
+        pipe.hset("wide", mapping={f"field:{number}": "v" for number in range(begin, begin + 1_000)})
     pipe.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~app:*", "+@read", "+@connection", "-client|list")
     pipe.execute()
 
@@ -375,6 +381,13 @@ def test_a_stranger_leaves_no_long_message_unfinished():
         while len(got) < 1_000_012:
             got += stream.next()[1]
         assert got == b"$1000000\r\n" + b"x" * 1_000_000 + b"\r\n"
+
+
+def test_a_websocket_leads_to_no_other_address(open_server):
+    _, port = open_server
+    for path in ("/connect?node=127.0.0.1:22", "/connect?node=", "/connect?other=1"):
+        headers = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", **UPGRADE}
+        assert ask(port, path, headers=headers).status == 404, path
 
 
 def test_frames_that_break_the_rules_end_their_connection_alone(open_server):

@@ -428,3 +428,14 @@ def test_failover_texts(house):
             assert refusal(server, "FAILOVER", *words) == force
         other = "FAILOVER target HOST and PORT is not a replica."
         assert refusal(server, "FAILOVER", "TO", "127.0.0.1", replica.port + 1) == other
+
+
+def test_client_pause_on_a_replica_holds_the_stream(pair):
+    primary, replica = pair
+    replica.call("CLIENT", "PAUSE", 10_000_000, "WRITE")
+    primary.call("SET", "held", 1)
+    assert primary.call("WAIT", 1, 500) == 0
+    assert replica.call("GET", "held") is None
+    replica.call("CLIENT", "UNPAUSE")
+    assert primary.call("WAIT", 1, 0) == 1
+    assert replica.call("GET", "held") == b"1"

@@ -366,17 +366,31 @@ impl<S: Service> EventLoop<S> {
                 let WithheldReply { commitment, slot, client } = reply;
                 let is_lost = kit.service.has_lost(commitment);
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
+                let mut refusal = None;
                 if !is_met && !is_lost {
-                    if kit.service.await_release(commitment) {
-                        break;
+                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    refusal = kit.service.refusal(commitment);
+                    if refusal.is_none() && kit.service.await_release(commitment) {
+                        refusal = kit.service.refusal(commitment);
+                        if refusal.is_none() {
+                            break;
+                        }
                     }
-                    continue;
+                    if refusal.is_none() {
+                        continue;
+                    }
                 }
                 self.withheld[level].pop_front();
                 match self.find(slot, client) {
-                    Some(_) if !is_met => self.close(kit, slot),
+                    Some(_) if is_lost => self.close(kit, slot),
                     Some(connection) => {
                         let service = &*kit.service;
+                        if let Some(error) = refusal
+                            && !connection.refuse(service, commitment.level, &error)
+                        {
+                            self.close(kit, slot);
+                            continue;
+                        }
                         connection.release(|commitment| {
                             !service.has_lost(commitment)
                                 && service.released(commitment.level) >= commitment.mark

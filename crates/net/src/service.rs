@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Mark, ReplyBuffer};
 use dunlin_structures::GrowingBlock;
 
 use super::withheld::Commitment;
@@ -72,6 +72,24 @@ pub struct Served {
     pub wanted: usize,
     /// How many bytes at the end of the input the service keeps itself ([`Service::arriving`]): they are not presented again.
     pub detached: usize,
+}
+
+/// A reply, or something else between two replies, among the bytes that one call has appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenReply {
+    /// Its bytes.
+    pub bytes: usize,
+    /// The place, of the measure that its part waits for, up to which it has seen changes; 0 for what may leave at any time.
+    pub mark: u64,
+}
+
+/// The replies of one call, one by one.
+#[derive(Debug, Default)]
+pub struct SeenReplies {
+    /// The end of those in front that have seen nothing that still has to be waited for.
+    pub leaving: Option<Mark>,
+    /// The others, which take all bytes behind; none where they are not known one by one.
+    pub waiting: Vec<SeenReply>,
 }
 
 /// Whom a service's message is for.
@@ -191,6 +209,11 @@ pub trait Service: Sized + 'static {
         Commitment::default()
     }
 
+    /// Takes what the replies of the last [`Self::serve`] have seen, where they are withheld.
+    fn take_seen(&mut self) -> SeenReplies {
+        SeenReplies::default()
+    }
+
     /// Takes the commitments of pushes that stand among the replies of the last [`Self::serve`].
     fn take_pushed_to(&mut self) -> Vec<Commitment> {
         Vec::new()
@@ -213,6 +236,13 @@ pub trait Service: Sized + 'static {
     fn has_lost(&self, commitment: Commitment) -> bool {
         let _ = commitment;
         false
+    }
+
+    /// The error, encoded, that replies get in their place whose commitment cannot be met as things are; `None` to go on
+    /// waiting.
+    fn refusal(&self, commitment: Commitment) -> Option<Vec<u8>> {
+        let _ = commitment;
+        None
     }
 
     /// A tick ends: all that was ready has been served.

@@ -163,6 +163,13 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().holds_flushes()
     }
 
+    /// Runs the host's task behind FLUSHALL.
+    pub(crate) fn note_emptied(&self) {
+        if let Some(task) = self.locked.keyspace().on_emptied() {
+            task(self);
+        }
+    }
+
     /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed later,
     /// before the answer leaves or, if `lazy`, by the thread that takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {

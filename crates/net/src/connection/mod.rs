@@ -52,6 +52,7 @@ use self::lent::LentBuffers;
 pub use self::lent::SHARED_BYTES;
 use super::input::Input;
 use super::output::Output;
+use super::service::{SeenReplies, SeenReply};
 use super::stream::Stream;
 use super::withheld::{Commitment, Withheld};
 use super::{Client, EventLoop, Next, Served, Service};
@@ -398,8 +399,7 @@ impl<T> Connection<T> {
             pushed_to.into_iter().for_each(|commitment| self.withheld.bar(commitment));
         }
         if withheld_to.mark > 0 || !self.withheld.is_empty() {
-            self.withheld.push(withheld_to, reply);
-            reply.clear(REPLY_CAPACITY_MAX);
+            self.withhold(service, reply, withheld_to);
         } else if self.client.pushes.get().is_none() {
             self.send(reply, event_loop)?;
         } else if !self.output.is_empty() || !reply.is_empty() {
@@ -410,6 +410,23 @@ impl<T> Connection<T> {
             }
         }
         Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait })
+    }
+
+    /// Withholds replies that have been served, but for those in front that may leave.
+    #[cold]
+    fn withhold<S: Service<Session = T>>(&mut self, service: &mut S, reply: &mut ReplyBuffer, withheld_to: Commitment) {
+        let SeenReplies { leaving, mut waiting } = service.take_seen();
+        if let Some(end) = leaving {
+            let mut rest = reply.split_off(end);
+            if self.withheld.is_empty() {
+                self.output.push(reply, 0);
+            } else {
+                waiting.insert(0, SeenReply { bytes: reply.len(), mark: 0 });
+            }
+            reply.append(&mut rest);
+        }
+        self.withheld.push(withheld_to, reply, &waiting);
+        reply.clear(REPLY_CAPACITY_MAX);
     }
 
     /// Follows the service's word. `false`: close now.
@@ -532,12 +549,17 @@ impl<T> Connection<T> {
         self.withheld.release(is_met, &mut self.output);
     }
 
+    /// Has replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
+    pub(crate) fn refuse<S: Service<Session = T>>(&mut self, service: &S, level: u8, error: &[u8]) -> bool {
+        self.withheld.refuse(level, service.released(level), error)
+    }
+
     /// Queues a reply for the next turn, behind all others.
     fn queue(&mut self, withheld_to: Commitment, reply: &mut ReplyBuffer) {
         if withheld_to.mark == 0 && self.withheld.is_empty() {
             self.output.push(reply, 0);
         } else {
-            self.withheld.push(withheld_to, reply);
+            self.withheld.push_one(withheld_to, reply);
         }
     }
 

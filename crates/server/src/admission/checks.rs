@@ -16,6 +16,11 @@ pub(crate) const READONLY: CommandError =
 pub(crate) const NOREPLICAS: CommandError =
     CommandError::text("NOREPLICAS Not enough good replicas to write.");
 
+/// Why a primary that cannot know whether the shard goes on without it answers nobody.
+pub(crate) const CLUSTERDOWN: CommandError = CommandError::text(
+    "CLUSTERDOWN The cluster is down: this primary does not reach the members of its shard that it needs",
+);
+
 /// One check: a condition, the commands that it concerns, and the verdict.
 pub(crate) struct Row {
     /// Its condition. Invariant: its number is the row's place in the table.
@@ -163,7 +168,10 @@ pub(crate) const CHECKS: &[Row] = &[
         // FLUSHALL and scripts may change keys that they do not name.
         concerns: |entry| !entry.command.keys.is_empty() || may_change(entry.command),
         // It goes on when the lease is there again, or learns where the primary is.
-        verdict: |entry, facts| facts.waits_for_lease(entry).then_some(Verdict::Park(Wait::Pause(None))),
+        verdict: |entry, facts| {
+            let waits = facts.waits_for_lease(entry);
+            waits.then(|| facts.lease_refusal().map_or(Verdict::Park(Wait::Pause(None)), Verdict::Refuse))
+        },
     },
     Row {
         check: Check::Blocking,

@@ -24,7 +24,7 @@ use std::time::Instant;
 use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
-pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED, may_change};
+pub(crate) use self::checks::{CHECKS, CLUSTERDOWN, Check, NOREPLICAS, READONLY, UNSAVED, may_change};
 pub(crate) use self::slots::Slots;
 
 /// The outcome for a command.
@@ -169,6 +169,11 @@ pub(crate) trait Facts {
     /// Whether a command that is for a primary has to wait until this node may answer as one.
     fn waits_for_lease(&self, _: &Entry) -> bool {
         false
+    }
+
+    /// Why it does not wait any longer.
+    fn lease_refusal(&self) -> Option<CommandError> {
+        None
     }
 
     /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.

@@ -15,8 +15,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::{self, AclRequest},
-    admission::{Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
-    config::SyncReplicasMissing,
+    admission::{CLUSTERDOWN, Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
     observe::client_line,
     push::pubsub::Kind,
     replicator::redirection,
@@ -125,6 +124,10 @@ impl Facts for ClientFacts<'_, '_, '_> {
                 .as_ref()
                 .is_some_and(|queue| queue.slots != Slots::None || queue.may_change);
         is_primary && is_concerned && self.shared.cluster.lease.serving_term() == 0
+    }
+
+    fn lease_refusal(&self) -> Option<CommandError> {
+        self.shared.cluster.lease.is_long_gone().then_some(CLUSTERDOWN)
     }
 
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {
@@ -245,11 +248,7 @@ impl Executor {
     #[inline]
     fn lacks_sync_replicas(&self, shared: &Shared, session: &Session) -> bool {
         let config = self.config.config();
-        let replicas = session.sync_replicas(config);
-        replicas > 0
-            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
-            && !shared.replication.is_replica()
-            && shared.replication.online() < usize::from(replicas)
+        shared.lacks_sync_replicas(session.sync_replicas(config), config)
     }
 
     /// The conditions for the next command of a client.
@@ -398,7 +397,11 @@ impl Executor {
             self.discard(session, inside);
             self.refresh_conditions(&Arc::clone(&self.shared), session);
         } else if let Some(queue) = &mut session.queue {
-            queue.aborted = true;
+            let is_first = !std::mem::replace(&mut queue.aborted, true);
+            queue.redirection.take_if(|first| **first != *error.line());
+            if is_first && error.line().starts_with(b"MOVED ") {
+                queue.redirection = Some(error.line().into());
+            }
         }
         let line = error.line();
         self.count_rejection(Some(entry), &line);
@@ -424,7 +427,7 @@ impl Executor {
             let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
             line = [b"EXECABORT Transaction discarded because of: ", reason].concat();
         } else if let Some(queue) = &mut session.queue {
-            queue.aborted = true;
+            (queue.aborted, queue.redirection) = (true, None);
         }
         self.count_rejection(entry, &line);
         session.note_failed_import(&line);

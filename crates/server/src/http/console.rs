@@ -43,6 +43,7 @@ use super::{
     Ends,
     consoles::{Counted, Place},
     guard::{self, Refused},
+    relay,
     routes::{self, Body, Site},
 };
 use crate::config::{Change, Config, DIRECTIVES};
@@ -135,8 +136,11 @@ pub(super) fn connect(
     let busy = |reason: &str| Refused::new(StatusCode::SERVICE_UNAVAILABLE, reason);
     let place = site.consoles.enter(&site.shared, ends);
     let place = place.ok_or_else(|| busy("there are too many consoles already"))?;
-    let socket =
-        site.new_client(ends).map_err(|error| busy(&format!("cannot make a connection: {error}")))?;
+    let socket = match relay::target(request.uri().query(), &site.shared, ends)? {
+        Some(address) => relay::open(address),
+        None => site.new_client(ends),
+    };
+    let socket = socket.map_err(|error| busy(&format!("cannot make a connection: {error}")))?;
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         // A browser that has gone meanwhile has no connection.

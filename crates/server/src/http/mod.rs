@@ -3,7 +3,8 @@
 //! ```text
 //! accept ─▶ Connections: at most so many, the oldest gives way ─▶ hyper: head within 5 s and 8 KiB
 //!        ─▶ guard: method, body, Host ─▶ routes: /health /metrics, files of the console
-//!                                        └─▶ /connect: place among the consoles ─▶ WebSocket ◀─▶ pair of sockets ◀─▶ a worker
+//!                                        └─▶ /connect: place among the consoles ─▶ WebSocket ◀─▶ pair of sockets ◀─▶ a worker,
+//!                                                                                                                  or another node
 //! ```
 //!
 //! One thread of its own, which never waits for a worker: what takes long to look at is left out (`survey_unless_long`).
@@ -13,6 +14,7 @@ mod console;
 mod consoles;
 mod guard;
 mod health;
+mod relay;
 mod routes;
 
 use std::collections::VecDeque;

@@ -17,8 +17,8 @@ use std::{
 };
 
 use dunlin_cluster::NodeId;
-use dunlin_net::{Stream, tls::refusal};
-use mio::{Interest, Registry, Token, net::TcpStream, unix::SourceFd};
+use dunlin_net::{Stream, begin_connection, tls::refusal};
+use mio::{Interest, Registry, Token, unix::SourceFd};
 use socket2::Socket;
 
 use crate::{config::Config, shared::Shared, system::sockets::limit_silence};
@@ -174,8 +174,8 @@ fn look_up(place: &Place) -> io::Result<SocketAddr> {
 }
 
 /// Begins a connection. Behind a cut of the network it would stay deaf for up to as long again, until TCP tries once more.
-fn open(address: SocketAddr, silence_max: Duration) -> io::Result<Socket> {
-    let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+fn open(address: SocketAddr, source: Option<IpAddr>, silence_max: Duration) -> io::Result<Socket> {
+    let socket = begin_connection(address, source)?;
     limit_silence(&socket, silence_max)?;
     Ok(socket)
 }
@@ -212,7 +212,7 @@ impl Link {
                 return Ok(());
             }
             self.tried = Some(now);
-            let socket = open(address, silence_max)?;
+            let socket = open(address, shared.config.current().source_address(), silence_max)?;
             self.connect(registry, shared, socket)?;
         }
         let Some(stream) = &self.stream else { return Ok(()) };
@@ -305,7 +305,7 @@ mod tests {
     fn a_connection_does_not_outlive_the_silence_of_the_other_machine() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silence_max = Duration::from_millis(1_234);
-        let socket = open(listener.local_addr().unwrap(), silence_max).unwrap();
+        let socket = open(listener.local_addr().unwrap(), None, silence_max).unwrap();
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(silence_max));
     }
 

@@ -331,6 +331,21 @@ impl Shared {
         std::mem::take(&mut saving.scheduled).then_some(CancelledSave::Scheduled)
     }
 
+    /// Follows FLUSHALL as Redis does: the snapshot in the background would be of what is gone, and where there are save points
+    /// the file is to be empty, too, before the client hears of it. An error is logged.
+    pub(crate) fn follow_flush(&self, context: &ExclusiveContext<'_>) {
+        if self.loading.is_active() {
+            return;
+        }
+        {
+            let _installing = self.persistence.installing();
+            self.persistence.saving().current.iter().for_each(|progress| progress.cancel());
+        }
+        if !self.config.current().save.is_empty() {
+            let _ = self.save(context);
+        }
+    }
+
     /// Ends writing snapshots: those under way have no result.
     pub(crate) fn end_saving(&self) {
         let thread = {

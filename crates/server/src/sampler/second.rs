@@ -37,6 +37,7 @@ const UNIT_NS: u64 = 100;
 struct Before {
     at: Option<Instant>,
     commands: Vec<CommandTotals>,
+    calls: CommandTotals,
     errors: u64,
     denied: u64,
     traffic: TrafficTotals,
@@ -143,7 +144,16 @@ impl Sampler {
             latencies.add_all(&new);
             *before = totals;
         }
+        // A call runs inside the time of its script, and is no request.
+        let calls = CommandTotals::of_calls(workers);
+        let new_calls = calls.calls.saturating_sub(self.before.calls.calls);
+        latencies.remove_all(&calls.latencies.since(&self.before.calls.latencies));
+        let call_ns = calls.nanoseconds.saturating_sub(self.before.calls.nanoseconds);
+        busy_ns = u64::saturating_sub(busy_ns, call_ns);
+        commands = u64::saturating_sub(commands, new_calls);
+        self.before.calls = calls;
         sample.set(Field::Commands, commands);
+        sample.set(Field::Calls, new_calls);
         sample.set(Field::BusyTime, busy_ns / UNIT_NS);
         for (field, percentile) in [(Field::P50, 50.0), (Field::P99, 99.0), (Field::P999, 99.9)] {
             sample.set(field, latencies.percentile(percentile) / UNIT_NS);

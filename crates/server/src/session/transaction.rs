@@ -47,6 +47,8 @@ pub(crate) struct Queue {
     pub(crate) slots: Slots,
     /// A command was refused: `EXEC` will run none.
     pub(crate) aborted: bool,
+    /// Where a command was sent that is not for this node, while nothing else was refused: EXEC is sent there, too.
+    pub(crate) redirection: Option<Box<[u8]>>,
     /// One of the commands is refused when memory is short.
     needs_memory: bool,
     /// One of the commands may change the data set.
@@ -119,6 +121,7 @@ impl Queue {
         self.footprint = Footprint::default();
         self.slots = Slots::None;
         (self.aborted, self.needs_memory) = (false, false);
+        self.redirection = None;
         (self.writes, self.may_change, self.is_exclusive) = (false, false, false);
         Some(self)
     }

@@ -90,6 +90,9 @@ fn flush(
         return Err(HELD);
     }
     context.flush(database, lazy);
+    if database.is_none() {
+        context.note_emptied();
+    }
     reply.ok();
     Ok(())
 }
