@@ -93,7 +93,7 @@ impl Peer {
         piece[taken..].iter().rev().for_each(|byte| self.wire.push_front(*byte));
     }
 
-    /// Reads what the server has sent. What TLS has to say to that goes onto the wire.
+    /// Reads what the server has sent. The answers of TLS go onto the wire.
     ///
     /// # Panics
     /// When the server has broken TLS, or has said what it need not.
