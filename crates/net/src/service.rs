@@ -1,7 +1,7 @@
 //! The interface between this layer and the program on top of it.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_resp::{Mark, ReplyBuffer};
@@ -11,10 +11,16 @@ use super::withheld::Commitment;
 use super::{Client, EventLoop};
 
 /// The clocks, read once a tick.
+///
+/// The wall clock dates what is shown and what expires at a date. An operator or a time server may set it, so ages, pauses
+/// and timeouts are differences of the other two.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// Wall clock, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// Monotonic clock as a number, for ages that several threads look at: the wall clock's milliseconds at the first reading of
+    /// the process, and those that have passed since.
+    pub steady_ms: u64,
     /// Monotonic clock, for deadlines.
     pub instant: Instant,
 }
@@ -23,7 +29,12 @@ impl Now {
     /// Reads both clocks.
     pub fn read() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { unix_ms: since_epoch.as_millis() as u64, instant: Instant::now() }
+        let (unix_ms, instant) = (since_epoch.as_millis() as u64, Instant::now());
+        static FIRST: OnceLock<(Instant, u64)> = OnceLock::new();
+        let (first, first_ms) = *FIRST.get_or_init(|| (instant, unix_ms));
+        let passed = instant.saturating_duration_since(first);
+        let steady_ms = first_ms + passed.as_secs() * 1000 + u64::from(passed.subsec_millis());
+        Self { unix_ms, steady_ms, instant }
     }
 }
 

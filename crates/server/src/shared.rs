@@ -209,6 +209,7 @@ impl Shared {
             log: self.durability.ring().memory_bytes(),
             snapshots: self.engine.keyspace.snapshots().copied_bytes(),
             garbage: self.maintenance.pending_bytes(),
+            consoles: self.stats.console_bytes.load(Relaxed),
         }
     }
 

@@ -370,7 +370,15 @@ impl Executor {
         session.publish();
         let client = client_line::describe(&session.client, &self.shared.commands, self.now);
         self.audit_denial(session, reason, object, user);
-        let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
+        let denied = Denied {
+            reason,
+            context,
+            object,
+            user,
+            client: &client,
+            now_ms: self.now.unix_ms,
+            steady_ms: self.now.steady_ms,
+        };
         self.shared.access.note_denied(denied, self.config.config());
     }
 

@@ -85,10 +85,9 @@ impl Service for Executor {
     fn open(&mut self, client: &Arc<Client>) -> Session {
         let mut session = Session::new(client, &self.shared.access);
         self.audit_connection(&session, Outcome::Opened);
-        if let Some(peer) = client.peer
-            && !self.config.config().unixsocket_user.is_empty()
-        {
-            self.identify_peer(&mut session, peer);
+        // A certificate is known after the handshake.
+        if !client.is_tls {
+            self.identify(&mut session);
         }
         session
     }

@@ -63,7 +63,7 @@ use crate::{
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match config::parse(words, &mut io::stdin()) {
         Ok(Request::Print(text)) => {
-            print!("{text}");
+            dunlin_print::text(&text);
             ExitCode::SUCCESS
         }
         Ok(Request::Run(launch)) => report(run(*launch)),
@@ -153,7 +153,7 @@ impl Server {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         supervisor.iter().for_each(Supervisor::loading);
         supervisor
             .iter()

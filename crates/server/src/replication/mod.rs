@@ -455,6 +455,8 @@ pub(crate) fn new_id() -> Result<Id, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::durability::RING;
     use dunlin_persist::Ring;

@@ -229,7 +229,7 @@ impl Link {
             }
             return Err(reason);
         }
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::Replicas, false);
