@@ -625,3 +625,48 @@ fn member_whose_data_are_thrown_away_reports_it() {
     let actions = step(&mut member, 1_200, Event::Tick);
     assert!(!actions.iter().any(reports), "once is enough: {actions:?}");
 }
+
+#[test]
+fn member_whose_disk_fails_asks_to_be_expelled_until_it_works_again() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 1_000, heartbeat(3, 77));
+    let actions = step(&mut member, 1_010, Event::Failing(true));
+    assert!(matches!(&actions[..], [Action::Send(_, Message::Echo { lost: true, .. })]), "{actions:?}");
+    let actions = step(&mut member, 1_020, Event::Failing(false));
+    assert!(matches!(&actions[..], [Action::Send(_, Message::Echo { lost: false, .. })]), "{actions:?}");
+    step(&mut member, 1_030, Event::Failing(true));
+    // It has all that was acknowledged.
+    let actions = step(&mut member, 9_000, Event::Tick);
+    assert_eq!(proposed(&actions).map(|proposal| proposal.transition), Some(Transition::TakeOver));
+}
+
+#[test]
+fn primary_whose_disk_fails_hands_over_and_becomes_a_learner() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    let history = primary.local().history;
+    let echo = |sent_ms, held| {
+        let message = Message::Echo {
+            epoch: 4,
+            sent_ms,
+            boot: boot(M),
+            revision: 11,
+            history,
+            held,
+            copy: 0,
+            lost: false,
+        };
+        Event::Message(node(M), message)
+    };
+    step(&mut primary, 100, echo(90, 50));
+    // What it has on disk ends at 50.
+    step(&mut primary, 290, Event::Grown(history.unwrap(), 60, 50));
+    let actions = step(&mut primary, 300, Event::Failing(true));
+    assert!(actions.contains(&Action::Park), "{actions:?}");
+    assert_eq!(proposed(&step(&mut primary, 330, Event::Rested)), None, "the other one does not have it all");
+    let actions = step(&mut primary, 340, echo(330, 60));
+    let Proposal { transition, record, .. } = proposed(&actions).expect("a handover");
+    assert_eq!((*transition, record.primary, record.history.from), (Transition::HandOver, node(M), 60));
+    assert_eq!((&record.in_sync, &record.learners), (&[node(M)].into(), &[node(P)].into()));
+}

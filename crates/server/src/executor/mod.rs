@@ -326,7 +326,7 @@ impl Executor {
         self.end_caching(session);
         let own = reply.bytes_since(mark);
         let [before, behind] = self.place_pushes(session, mark, reply);
-        if session.notes_seen {
+        if self.seen.is_noted {
             self.note_reply(entry, words, keys, [before, own, behind], reply.mark());
         }
     }
