@@ -19,7 +19,7 @@ use crate::{
     admission::{
         CLUSTERDOWN, Check, Conditions, Effects, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide,
     },
-    config::{Config, SyncReplicasMissing},
+    config::Config,
     observe::client_line,
     push::pubsub::Kind,
     replicator::redirection,
