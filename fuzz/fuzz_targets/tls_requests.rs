@@ -47,7 +47,7 @@ static SERVER: LazyLock<TlsMaterial> = LazyLock::new(|| {
     loaded
 });
 
-/// One for each version, which resumes sessions of inputs before.
+/// A configuration for each version, which resumes sessions of inputs before.
 static CLIENTS: LazyLock<[Arc<ClientConfig>; 2]> =
     LazyLock::new(|| [&TLS12, &TLS13].map(|version| client_config(version, CERTIFICATE, KEY)));
 
@@ -94,7 +94,7 @@ fuzz_target!(|data: &[u8]| {
     }
     for peer in &mut peers {
         while go_on(&mut workers, peer) {}
-        assert!(peer.is_ready(), "nobody has meddled with the handshake");
+        assert!(peer.is_ready(), "no byte of the handshake was changed");
         assert!(peer.is_answered(), "{peer}");
     }
 });

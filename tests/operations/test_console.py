@@ -226,7 +226,7 @@ BEGINNING, MIDDLE = 0x02, 0x00
 
 
 def flood(client, piece, bytes_max):
-    """Sends the same piece again and again without reading, until the server has had so many bytes."""
+    """Sends a piece again and again without reading, until the server has had `bytes_max`."""
     sent = 0
     while sent < bytes_max:
         try:
@@ -295,7 +295,7 @@ def test_pings_are_answered_and_answers_stay_behind_each_other(open_server):
 
 
 class Frames:
-    """What a server sends."""
+    """The frames of a server, one after the other."""
 
     def __init__(self, client, rest=b""):
         self.client, self.rest = client, rest

@@ -145,7 +145,7 @@ def test_a_unix_peer_whose_user_is_off_stays_the_default_user():
 @pytest.mark.parametrize("field", ["CN", "URI"])
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_requests_beside_the_handshake_are_the_certificates_own(files, version, field, workers):  # noqa: F811
-    """They arrive in one piece with the handshake's last flight, while others have left requests in the worker's buffers."""
+    """Requests arrive in one piece with the handshake's last flight, while others have left requests in the worker's buffers."""
     name = {"CN": "app", "URI": "spiffe://example/app"}[field]
     certificate = files.authority.issue("app", uris=["spiffe://example/app"])
     with TlsServer(files, "--tls-auth-clients-user", field, "--threads", workers) as server:
@@ -169,7 +169,7 @@ def test_requests_beside_the_handshake_are_the_certificates_own(files, version, 
                     assert client.read(len(expected)) == expected, number
                     assert bool(resumed) == client.tls.session_reused
                     session = client.tls.session
-            assert low[0]("GET", "app:1").startswith("-NOPERM"), "nobody has run what low asked for"
+            assert low[0]("GET", "app:1").startswith("-NOPERM"), "the refused request of low was not run by another client"
             assert admin("MGET", *(f"app:{number}" for number in range(24))) == [b"%d" % number for number in range(24)]
             for one in low:
                 one.socket.close()

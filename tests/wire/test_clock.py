@@ -1,4 +1,4 @@
-"""The time of day is set while the server runs (replication/environment.c): ages, pauses and timeouts go on by a clock that nobody sets."""
+"""The time of day is set while the server runs (replication/environment.c): ages, pauses and timeouts go by a clock that only goes forward."""
 
 import pathlib
 import socket

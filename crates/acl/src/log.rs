@@ -53,7 +53,7 @@ pub struct Denied<'a> {
     pub client: &'a str,
     /// Milliseconds since 1970.
     pub now_ms: u64,
-    /// Milliseconds of a clock that nobody sets.
+    /// Milliseconds of a clock that only goes forward.
     pub steady_ms: u64,
 }
 
@@ -78,7 +78,7 @@ pub struct LogEntry {
     pub created_ms: u64,
     /// When it happened last.
     pub updated_ms: u64,
-    /// The same moment by the clock that nobody sets, for its age.
+    /// That moment by the clock that only goes forward, for its age.
     pub updated_steady_ms: u64,
 }
 

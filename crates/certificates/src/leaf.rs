@@ -7,7 +7,7 @@
 //!                       extensions makes it, before OpenSSL 3.2
 //! ```
 //!
-//! Both must be valid now, and their usages, where they have any, must allow what the peer does. Any other certificate is
+//! Both must be valid now, and their usages, if they have any, must allow what the peer does. Any other certificate is
 //! left to webpki.
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -20,7 +20,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, ParsedExtension, X509Certificate, 
 /// The part of a peer in its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It has connected to this server.
+    /// The peer has connected to this server.
     Client,
     /// This server has connected to it.
     Server,
@@ -34,29 +34,36 @@ pub(crate) fn accept(
     purpose: Purpose,
     algorithms: &WebPkiSupportedAlgorithms,
 ) -> Option<Result<(), Error>> {
-    let leaf = parsed(certificate)?;
-    let is_own_authority =
-        leaf.issuer().as_raw() == leaf.subject().as_raw() && authorities.contains(certificate);
-    if is_own_authority {
-        return Some(check_validity(&leaf, now).and_then(|()| check_usage(&leaf, purpose)));
+    if authorities.contains(certificate) {
+        let leaf = parsed(certificate)?;
+        let has_signed_itself = leaf.issuer().as_raw() == leaf.subject().as_raw();
+        return has_signed_itself
+            .then(|| check_validity(&leaf, now).and_then(|()| check_usage(&leaf, purpose)));
     }
-    let is_plain = leaf.extensions().is_empty() && leaf.tbs_certificate.signature == leaf.signature_algorithm;
-    if leaf.version() != X509Version::V1 || !is_plain {
+    if !is_version_1(certificate) {
         return None;
     }
-    Some(
+    let leaf = parsed(certificate)?;
+    let is_plain = leaf.extensions().is_empty() && leaf.tbs_certificate.signature == leaf.signature_algorithm;
+    is_plain.then(|| {
         check_validity(&leaf, now)
-            .and_then(|()| check_issuer(&leaf, certificate, authorities, now, algorithms)),
-    )
+            .and_then(|()| check_issuer(&leaf, certificate, authorities, now, algorithms))
+    })
+}
+
+/// Whether a certificate begins with its serial number: later versions begin with the version. Any stranger may send a
+/// certificate, so the parser sees those of this kind alone.
+fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
+    const INTEGER: u8 = 2;
+    contents(certificate).and_then(contents).is_some_and(|signed| signed.first() == Some(&INTEGER))
 }
 
 /// The key of a certificate before version 3, which webpki does not read.
 pub(crate) fn key_of_old_version<'a>(
     certificate: &'a CertificateDer<'_>,
 ) -> Option<SubjectPublicKeyInfoDer<'a>> {
-    let certificate = parsed(certificate)?;
-    let key = certificate.tbs_certificate.subject_pki.raw;
-    (certificate.version() == X509Version::V1).then(|| key.into())
+    let old = is_version_1(certificate).then(|| parsed(certificate)).flatten()?;
+    Some(old.tbs_certificate.subject_pki.raw.into())
 }
 
 /// Verifies the signature that a peer of TLS 1.2 has made in the handshake by its key.

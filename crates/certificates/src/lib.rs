@@ -7,8 +7,8 @@
 //! etcd ──────┘                    └▶ leaf: what OpenSSL accepts beyond that ─▶ accepted, or the reason of webpki
 //! ```
 //!
-//! Clusters and clients of Redis come with certificates that OpenSSL accepts, so the rules here follow it where webpki
-//! is stricter than safety asks for (docs/decisions/0076).
+//! Clusters and clients of Redis come with certificates that OpenSSL accepts. In two points webpki is stricter than safety
+//! asks for, and the rules here follow OpenSSL (docs/decisions/0076).
 
 mod facts;
 mod leaf;

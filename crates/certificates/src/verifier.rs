@@ -30,7 +30,7 @@ pub enum Peers {
 pub struct PeerVerifier {
     peers: Peers,
     roots: Arc<RootCertStore>,
-    /// The same as they were given.
+    /// These authorities as their files have them.
     authorities: Vec<CertificateDer<'static>>,
     /// The rules of webpki for clients; nothing for servers.
     clients: Option<Arc<dyn ClientCertVerifier>>,

@@ -82,7 +82,7 @@ impl Handshakes {
     /// The oldest one that may still be under way, where there are more than a worker's share of a quarter of all clients.
     pub(crate) fn excess(&mut self, clients_max: usize, workers: usize) -> Option<(u32, u64)> {
         let kept_max = (clients_max / 4 / workers).max(KEPT_MIN);
-        // Those that are over are as good as not there.
+        // Handshakes that are over may still stand in the list.
         let is_long = self.begun.len() > 4 * kept_max;
         (self.under_way > kept_max || is_long).then(|| self.begun.pop_front()).flatten()
     }

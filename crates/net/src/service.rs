@@ -52,7 +52,7 @@ pub enum Next {
         /// When to resume; `None` waits for a message.
         until: Option<Instant>,
     },
-    /// The same without a deadline, for a reply that is already being made: a peer that has only ended its own side still
+    /// As [`Self::Park`] without a deadline, for a reply that is already being made: a peer that has only ended its own side still
     /// gets it.
     Await,
     /// Serve nothing more; close once all that was answered has been sent.
@@ -125,7 +125,7 @@ pub trait Service: Sized + 'static {
         let _ = (session, identity);
     }
 
-    /// Whether a client has yet to show who it is. It is given very little room, and closed where it would take more.
+    /// Whether a client has yet to show who it is. A stranger is given very little room, and closed where it would take more.
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;
         false

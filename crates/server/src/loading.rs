@@ -61,7 +61,7 @@ pub(crate) struct Loading {
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
-    /// The same moment by the clock that nobody sets.
+    /// That moment by [`Now::steady_ms`].
     pub(crate) started_steady_ms: u64,
     pub(crate) bytes_total: u64,
     pub(crate) bytes_loaded: u64,
@@ -99,7 +99,7 @@ impl Loading {
         })
     }
 
-    /// It begins.
+    /// Notes that loading begins.
     pub(crate) fn begin(&self, now: Now) {
         self.started_ms.store(now.unix_ms, Relaxed);
         self.started_steady_ms.store(now.steady_ms, Relaxed);

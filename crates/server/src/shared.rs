@@ -116,6 +116,8 @@ impl Shared {
         let monitor = Arc::<Monitor>::default();
         let trackers = Arc::default();
         let active_expire = AtomicBool::new(true);
+        let replication = Replication::new(id, workers);
+        replication.ask_for_replicas(&config.current());
         Self {
             engine,
             commands,
@@ -142,7 +144,7 @@ impl Shared {
             durability,
             loading: Loading::default(),
             trackers,
-            replication: Replication::new(id, workers),
+            replication,
             cluster: Cluster::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),

@@ -1,4 +1,4 @@
-//! Durations are differences of clocks that nobody sets. The wall clock dates what is shown, and what is to happen at a date.
+//! Durations are differences of clocks that only go forward. The wall clock dates what is shown, and what is to happen at a date.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 /// Names of the wall clock's values.
 const WALL: &[&str] = &["unix_ms", "unix_us(", "unix_time_s(", "now_s()", "SystemTime"];
-/// What makes a duration out of two moments.
+/// Operations that make a duration out of two moments.
 const DIFFERENCES: &[&str] =
     &["saturating_sub(", "checked_sub(", "wrapping_sub(", "abs_diff(", "duration_since(", ".elapsed(", " - "];
 

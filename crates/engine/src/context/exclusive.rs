@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    command::CommandResult,
     keyspace::{EntryRef, Invalidation, LockedStripes, Usage},
     notify::Notice,
     rdb,
@@ -203,6 +204,18 @@ impl<'a> ExclusiveContext<'a> {
         self.worker.statistics.changes.add(keys);
         // Recorded even where nothing was there, as in Redis: a reader of the log may wait for the command.
         self.changed = true;
+    }
+
+    /// Refuses to exchange databases if one of them has a limit that leaves no room for what the other one has more.
+    pub fn check_swap(&self, one: usize, other: usize) -> CommandResult {
+        let keyspace = self.locked.keyspace();
+        let used = |database| keyspace.database_bytes(database);
+        let check = |database: usize, coming: usize| match coming.saturating_sub(used(database)) {
+            0 => Ok(()),
+            more => self.environment.check_room(keyspace, database, more),
+        };
+        check(one, used(other))?;
+        check(other, used(one))
     }
 
     /// Exchanges two databases. O(stripes).

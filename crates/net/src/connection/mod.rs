@@ -414,7 +414,12 @@ impl<T> Connection<T> {
 
     /// Withholds replies that have been served, but for those in front that may leave.
     #[cold]
-    fn withhold<S: Service<Session = T>>(&mut self, service: &mut S, reply: &mut ReplyBuffer, withheld_to: Commitment) {
+    fn withhold<S: Service<Session = T>>(
+        &mut self,
+        service: &mut S,
+        reply: &mut ReplyBuffer,
+        withheld_to: Commitment,
+    ) {
         let SeenReplies { leaving, mut waiting } = service.take_seen();
         if let Some(end) = leaving {
             let mut rest = reply.split_off(end);

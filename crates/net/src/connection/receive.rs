@@ -126,7 +126,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// One read into the spare capacity of `buffer`.
+    /// Reads once into the spare capacity of `buffer`.
     fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let received = self.stream.receive(buffer)?;
         self.note_received(received);

@@ -19,7 +19,7 @@ pub const LOGIN: &[u8] = b"login";
 #[derive(Debug, Default)]
 pub struct Echo;
 
-/// Who a client is: nobody knows a stranger.
+/// The user of a client; a stranger has none.
 #[derive(Debug)]
 pub struct EchoSession {
     user: Option<Vec<u8>>,

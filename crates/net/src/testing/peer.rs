@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVer
 
 use super::{LOGIN, Service, SteppedWorkers};
 
-/// One end of a connection, plain or inside TLS.
+/// A client's end of a connection, plain or inside TLS.
 #[derive(Debug)]
 pub struct Peer {
     socket: UnixStream,
@@ -19,7 +19,7 @@ pub struct Peer {
     /// Bytes on their way to the server.
     wire: VecDeque<u8>,
     user: Vec<u8>,
-    /// What the server has to answer to all that was said.
+    /// The answers to everything that was said.
     expected: Vec<u8>,
     heard: Vec<u8>,
 }
@@ -93,7 +93,7 @@ impl Peer {
         piece[taken..].iter().rev().for_each(|byte| self.wire.push_front(*byte));
     }
 
-    /// Reads what the server has sent. What TLS has to say to that goes onto the wire.
+    /// Reads what the server has sent. The answers of TLS go onto the wire.
     ///
     /// # Panics
     /// When the server has broken TLS, or has said what it need not.

@@ -220,7 +220,7 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
             context.flow = context.executor.offload(context.session, debug, offloaded);
         }
         Outcome::Retry => context.flow = context.executor.hold(context.session),
-        Outcome::Done | Outcome::Blocked(_) => {}
+        Outcome::Done | Outcome::DoneAlone | Outcome::Blocked(_) => {}
     }
     Ok(())
 }

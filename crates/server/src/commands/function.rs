@@ -26,7 +26,8 @@ const CALL: Command = Command {
         .and(Flags::STALE)
         .and(Flags::SKIP_MONITOR)
         .and(Flags::NO_MANDATORY_KEYS)
-        .and(Flags::WHOLE_KEYSPACE),
+        .and(Flags::WHOLE_KEYSPACE)
+        .and(Flags::RUNS_SCRIPT),
     args: &[
         Argument::string("function"),
         Argument::integer("numkeys"),

@@ -11,11 +11,15 @@ use dunlin_engine::{
     keyspace::{Inside, Key, slot},
 };
 use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::{self, AclRequest},
-    admission::{CLUSTERDOWN, Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
+    admission::{
+        CLUSTERDOWN, Check, Conditions, Effects, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide,
+    },
+    config::{Config, SyncReplicasMissing},
     observe::client_line,
     push::pubsub::Kind,
     replicator::redirection,
@@ -58,24 +62,27 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
-        let Session { user, database, .. } = self.session;
-        user.decide(&AclRequest { entry, words: self.words, database: *database })
+        let database = self.session.next_database();
+        self.session.user.decide(&AclRequest { entry, words: self.words, database })
     }
 
     fn is_queueing(&self) -> bool {
         self.session.queue.is_some()
     }
 
-    fn queue_writes(&self) -> bool {
-        self.session.queue.as_ref().is_some_and(|queue| queue.writes)
+    fn brought(&self, entry: &Entry) -> Effects {
+        brought(self.shared, self.session, entry, self.words)
     }
 
-    fn queue_needs_memory(&self, entry: &Entry) -> bool {
-        self.session.queue.as_ref().is_some_and(|queue| queue.needs_memory(entry))
-    }
-
-    fn is_short_of_memory(&mut self, _: &Entry) -> bool {
-        self.executor.over_memory_limit(self.words, self.session.database, self.inside)
+    fn is_short_of_memory(&mut self, entry: &Entry) -> bool {
+        let session = self.session;
+        match &session.queue {
+            Some(queue) if entry.command.flags.has(Flags::RUNS_QUEUE) => {
+                let effects = self.brought(entry);
+                self.executor.is_short_for_queue(queue, effects, self.inside)
+            }
+            _ => self.executor.is_short_for(entry, self.words, session.next_database(), self.inside),
+        }
     }
 
     fn denies_unsaved_writes(&self) -> bool {
@@ -118,11 +125,9 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn waits_for_lease(&self, entry: &Entry) -> bool {
         let is_primary = self.executor.topology.topology().is_some_and(|topology| topology.is_primary());
         let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE)
-            || self
-                .session
-                .queue
-                .as_ref()
-                .is_some_and(|queue| queue.slots != Slots::None || queue.may_change);
+            || self.session.queue.as_ref().is_some_and(|queue| {
+                queue.slots != Slots::None || self.brought(entry).has_any(Effects::CHANGES)
+            });
         is_primary && is_concerned && self.shared.cluster.lease.serving_term() == 0
     }
 
@@ -142,9 +147,39 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 }
 
-/// The facts before the result of an offloaded command is stored: only the log can be in its way.
+/// The effects of the commands that a client's command runs: the queued ones, or those of a script. Libraries may have changed
+/// since a call was queued, so the scripts of a queue are looked up anew.
+pub(super) fn brought(shared: &Shared, session: &Session, entry: &Entry, words: &[&[u8]]) -> Effects {
+    if entry.command.flags.has(Flags::RUNS_SCRIPT) {
+        return Effects::of_script(entry.command, script_flags(shared, entry, words));
+    }
+    let Some(queue) = session.queue.as_ref().filter(|_| entry.command.flags.has(Flags::RUNS_QUEUE)) else {
+        return Effects::NONE;
+    };
+    if !queue.has_scripts {
+        return queue.effects;
+    }
+    let scripts =
+        queue.requests(&shared.commands).filter(|(entry, _)| entry.command.flags.has(Flags::RUNS_SCRIPT));
+    scripts.fold(queue.effects, |effects, (entry, words)| {
+        effects.and(Effects::of_script(entry.command, script_flags(shared, entry, &words)))
+    })
+}
+
+/// The flags of the script that a command is to run; `None` if there is no such script, or its first line cannot be understood.
+fn script_flags(shared: &Shared, entry: &Entry, words: &[&[u8]]) -> Option<ScriptFlags> {
+    let name = words.get(1).copied().unwrap_or_default();
+    match entry.command.name {
+        "eval" | "eval_ro" => Shebang::parse(name).ok().map(|shebang| shebang.flags),
+        "evalsha" | "evalsha_ro" => Some(shared.scripts.get(&Sha::parse(name)?)?.flags),
+        _ => shared.libraries.flags_of(name),
+    }
+}
+
+/// The facts before something is stored or removed that was computed or sent apart from the worker.
 pub(super) struct StoreFacts<'f> {
     pub(super) shared: &'f Shared,
+    pub(super) now: Instant,
 }
 
 impl Facts for StoreFacts<'_> {
@@ -173,6 +208,10 @@ impl Facts for StoreFacts<'_> {
         self.shared.durability.has_room()
     }
 
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        self.shared.pause.in_force(self.now)
+    }
+
     fn are_keys_held_for_long(&self) -> bool {
         self.shared.engine.keyspace.is_held_for_long()
     }
@@ -194,10 +233,17 @@ fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
     conditions
 }
 
-/// The conditions of the server that keep commands from being stored or logged.
-pub(super) fn storage_conditions(shared: &Shared) -> Conditions {
+/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a failover, and a
+/// change of the role, close it behind what they have set.
+pub(super) fn storage_conditions(shared: &Shared, config: &Config) -> Conditions {
     let fails = shared.engine.log.is_on() && shared.durability.is_failing();
-    add_room(Conditions::default().with(Check::LogFailure, fails), shared)
+    // Data that were fresh when the command read them are not read again.
+    let conditions = shared.replication.conditions(config).without(Check::StaleReplica);
+    let conditions = conditions
+        .with(Check::FewReplicas, shared.cluster.is_on() && shared.cluster.lacks_members())
+        .with(Check::LogFailure, fails)
+        .with(Check::Pause, shared.pause.is_set());
+    add_room(conditions, shared)
 }
 
 impl Executor {
@@ -210,12 +256,11 @@ impl Executor {
     /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
     /// command that changes the client or the server.
     #[inline]
-    pub(super) fn refresh_conditions(&self, shared: &Shared, session: &mut Session) {
+    pub(super) fn refresh_conditions(&mut self, shared: &Shared, session: &mut Session) {
         self.refresh_access(session);
         session.refresh_conditions(shared.access.is_open());
         // Commands that nested polling lets in need next to nothing.
         let has_limit = self.config.config().limits_memory() && self.paused_script.is_none();
-        let is_queueing = session.queue.is_some();
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
         let is_node = shared.cluster.is_on();
         let term = if is_node { shared.cluster.lease.serving_term() } else { 0 };
@@ -225,10 +270,7 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
-            .with(
-                Check::FewReplicas,
-                self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members(),
-            )
+            .with(Check::FewReplicas, self.lacks_replicas(shared, session, is_node))
             .with(
                 Check::Redirect,
                 session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica() && !is_node,
@@ -237,11 +279,16 @@ impl Executor {
             .with(Check::Lease, is_node && term == 0)
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
-            .with(Check::Memory, has_limit && !is_queueing)
-            .with(Check::QueueMemory, has_limit && is_queueing)
+            .with(Check::Memory, has_limit)
             .with(Check::LogFailure, fails)
             .with(Check::Audit, shared.audit.is_on())
             .with(Check::Pause, shared.pause.is_set());
+    }
+
+    /// Whether there are fewer replicas than a client's writes need: than they would wait for, or than the shard has to have.
+    #[inline]
+    pub(crate) fn lacks_replicas(&self, shared: &Shared, session: &Session, is_node: bool) -> bool {
+        self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members()
     }
 
     /// Whether a client's writes would wait for replicas that are not there, and are to be refused instead.
@@ -260,6 +307,14 @@ impl Executor {
             conditions = conditions.with(Check::ClosedGate, turn.inside.is_none());
         }
         conditions
+    }
+
+    /// Looks at the conditions again behind a command that has given its pass up: others may have closed the gate meanwhile to
+    /// end what was admitted before.
+    #[cold]
+    pub(super) fn readmit(&mut self, shared: &Shared, session: &mut Session) {
+        self.caller.admission = Some(shared.engine.log.admissions());
+        self.refresh_conditions(shared, session);
     }
 
     /// Decides whether a client's command may run now.
@@ -281,16 +336,18 @@ impl Executor {
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
-    /// Looks at the users again where they have changed, and at what a session may do now.
+    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration counts as
+    /// one of the users: a command that comes behind the reply to CONFIG SET obeys it.
     #[inline]
-    pub(crate) fn refresh_access(&self, session: &mut Session) {
+    pub(crate) fn refresh_access(&mut self, session: &mut Session) {
         if session.access_version != self.shared.access.version() {
             self.follow_access(session);
         }
     }
 
     #[cold]
-    fn follow_access(&self, session: &mut Session) {
+    fn follow_access(&mut self, session: &mut Session) {
+        self.refresh_config();
         let access = &self.shared.access;
         // The version first: a change in between costs a second look, never a missed one.
         session.access_version = access.version();

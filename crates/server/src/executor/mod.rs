@@ -87,7 +87,7 @@ use crate::{
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns};
-pub(crate) use self::eviction::eviction;
+pub(crate) use self::eviction::{eviction, filled_database};
 pub(crate) use self::waiting::WITHOUT_LOG;
 
 /// One worker's executor.
@@ -243,6 +243,11 @@ impl Executor {
     /// The time of this tick.
     pub(crate) fn now(&self) -> Now {
         self.now
+    }
+
+    /// The policy and the caller of its commands.
+    pub(crate) fn environment(&self) -> Environment<'_> {
+        Environment::new(&self.policy, &self.caller)
     }
 
     /// Messages to all workers.
@@ -504,7 +509,9 @@ impl Executor {
             }
             Verdict::Queue => {
                 let request = Request { entry, words, keys, encoded };
+                let given = self.given(entry, words, session.next_database());
                 let queue = session.queue.as_mut().expect("commands are queued while there is a queue");
+                given.into_iter().for_each(|(database, bytes)| queue.give(database, bytes));
                 queue.push(&shared.engine.keyspace, &request, &self.worker.propagation.long_words);
                 if shared.cluster.is_on() {
                     queue.slots = queue.slots.join(slots_of(entry, words, keys));
@@ -527,7 +534,7 @@ impl Executor {
             Verdict::Deny(denial) => {
                 let is_queueing = session.queue.is_some();
                 let context = if is_queueing { Context::Multi } else { Context::TopLevel };
-                self.deny(session, (entry, words), denial, context, session.database)
+                self.deny(session, (entry, words), denial, context, session.next_database())
             }
         };
         self.refuse(session, Some(entry), &error, turn.inside.as_ref(), reply)
@@ -544,7 +551,7 @@ impl Executor {
     ) -> Flow {
         if request.entry.command.flags.has(Flags::DENY_OOM) {
             // Eviction that has begun goes on: it only makes room.
-            self.over_memory_limit(request.words, session.database, turn.inside.as_ref());
+            self.is_short_for(request.entry, request.words, session.database, turn.inside.as_ref());
         }
         let mark = reply.mark();
         let flow = self.perform(shared, session, request, Some(transaction), turn, reply);
@@ -612,6 +619,10 @@ impl Executor {
                 self.send_served();
                 match result {
                     Ok(Outcome::Done) => Ok(()),
+                    Ok(Outcome::DoneAlone) => {
+                        self.readmit(shared, session);
+                        Ok(())
+                    }
                     Ok(Outcome::Blocked(blocked)) => {
                         flow = self.wait(shared, session, &blocked);
                         Ok(())

@@ -200,7 +200,7 @@ async fn copy(upgraded: Upgraded, socket: UnixStream, place: Place) {
                 Message::Binary(bytes) => bytes,
                 Message::Text(text) => text.into(),
                 Message::Close(_) => break,
-                // Pings are answered by the library. They may come between the frames of a message.
+                // The library answers pings. Control frames may come between the frames of a message.
                 Message::Ping(bytes) | Message::Pong(bytes) => {
                     arriving.settle(account, CONTROL_HEAD_BYTES + bytes.len());
                     continue;
@@ -238,7 +238,7 @@ async fn copy(upgraded: Upgraded, socket: UnixStream, place: Place) {
     select(select(pin!(inward), pin!(outward)), pin!(place.is_taken())).await;
 }
 
-/// One end of a pair of sockets, for the runtime, and the other, for a worker.
+/// Makes a pair of sockets: one end is for the runtime, the other for a worker.
 pub(super) fn pair() -> io::Result<(UnixStream, socket2::Socket)> {
     let (own, other) = UnixStream::pair()?;
     Ok((own, other.into_std()?.into()))

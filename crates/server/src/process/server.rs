@@ -510,6 +510,8 @@ fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
             published.store(Arc::new(limits(&store.current(), access.is_open())));
         }
     }));
+    let users = Arc::downgrade(access);
+    store.on_published(Box::new(move || users.upgrade().into_iter().for_each(|users| users.touch())));
     let users = Arc::clone(access);
     store.on_change(
         &["requirepass"],

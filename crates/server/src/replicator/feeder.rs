@@ -33,7 +33,6 @@ use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 use super::{catch_up, failover, transfer};
 use crate::{
     config::{Config, ConfigReader},
-    replication::LONELY,
     session::replica::{ReplicaClient, Wanted},
     shared::Shared as Server,
     system::host::monotonic_ms,
@@ -108,6 +107,8 @@ impl Feeder {
             self.keep_time(&replicas);
             self.failover.advance(&self.server);
             self.answer(&replicas);
+            // One that goes on where it was counts from here on.
+            self.server.replication.count_good();
             let (has_sent, has_more) = self.send(&replicas);
             self.end_transfer();
             let shared = &self.server.replication.feed;
@@ -183,13 +184,8 @@ impl Feeder {
         let (now_ms, config) = (monotonic_ms(), self.config.config());
         let replication = &self.server.replication;
         let timeout_ms = u64::from(config.repl_timeout) * 1000;
-        let max_lag_s = u64::from(config.min_replicas_max_lag);
-        let mut good = 0;
         for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
-            let mut peer = replica.peer();
-            let tick = peer.tick(now_ms, timeout_ms);
-            good += usize::from(peer.phase() == Phase::Online && peer.lag_s(now_ms) <= max_lag_s);
-            drop(peer);
+            let tick = replica.peer().tick(now_ms, timeout_ms);
             match tick {
                 PeerTick::Nothing => {}
                 PeerTick::Newline => _ = (&*replica.socket).write(b"\n"),
@@ -199,10 +195,8 @@ impl Feeder {
         if replication.needs_backlog(config) && !self.server.loading.is_active() {
             self.begin_backlog();
         }
-        replication.feed.good.store(good, Relaxed);
+        replication.count_good();
         replication.note_commits(&self.server.durability, config);
-        let wanted = config.min_replicas_to_write as usize;
-        replication.set_state(LONELY, max_lag_s > 0 && good < wanted);
         if !replicas.is_empty() {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0

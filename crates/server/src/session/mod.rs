@@ -282,6 +282,11 @@ impl Session {
         session
     }
 
+    /// The database of the command that comes next: behind a SELECT that waits for EXEC, the one that it selects.
+    pub(crate) fn next_database(&self) -> usize {
+        self.queue.as_ref().and_then(|queue| queue.database).unwrap_or(self.database)
+    }
+
     /// Looks again at what of its own state may keep its commands from running. To be called after whatever changes
     /// that: commands of the server, and changes of users. `is_open` says whether clients are let in without
     /// authentication.

@@ -70,7 +70,7 @@ pub(crate) struct Job {
     pub(crate) created_s: u64,
     /// Of the last change of state.
     pub(crate) updated_s: u64,
-    /// The same moment by the clock that nobody sets.
+    /// That moment by the monotonic clock.
     updated_at: Instant,
     /// Of the last word of the other side.
     pub(crate) heard_s: u64,

@@ -218,7 +218,11 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     if timeout_ms > i64::MAX as u64 - now.unix_ms {
         return Err(CommandError::text("ERR timeout is out of range"));
     }
-    let begin = |shared: &Shared| shared.pause.begin(now.instant, timeout_ms, held);
+    // Commands that wait for the gate, and were admitted before, are presented again.
+    let begin = |shared: &Shared| {
+        shared.pause.begin(now.instant, timeout_ms, held);
+        shared.engine.log.end_admissions();
+    };
     // Batches that are under way would not see it: it begins behind their end. A transaction has waited for that.
     let begun = context.outside_gate(|shared| {
         let _closed = shared.engine.keyspace.close_unless_long()?;
