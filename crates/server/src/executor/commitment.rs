@@ -78,9 +78,9 @@ impl Shared {
         }
         let tail = self.durability.tail();
         match config.min_sync_replicas {
-            0 => self.commitment_to_log(|| tail, config),
+            0 => self.commitment_to_log(tail, config),
             // Changes only behind the closed gate, so it is the role under which the push's change was recorded.
-            _ if self.engine.log.follows() => self.commitment_to_log(|| tail, config),
+            _ if self.engine.log.follows() => self.commitment_to_log(tail, config),
             replicas => self.commitment_at(DISK + replicas, tail, config),
         }
     }
@@ -96,11 +96,11 @@ impl Shared {
     }
 
     #[inline]
-    fn commitment_to_log(&self, mark: impl FnOnce() -> u64, config: &Config) -> Commitment {
+    fn commitment_to_log(&self, mark: u64, config: &Config) -> Commitment {
         if config.appendfsync != AppendFsync::Always || !self.engine.log.is_on_for(LogConsumer::File) {
             return Commitment::default();
         }
-        self.commitment_at(LOG, mark(), config)
+        self.commitment_at(LOG, mark, config)
     }
 
     /// A level, up to a place of the log.
@@ -174,21 +174,21 @@ impl Executor {
         if !self.saw_data.any() {
             return Commitment::default();
         }
-        self.commitment_to(session, || self.shared.durability.tail())
+        self.commitment_to(session, self.shared.durability.tail())
     }
 
     /// The same of a reply that has seen the log up to there at most.
     #[inline]
-    pub(super) fn commitment_to(&self, session: &Session, mark: impl Fn() -> u64) -> Commitment {
+    pub(super) fn commitment_to(&self, session: &Session, mark: u64) -> Commitment {
         if self.shared.cluster.is_on()
-            && let Some(commitment) = self.commitment_to_shard(session, mark())
+            && let Some(commitment) = self.commitment_to_shard(session, mark)
         {
             return commitment;
         }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
             (Durability::Configured, 0) => self.shared.commitment_to_log(mark, config),
-            _ => self.commitment_of(session, mark(), config),
+            _ => self.commitment_of(session, mark, config),
         }
     }
 
@@ -224,8 +224,8 @@ impl Executor {
                 self.shared.commitment_at(DISK, mark, config)
             }
             _ => match session.sync_replicas(config) {
-                0 => self.shared.commitment_to_log(|| mark, config),
-                _ if is_replica => self.shared.commitment_to_log(|| mark, config),
+                0 => self.shared.commitment_to_log(mark, config),
+                _ if is_replica => self.shared.commitment_to_log(mark, config),
                 replicas => self.shared.commitment_at(DISK + replicas, mark, config),
             },
         }

@@ -326,7 +326,7 @@ impl Executor {
         self.end_caching(session);
         let own = reply.bytes_since(mark);
         let [before, behind] = self.place_pushes(session, mark, reply);
-        if self.seen.is_noted {
+        if session.notes_seen {
             self.note_reply(entry, words, keys, [before, own, behind], reply.mark());
         }
     }

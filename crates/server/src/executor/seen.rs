@@ -54,8 +54,6 @@ impl SawData {
 /// What the commands of a call have seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Whether the replies of this call are noted.
-    pub(super) is_noted: bool,
     /// Of the command at hand, beside its own keys.
     mark: u64,
     /// The greatest mark of replies so far.
@@ -99,8 +97,6 @@ impl Executor {
             false => durability.marks.give_up(),
         }
         self.keeps_marks = keeps;
-        // The call under way is noted from its beginning, or not at all.
-        self.seen.is_noted &= keeps;
     }
 
     /// Keeps marks from now on: a client has chosen a durability of its own.
@@ -126,7 +122,7 @@ impl Executor {
 
     /// How much of the log a client has seen by now.
     pub(super) fn seen_so_far(&self, session: &Session) -> u64 {
-        if !self.seen.is_noted {
+        if !session.notes_seen {
             return if self.saw_data.any() { u64::MAX } else { session.seen_to };
         }
         let logged_to = self.worker.propagation.logged_to();
@@ -159,7 +155,7 @@ impl Executor {
         let mut replies = std::mem::take(&mut self.seen.replies);
         replies.clear();
         let logged_to = self.worker.propagation.logged_to();
-        self.seen = Seen { is_noted: self.keeps_marks, logged_to, replies, ..Seen::default() };
+        self.seen = Seen { logged_to, replies, ..Seen::default() };
     }
 
     /// Notes what the command that has just run has seen. Its reply takes so many bytes, with pushes before and behind it.
@@ -200,8 +196,8 @@ impl Executor {
             let rest = SeenReply { bytes: reply.len() - noted, mark: 0 };
             self.seen.replies.push((rest, reply.mark()));
         }
-        let commitment = self.commitment_to(session, || self.seen.greatest);
-        let is_lead = self.commitment_to(session, || 0) == Commitment::default();
+        let commitment = self.commitment_to(session, self.seen.greatest);
+        let is_lead = self.commitment_to(session, 0) == Commitment::default();
         if commitment.mark > 0 && is_lead {
             let released = self.level_released(commitment.level);
             let waits = |(reply, _): &(SeenReply, Mark)| reply.mark > released;

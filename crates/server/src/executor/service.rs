@@ -154,6 +154,7 @@ impl Service for Executor {
         if let Some(replica) = &session.replica {
             replica.peer().hear(monotonic_ms());
         }
+        session.notes_seen = self.keeps_marks;
         session.is_pushed_to = session.client.pushes.get().is_some() | self.keeps_marks;
         if session.is_pushed_to {
             self.pushed_to.clear();
@@ -228,7 +229,7 @@ impl Service for Executor {
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
-        if self.withhold_to.mark > 0 && self.seen.is_noted {
+        if self.withhold_to.mark > 0 && session.notes_seen {
             self.withhold_to = self.commitment_of_seen(session, reply);
         }
         session.has_term = self.term.get() != 0;
@@ -275,7 +276,7 @@ impl Service for Executor {
             _ => false,
         };
         self.saw_data = SawData::of(saw_data);
-        self.seen.is_noted = false;
+        session.notes_seen = false;
         if saw_data {
             // Another worker may have recorded the change that the answer shows, and WAIT has to wait for that.
             session.served_to = self.shared.durability.tail();
@@ -286,7 +287,7 @@ impl Service for Executor {
         self.withhold_to = match &message {
             WorkerMessage::Finished(finished) => {
                 let mark = self.seen_apart(session, finished).min(self.shared.durability.tail());
-                self.commitment_to(session, || mark)
+                self.commitment_to(session, mark)
             }
             _ => self.commitment(session),
         };
