@@ -1,6 +1,7 @@
 // The console: a page that speaks the server's own protocol, with the rights of the user who logs in.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { date } from "./format.js";
 import { Clients } from "./pages/clients.jsx";
 import { Cluster } from "./pages/cluster.jsx";
 import { Config } from "./pages/config.jsx";
@@ -11,57 +12,72 @@ import { Replication } from "./pages/replication.jsx";
 import { Slow } from "./pages/slow.jsx";
 import { Terminal } from "./pages/terminal.jsx";
 import { Users } from "./pages/users.jsx";
-import { connect, logout, useSession } from "./session.js";
-import { CommandStrip, Field, Icon, Toasts } from "./ui.jsx";
+import { lacks } from "./rights.js";
+import { leave, route } from "./route.js";
+import { begin, connect, lastUser, logout, update, useSession } from "./session.js";
+import { Ask, CommandStrip, Field, Icon, Toasts } from "./ui.jsx";
 
+/** The pages: address, title, component, and the command without which they have nothing to show. */
 const PAGES = [
-  ["overview", "Overview", Overview],
-  ["keys", "Keys", Keys],
-  ["terminal", "Commands", Terminal],
-  ["slow", "Slow log", Slow],
-  ["clients", "Clients", Clients],
-  ["pubsub", "Pub/Sub", Pubsub],
-  ["config", "Configuration", Config],
-  ["replication", "Persistence", Replication],
-  ["cluster", "Cluster", Cluster],
-  ["users", "Users", Users],
+  ["overview", "Overview", Overview, ["INFO"]],
+  ["keys", "Keys", Keys, ["SCAN"]],
+  ["terminal", "Commands", Terminal, ["PING"]],
+  ["slow", "Slow log", Slow, ["COMMANDLOG", "GET"]],
+  ["clients", "Clients", Clients, ["CLIENT", "LIST"]],
+  ["pubsub", "Pub/Sub", Pubsub, ["SUBSCRIBE"]],
+  ["config", "Configuration", Config, ["CONFIG", "GET"]],
+  ["replication", "Persistence", Replication, ["INFO"]],
+  ["cluster", "Cluster", Cluster, ["CLUSTER", "STATUS"]],
+  ["users", "Users", Users, ["ACL", "USERS"]],
 ];
 
 function usePage() {
-  const named = () => PAGES.find(([key]) => location.hash === `#/${key}`) ?? PAGES[0];
+  const named = () => PAGES.find(([key]) => route().path === key) ?? PAGES[0];
   const [page, setPage] = useState(named);
   useEffect(() => {
-    const moved = () => {
-      setPage(named());
-      document.getElementById("main")?.focus({ preventScroll: true });
-      scrollTo(0, 0);
-    };
+    const moved = () =>
+      setPage((before) => {
+        const next = named();
+        if (next !== before) {
+          document.getElementById("main")?.focus({ preventScroll: true });
+          scrollTo(0, 0);
+        }
+        return next;
+      });
     addEventListener("hashchange", moved);
     // It may have changed before somebody listened.
-    setPage(named());
+    moved();
     return () => removeEventListener("hashchange", moved);
   }, []);
   return page;
 }
 
-/** Light, dark, or as the system has it. */
+const THEMES = ["system", "light", "dark"];
+
+/** As the system has it, light, or dark; the next one. */
 function useTheme() {
-  const [theme, setTheme] = useState(() => localStorage.getItem("theme") ?? "");
+  const [theme, setTheme] = useState(() => localStorage.getItem("theme") || "system");
   useEffect(() => {
-    if (theme) document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
-    localStorage.setItem("theme", theme);
+    if (theme === "system") {
+      delete document.documentElement.dataset.theme;
+      localStorage.removeItem("theme");
+    } else {
+      document.documentElement.dataset.theme = theme;
+      localStorage.setItem("theme", theme);
+    }
     dispatchEvent(new Event("theme"));
   }, [theme]);
-  const isDark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  return () => setTheme(isDark ? "light" : "dark");
+  return [theme, () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])];
 }
 
 function Login() {
   const session = useSession();
-  const [user, setUser] = useState("default");
+  const [user, setUser] = useState(lastUser() || "default");
   const [password, setPassword] = useState("");
   const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    document.title = "Dunlin";
+  }, []);
   return (
     <main class="login" id="main" tabIndex={-1}>
       <form
@@ -70,6 +86,7 @@ function Login() {
           event.preventDefault();
           setBusy(true);
           await connect({ user, password });
+          setPassword("");
           setBusy(false);
         }}
       >
@@ -105,11 +122,13 @@ function Console() {
   const session = useSession();
   const [key, title, Current] = usePage();
   const [more, setMore] = useState(false);
-  const turnTheme = useTheme();
+  const [theme, turnTheme] = useTheme();
+  const isLost = session.state === "lost";
   useEffect(() => {
     document.title = `${title} · Dunlin`;
     setMore(false);
   }, [title]);
+  const isBehindMore = PAGES.findIndex(([name]) => name === key) >= 4;
   return (
     <div class="shell">
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>
@@ -118,53 +137,65 @@ function Console() {
       <nav aria-label="Pages" class={more ? "more" : ""}>
         <div class="brand">
           <Mark />
-          <span>Dunlin</span>
+          <span>
+            Dunlin
+            <small>{location.host}</small>
+          </span>
         </div>
         <ul>
-          {PAGES.map(([name, text]) => (
-            <li key={name}>
-              <a href={`#/${name}`} aria-current={name === key ? "page" : undefined}>
-                <Icon name={name} />
-                <span>{text}</span>
-              </a>
-            </li>
-          ))}
+          {PAGES.map(([name, text, , needs]) => {
+            const right = lacks(...needs);
+            return (
+              <li key={name}>
+                <a href={`#/${name}`} class={right ? "grey" : ""} title={right ? `Your user lacks ${right}` : undefined} aria-current={name === key ? "page" : undefined} onClick={() => setMore(false)}>
+                  <Icon name={name} />
+                  <span>{text}</span>
+                </a>
+              </li>
+            );
+          })}
         </ul>
         <div class="foot">
           <span class="who" title="ACL WHOAMI">
             {session.user}
           </span>
-          <button type="button" class="plain" onClick={turnTheme} aria-label="Light or dark">
-            <Icon name="theme" />
+          <button type="button" class="plain" onClick={turnTheme} aria-label={`Theme: ${theme}`} title={`Theme: ${theme}`}>
+            <Icon name={theme} />
           </button>
-          <button type="button" class="plain" onClick={logout} aria-label="Log out">
+          <button type="button" class="plain" onClick={() => leave(logout)} aria-label="Log out" title="Log out">
             <Icon name="out" />
           </button>
         </div>
-        <button type="button" class="plain open-more" aria-expanded={more} onClick={() => setMore(!more)}>
-          <Icon name="more" />
-          <span>More</span>
+        <button type="button" class={`plain open-more ${isBehindMore ? "current" : ""}`} aria-expanded={more} onClick={() => setMore(!more)}>
+          <Icon name={isBehindMore ? key : "more"} />
+          <span>{isBehindMore ? title : "More"}</span>
         </button>
       </nav>
       <main id="main" tabIndex={-1}>
-        {session.state === "lost" && (
-          <p class="problem" role="alert">
-            The connection was lost. Trying again…
+        {isLost && (
+          <p class="problem lost" role="alert">
+            The server cannot be reached. All figures are of {date(session.heard)}. Trying again…
           </p>
         )}
-        <Current />
+        <div class={isLost ? "stale" : ""}>
+          <Current />
+        </div>
+        <p class="zone quiet">All times are UTC, as in the server log.</p>
       </main>
       <CommandStrip />
       <Toasts />
+      {session.leaving && (
+        <Ask title="Leave without saving?" yes="Leave" onYes={session.leaving.yes} onNo={() => update({ leaving: null })}>
+          <p>Not saved: {session.leaving.what}.</p>
+        </Ask>
+      )}
     </div>
   );
 }
 
 function App() {
   const session = useSession();
-  useEffect(() => {
-    connect();
-  }, []);
+  useEffect(begin, []);
   if (session.state === "connecting") return <p class="connecting" role="status">Connecting…</p>;
   if (session.state === "login") return <Login />;
   return <Console />;

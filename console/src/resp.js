@@ -9,15 +9,15 @@ export function bytes(text) {
   return binary(encoder.encode(String(text)));
 }
 
-function binary(array) {
-  let out = "";
+export function binary(array) {
+  const pieces = [];
   for (let at = 0; at < array.length; at += 8192) {
-    out += String.fromCharCode.apply(null, array.subarray(at, at + 8192));
+    pieces.push(String.fromCharCode.apply(null, array.subarray(at, at + 8192)));
   }
-  return out;
+  return pieces.join("");
 }
 
-function array(binary) {
+export function array(binary) {
   const out = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at++) out[at] = binary.charCodeAt(at);
   return out;
@@ -34,18 +34,33 @@ export function isText(value) {
   }
 }
 
+/** Text of a binary string that is text; null of one that is not. */
+export function textOf(value) {
+  return isText(value) ? strict.decode(array(value)) : null;
+}
+
+/** The first bytes of a binary string, up to the end of a character of UTF-8. */
+export function wholeCharacters(value, max) {
+  let end = max;
+  while (end > max - 4 && (value.charCodeAt(end) & 0xc0) === 0x80) end--;
+  return value.slice(0, end);
+}
+
 /** A binary string for people: its text, or its bytes with escapes. */
 export function show(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "string") return String(value);
-  if (isText(value)) return strict.decode(array(value));
-  return value.replace(/[^\x20-\x7e]|\\/g, (byte) => {
-    const known = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
-    return known[byte] ?? "\\x" + byte.charCodeAt(0).toString(16).padStart(2, "0");
-  });
+  return textOf(value) ?? escape(value);
 }
 
-/** The binary string of what `show` has written, or somebody else in its manner. */
+const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
+
+/** A binary string in printable ASCII, as `unescape` reads it. */
+export function escape(value) {
+  return value.replace(/[^\x20-\x7e]|\\/g, (byte) => ESCAPES[byte] ?? "\\x" + byte.charCodeAt(0).toString(16).padStart(2, "0"));
+}
+
+/** The binary string of a text with escapes. */
 export function unescape(text) {
   const known = { n: "\n", r: "\r", t: "\t", a: "\x07", b: "\b" };
   return bytes(text).replace(/\\(?:x([0-9a-fA-F]{2})|(.))/gs, (_, hex, char) =>
@@ -94,9 +109,6 @@ export class RMap {
   get(name) {
     return this.entries.find(([key]) => key === name)?.[1];
   }
-  toObject() {
-    return Object.fromEntries(this.entries.map(([key, value]) => [show(key), value]));
-  }
 }
 export class RSet {
   constructor(items) {
@@ -109,26 +121,48 @@ class Push {
   }
 }
 
-/** A map or a flat list of pairs, as an object. */
-export function object(value) {
-  if (value instanceof RMap) return value.toObject();
-  const out = {};
-  for (let at = 0; Array.isArray(value) && at + 1 < value.length; at += 2) out[show(value[at])] = value[at + 1];
-  return out;
+/** A reply of another shape than its command's: what it says must not be shown as something else. */
+export class Misshapen extends Error {
+  constructor(value) {
+    const shown = value instanceof Error ? value.message : typeof value === "object" ? "a structure" : show(String(value)).slice(0, 80);
+    super(`the server's reply has another shape than expected: ${shown}`);
+  }
 }
 
 /** Pairs of a map or a flat list. */
 export function pairs(value) {
+  if (value === null || value === undefined) return [];
   if (value instanceof RMap) return value.entries;
+  if (!Array.isArray(value)) throw value instanceof Refused ? value : new Misshapen(value);
   const out = [];
-  for (let at = 0; Array.isArray(value) && at + 1 < value.length; at += 2) out.push([value[at], value[at + 1]]);
+  for (let at = 0; at + 1 < value.length; at += 2) out.push([value[at], value[at + 1]]);
   return out;
+}
+
+/** A map or a flat list of pairs, as an object. */
+export function object(value) {
+  return Object.fromEntries(pairs(value).map(([key, one]) => [show(key), one]));
 }
 
 /** Items of an array or a set. */
 export function list(value) {
+  if (value === null || value === undefined) return [];
   if (value instanceof RSet) return value.items;
-  return Array.isArray(value) ? value : [];
+  if (!Array.isArray(value)) throw value instanceof Refused ? value : new Misshapen(value);
+  return value;
+}
+
+/** A string. */
+export function text(value) {
+  if (typeof value !== "string") throw value instanceof Refused ? value : new Misshapen(value);
+  return value;
+}
+
+/** A number. */
+export function number(value) {
+  if (typeof value === "string" && /^-?\d+(\.\d+)?$/.test(value)) return Number(value);
+  if (typeof value !== "number" && typeof value !== "bigint") throw value instanceof Refused ? value : new Misshapen(value);
+  return Number(value);
 }
 
 function encode(args) {
@@ -142,70 +176,113 @@ function encode(args) {
 
 const MORE = Symbol("more");
 
+/** An aggregate whose items are still arriving. */
+class Frame {
+  constructor(kind, need) {
+    this.kind = kind;
+    this.need = need;
+    this.items = [];
+  }
+
+  /** The whole. An attribute is none. */
+  value() {
+    switch (this.kind) {
+      case "*":
+        return this.items;
+      case "~":
+        return new RSet(this.items);
+      case ">":
+        return new Push(this.items);
+      case "%":
+        return new RMap(pairs(this.items));
+      default:
+        return undefined;
+    }
+  }
+}
+
+/** Decodes replies as they arrive, each byte once: `stack` has the aggregates that are open. */
 class Decoder {
   constructor() {
-    this.data = new Uint8Array(0);
+    this.buffer = new Uint8Array(65536);
+    this.at = 0;
+    this.end = 0;
     this.wanted = 0;
+    this.stack = [];
   }
 
   feed(chunk) {
-    const joined = new Uint8Array(this.data.length + chunk.length);
-    joined.set(this.data);
-    joined.set(chunk, this.data.length);
-    this.data = joined;
+    const held = this.end - this.at;
+    if (this.end + chunk.length > this.buffer.length) {
+      const room = Math.max(held + chunk.length, this.wanted);
+      const target = 2 * room > this.buffer.length ? new Uint8Array(2 * room) : this.buffer;
+      if (target === this.buffer) target.copyWithin(0, this.at, this.end);
+      else target.set(this.buffer.subarray(this.at, this.end));
+      this.buffer = target;
+      this.at = 0;
+      this.end = held;
+    }
+    this.buffer.set(chunk, this.end);
+    this.end += chunk.length;
   }
 
   *replies() {
-    while (this.data.length > 0 && this.data.length >= this.wanted) {
-      this.at = 0;
+    while (this.end - this.at >= Math.max(1, this.wanted)) {
       this.wanted = 0;
-      let reply;
-      try {
-        reply = this.value();
-      } catch (error) {
-        if (error === MORE) return;
-        throw error;
-      }
-      this.data = this.data.subarray(this.at);
+      const reply = this.next();
+      if (reply === MORE) break;
       yield reply;
     }
-  }
-
-  text() {
-    const end = this.data.indexOf(13, this.at);
-    if (end < 0 || end + 1 >= this.data.length) throw MORE;
-    const text = binary(this.data.subarray(this.at, end));
-    this.at = end + 2;
-    return text;
-  }
-
-  bulk(length) {
-    const end = this.at + length;
-    if (end + 2 > this.data.length) {
-      this.wanted = end + 2;
-      throw MORE;
+    // The room of a large reply is given back.
+    if (this.at === this.end && this.buffer.length > 1 << 20) {
+      this.buffer = new Uint8Array(65536);
+      this.at = this.end = 0;
     }
-    const value = binary(this.data.subarray(this.at, end));
-    this.at = end + 2;
-    return value;
   }
 
-  items(count) {
-    const out = [];
-    for (let n = 0; n < count; n++) out.push(this.value());
-    return out;
+  next() {
+    for (;;) {
+      let value = this.scalar();
+      if (value === MORE) return MORE;
+      if (value instanceof Frame) {
+        this.stack.push(value);
+        if (value.need > 0) continue;
+        value = this.stack.pop().value();
+      }
+      for (;;) {
+        if (value === undefined) break;
+        const open = this.stack.at(-1);
+        if (!open) return value;
+        open.items.push(value);
+        if (open.items.length < open.need) break;
+        value = this.stack.pop().value();
+      }
+    }
   }
 
-  value() {
-    const line = this.text();
+  /** A value without items, or the beginning of an aggregate. */
+  scalar() {
+    const end = this.buffer.indexOf(13, this.at);
+    if (end < 0 || end + 1 >= this.end) return MORE;
+    const line = binary(this.buffer.subarray(this.at, end));
     const rest = line.slice(1);
+    const after = end + 2;
+    if ("$=!".includes(line[0]) && rest !== "-1") {
+      const close = after + Number(rest);
+      if (close + 2 > this.end) {
+        this.wanted = close + 2 - this.at;
+        return MORE;
+      }
+      const value = binary(this.buffer.subarray(after, close));
+      this.at = close + 2;
+      return line[0] === "$" ? value : line[0] === "=" ? value.slice(4) : new Refused(show(value));
+    }
+    this.at = after;
     switch (line[0]) {
       case "+":
         return rest;
       case "-":
         return new Refused(show(rest));
-      case "!":
-        return new Refused(show(this.bulk(Number(rest))));
       case ":":
         return Number.isSafeInteger(Number(rest)) ? Number(rest) : BigInt(rest);
       case ",":
@@ -217,24 +294,15 @@ class Decoder {
       case "(":
         return BigInt(rest);
       case "$":
-        return rest === "-1" ? null : this.bulk(Number(rest));
-      case "=":
-        return this.bulk(Number(rest)).slice(4);
+        return null;
       case "*":
-        return rest === "-1" ? null : this.items(Number(rest));
+        return rest === "-1" ? null : new Frame("*", Number(rest));
       case "~":
-        return new RSet(this.items(Number(rest)));
       case ">":
-        return new Push(this.items(Number(rest)));
+        return new Frame(line[0], Number(rest));
       case "|":
-        this.items(2 * Number(rest));
-        return this.value();
-      case "%": {
-        const flat = this.items(2 * Number(rest));
-        const entries = [];
-        for (let at = 0; at < flat.length; at += 2) entries.push([flat[at], flat[at + 1]]);
-        return new RMap(entries);
-      }
+      case "%":
+        return new Frame(line[0], 2 * Number(rest));
       default:
         throw new Error("the server does not speak its protocol");
     }
@@ -243,7 +311,9 @@ class Decoder {
 
 /** A connection. Commands are answered in their order. */
 export class Connection {
-  constructor() {
+  /** To this server, or through it to a node of its cluster. */
+  constructor(node = null) {
+    this.node = node;
     this.waiting = [];
     this.onpush = () => {};
     this.onclose = () => {};
@@ -251,12 +321,12 @@ export class Connection {
     this.closed = false;
     this.opened = new Promise((resolve, reject) => {
       const scheme = location.protocol === "https:" ? "wss" : "ws";
-      this.socket = new WebSocket(`${scheme}://${location.host}/connect`);
+      this.socket = new WebSocket(`${scheme}://${location.host}/connect${node ? `?node=${node}` : ""}`);
       this.socket.binaryType = "arraybuffer";
       this.socket.onopen = () => resolve();
       this.socket.onmessage = ({ data }) => this.receive(new Uint8Array(data));
       this.socket.onclose = () => {
-        reject(new Error("the server cannot be reached"));
+        reject(new Error(node ? `the node ${node} cannot be reached through this one` : "the server cannot be reached"));
         this.end(new Error("the connection was closed"));
       };
     });
@@ -264,6 +334,7 @@ export class Connection {
   }
 
   receive(chunk) {
+    this.heard = Date.now();
     try {
       this.decoder.feed(chunk);
       for (const reply of this.decoder.replies()) {
@@ -285,7 +356,8 @@ export class Connection {
   }
 
   close() {
-    this.closed = true;
+    this.onclose = () => {};
+    this.end(new Error("the connection was closed"));
     this.socket.close();
   }
 
@@ -295,16 +367,20 @@ export class Connection {
     if (commands.length === 0) return [];
     if (this.closed) throw new Error("the connection was closed");
     const answers = commands.map(() => new Promise((resolve) => this.waiting.push(resolve)));
-    const data = array(commands.map(encode).join(""));
-    // The server takes messages of this size; a request may span several.
-    for (let at = 0; at < data.length; at += 262144) this.socket.send(data.subarray(at, at + 262144));
+    this.send(commands);
     return Promise.all(answers);
   }
 
-  /** Sends a command that is answered by pushes alone. */
+  send(commands) {
+    const data = array(commands.map(encode).join(""));
+    // The server takes messages of this size; a request may span several.
+    for (let at = 0; at < data.length; at += 262144) this.socket.send(data.subarray(at, at + 262144));
+  }
+
+  /** Sends a command that is answered by pushes alone, or not at all. */
   async tell(args) {
     await this.opened;
-    this.socket.send(array(encode(args)));
+    this.send([args]);
   }
 
   /** Sends a command; throws what the server refuses. */

@@ -1,9 +1,12 @@
 """What a node's disk vouches for: a member counts as one only for what its next start would load, and a backup of etcd is none."""
 
 import os
+import resource
 import shutil
+import signal
 import subprocess
 
+import pytest
 import redis
 
 from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, records, told_again, until
@@ -178,3 +181,60 @@ def test_a_source_that_cannot_obey_the_records_sends_clients_to_the_target(etcd)
         # The target obeys no more than the source.
         record(etcd, "cluster", known)
         until(lambda: answer(second, "GET", key) == b"value", lambda: logs(cluster))
+
+
+def fill_disk(node):
+    """The limit on the size of files stands in for a full disk: the log takes no more than 20 bytes."""
+    (log,) = (node.folder / "appendonlydir").glob("*.incr.aof")
+    size = len(log.read_bytes().rstrip(b"#\n")) + 1
+    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
+
+
+def empty_disk(node):
+    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+
+@pytest.fixture
+def no_signals():
+    """Writes beyond the limit fail, and end no process."""
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGXFSZ, before)
+
+
+@told_again
+def test_a_primary_whose_disk_is_full_hands_over(etcd, no_signals):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        assert answer(first, "SET", "key", "durable") in (b"OK", True)
+        fill_disk(first)
+        # Refused, sent to the other one, or cut off with the role; never OK.
+        refused = answer(first, "SET", "key", "x" * 100)
+        assert isinstance(refused, Exception), refused
+        until(lambda: serving([second], "other"), lambda: logs(cluster))
+        shard = in_sync(etcd, 1)
+        assert shard["in_sync"] == [id_of(second)] == [shard["primary"]]
+        assert answer(second, "GET", "key") in (b"durable", b"x" * 100)
+        # It is no member until it can keep what it gets.
+        assert answer(second, "SET", "key", "newer") in (b"OK", True)
+        empty_disk(first)
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        until(lambda: replica_value(first) == b"newer", lambda: logs(cluster))
+
+
+@told_again
+def test_a_member_whose_disk_is_full_is_expelled_at_once(etcd, no_signals):
+    with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        assert answer(first, "SET", "key", "durable") in (b"OK", True)
+        until(lambda: replica_value(second) == b"durable", lambda: logs(cluster))
+        fill_disk(second)
+        # One that only lags is waited for for 10 s.
+        assert answer(first, "SET", "key", "x" * 100, timeout=8) in (b"OK", True)
+        assert in_sync(etcd, 1)["in_sync"] == [id_of(first)]
+        assert answer(first, "SET", "key", "newer") in (b"OK", True)
+        empty_disk(second)
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        until(lambda: replica_value(second) == b"newer", lambda: logs(cluster))

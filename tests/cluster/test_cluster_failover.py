@@ -7,7 +7,7 @@ import time
 
 import pytest
 import redis
-from redis.exceptions import MovedError
+from redis.exceptions import ClusterDownError, MovedError
 
 from etcd_cluster import NEEDS_ETCD, dunlin_nodes, put, records, told_again, until
 from harness import DUNLIN, ORACLE, Server, command, free_port, suspend
@@ -347,6 +347,9 @@ def test_sync_refuses_writes_with_too_few_members(etcd):
         second.process.wait()
         # It may not be expelled, so the primary has no lease of it and answers nobody.
         assert isinstance(answer(first, "SET", "key", 1, timeout=3), redis.TimeoutError)
+        # Both what came before and what comes later are refused in the end.
+        assert isinstance(answer(first, "SET", "key", 1, timeout=60), ClusterDownError)
+        assert isinstance(answer(first, "GET", "key", timeout=60), ClusterDownError)
         restart(second, etcd, *SYNC, "--cluster-min-sync", "2")
         until(lambda: serving([first, second]), lambda: logs(cluster))
 
@@ -418,6 +421,59 @@ def test_a_primary_that_ends_hands_over_first(etcd):
 
         until(is_forgotten, second.log)
         assert gone not in in_sync(etcd, 1)["learners"]
+
+
+@told_again
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("how", ["CLUSTER FAILOVER", "SIGTERM"])
+def test_clients_that_wait_are_told_of_a_planned_handover(etcd, how, durability):
+    with dunlin_nodes(etcd, 2, "--cluster-durability", durability, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        until(lambda: answer(first, "XADD", "stream", "1-1", "f", "v") == b"1-1", lambda: logs(cluster))
+        waits = {"BLPOP nokey 0": b"-", "XREAD BLOCK 0 STREAMS stream $": b"-", "WAIT 5 0": b"-:"}
+        clients = {}
+        for words in waits:
+            clients[words] = first.connect()
+            clients[words].sendall(words.encode() + b"\r\n")
+        # WAIT is not counted there, and comes last to the same worker or another one.
+        until(lambda: b"blocked_clients:3" in first_info(first), lambda: logs(cluster))
+        if how == "SIGTERM":
+            first.process.terminate()
+        else:
+            until(lambda: answer(second, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
+        for words, client in clients.items():
+            reply = client.recv(1024)
+            assert reply[:1] and reply[:1] in waits[words], (words, reply)
+            assert reply[:1] != b"-" or reply.startswith((b"-UNBLOCKED", b"-MOVED")), (words, reply)
+        until(lambda: serving([second]), lambda: logs(cluster))
+
+
+def first_info(node):
+    with node.connect() as client:
+        client.sendall(b"INFO clients\r\n")
+        return client.recv(65536)
+
+
+@pytest.mark.parametrize("queued", [0, 1])
+@told_again
+def test_exec_behind_a_command_that_was_sent_elsewhere_is_sent_there_too(etcd, queued):
+    with dunlin_nodes(etcd, 2, replicas=1) as cluster:
+        first, second = cluster.nodes
+        until(lambda: in_sync(etcd), lambda: logs(cluster))
+        with redis.Redis(port=first.port, single_connection_client=True) as client:
+            assert client.execute_command("MULTI") in (b"OK", True)
+            for _ in range(queued):
+                assert client.execute_command("INCR", "a{t}") == b"QUEUED"
+            until(lambda: answer(second, "CLUSTER", "FAILOVER") in (b"OK", True), lambda: logs(cluster))
+            until(lambda: serving([second], "a{t}"), lambda: logs(cluster))
+            for words in (("INCR", "b{t}"), ("EXEC",)):
+                with pytest.raises(MovedError) as error:
+                    client.execute_command(*words)
+                assert error.value.port == second.port
+            # The transaction is over, and nothing of it has run.
+            assert client.execute_command("MULTI") in (b"OK", True)
+        assert answer(second, "GET", "b{t}") is None
 
 
 @told_again

@@ -157,6 +157,28 @@ def test_scripts_of_an_older_log_run_again(tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["time", "lastsave", "publish c m", "spublish c m", "pubsub numsub c", "pubsub channels", "pubsub numpat", "info", "lolwut",
+     "command count", "slowlog len", "slowlog get", "memory usage none", "ping", "echo text", "readonly"],
+)
+def test_logged_scripts_may_ask_the_server(tmp_path, call):
+    """Servers before 7.0 let a script ask for the time as long as its writes did not depend on it."""
+    words = ", ".join(f"'{word}'" for word in call.split())
+    script = f"local answer = redis.pcall({words}) redis.call('set', KEYS[1], type(answer)) return redis.call('incr', KEYS[2])"
+    raising = f"redis.call('incr', KEYS[1]) redis.call({words}) return redis.call('incr', KEYS[1])"
+    lines = [("select", 0), ("eval", script, 2, "type", "n"), ("eval", raising, 1, "n"), ("set", "last", 1)]
+    (tmp_path / "appendonly.aof").write_bytes(b"".join(encode(*words) for words in lines))
+    found = []
+    for program in (DUNLIN, ORACLE):
+        with Server(*LOG, program=program, files=tmp_path) as server:
+            found.append(Client(server).call("mget", "type", "n", "last"))
+            assert program == ORACLE or "was refused" not in server.log()
+    # Redis refuses READONLY and READWRITE without a cluster.
+    assert found[0][1:] == ["3", "1"]
+    assert found[0] == found[1] or call == "readonly"
+
+
 # Commands with a time to live of a thousand seconds, as a log may hold them: in words, and in a script.
 RELATIVE = {
     "set": "set {key} v ex 1000",

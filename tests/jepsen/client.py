@@ -11,6 +11,8 @@ _NOT_RUN = (
     b"MOVED", b"ASK", b"CLUSTERDOWN", b"TRYAGAIN", b"READONLY", b"LOADING", b"MASTERDOWN", b"EXECABORT", b"NOREPLICAS",
     b"MISCONF", b"BUSY", b"OOM",
 )  # fmt: skip
+# In such a reply all the same: of one that has run, and whose effect cannot be made durable as things are.
+_HAS_RUN = b"The command has run"
 _REDIRECTIONS_MAX = 5
 
 
@@ -105,7 +107,7 @@ class Client:
             self.owners[tag] = target
         last = replies[-1]
         if isinstance(last, Error):
-            if last.startswith(_NOT_RUN):
+            if last.startswith(_NOT_RUN) and _HAS_RUN not in last:
                 # Another node may know better.
                 self.owners.pop(tag, None)
                 raise Refused(last.decode(errors="replace"))

@@ -1,7 +1,7 @@
 // Drives the console's page of a cluster in a real browser: node console_cluster.mjs PORT OUT [SHOTS]
 // Writes OUT as console.mjs does. The test that runs it changes the cluster between the steps, by files of these names beside OUT.
 import { createRequire } from "node:module";
-import { access, mkdir, writeFile } from "node:fs/promises";
+import { access, mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 
 const [port, out, shots] = process.argv.slice(2);
@@ -13,8 +13,11 @@ const browser = await chromium.launch({
   args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
 });
 const context = await browser.newContext({ viewport: { width: 1360, height: 900 }, colorScheme: "light" });
+for (const name of process.env.CONSOLE_FILES ? ["app.js", "style.css"] : []) {
+  await context.route(`**/${name}`, async (route) => route.fulfill({ response: await route.fetch(), body: await readFile(path.join(process.env.CONSOLE_FILES, name)) }));
+}
 const page = await context.newPage();
-page.setDefaultTimeout(60000);
+page.setDefaultTimeout(Number(process.env.CONSOLE_PATIENCE_MS ?? 60000));
 const complaints = [];
 page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
 page.on("pageerror", (error) => complaints.push(String(error)));
@@ -55,6 +58,15 @@ async function shoot(name) {
   await page.waitForTimeout(500);
   await page.screenshot({ path: path.join(shots, `${name}.png`), fullPage: true });
 }
+/** Runs a command in the terminal; the text of its entry. */
+async function type(command) {
+  const input = page.getByRole("textbox", { name: "Command", exact: true });
+  await input.fill(command);
+  await input.press("Enter");
+  const entry = page.locator(".entry", { hasText: command }).last();
+  await entry.locator(".value").waitFor();
+  return entry.textContent();
+}
 const card = (title) => page.getByRole("region", { name: title, exact: true });
 
 await step("cluster_map_shows_shards_nodes_and_zones", async () => {
@@ -73,10 +85,38 @@ await step("cluster_map_shows_shards_nodes_and_zones", async () => {
   await page.locator("td[data-name=Behind]", { hasText: /\d B/ }).first().waitFor();
   await shoot("cluster");
 });
+await step("keys_of_all_nodes_are_scanned_edited_and_deleted", async () => {
+  await page.goto(`http://127.0.0.1:${port}/#/keys?pattern=many:*`);
+  await page.getByText(/^400 matching keys.* on 2 nodes/).waitFor();
+  // Some of these are here, and some on another node.
+  for (const key of ["many:1", "many:2", "many:3", "many:4"]) {
+    await page.goto(`http://127.0.0.1:${port}/#/keys?pattern=${key}&key=${key}`);
+    const value = page.getByLabel("Value", { exact: true });
+    await value.waitFor();
+    await value.fill(`edited ${key}`);
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByRole("button", { name: "Save", exact: true, disabled: true }).waitFor();
+  }
+  await page.goto(`http://127.0.0.1:${port}/#/keys?pattern=doomed:*`);
+  await page.getByText(/^100 matching keys/).waitFor();
+  await page.locator(".folder", { hasText: "doomed:" }).getByRole("button", { name: /Delete/ }).click();
+  await page.getByRole("button", { name: "Delete 100 keys" }).click();
+  await page.locator(".toast", { hasText: "100 keys deleted" }).waitFor();
+  await shoot("cluster-keys");
+});
+await step("terminal_follows_to_other_nodes", async () => {
+  await page.goto(`http://127.0.0.1:${port}/#/terminal`);
+  for (const key of ["many:1", "many:2", "many:3", "many:4"]) {
+    const text = await type(`GET ${key}`);
+    must(text.includes(`edited ${key}`), text);
+  }
+  must((await page.locator(".entry", { hasText: "→ MOVED" }).count()) > 0, "a redirection is shown");
+  await page.goto(`http://127.0.0.1:${port}/#/cluster`);
+});
 await step("cluster_map_shows_moves_under_way", async () => {
   await have("move");
   const moves = page.locator(".moves li").first();
-  await moves.getByText("100 slots, snapshotting, 5.00 MiB sent, 1.00 MiB behind").waitFor();
+  await moves.getByText("100 slots, snapshotting, 5 MiB sent, 1 MiB behind").waitFor();
   await until(async () => (await moves.getByRole("progressbar").getAttribute("value")) === "420", "the bar shows how far it is");
   await until(async () => (await page.locator(".band rect.moving").count()) >= 1, "moving slots are hatched");
   await shoot("cluster-moving");
@@ -89,7 +129,8 @@ await step("cluster_map_shows_nodes_that_are_gone", async () => {
   await page.locator(".tile.bad", { hasText: "Nodes" }).getByText("1 gone").waitFor();
 });
 await step("cluster_map_is_readable_in_the_dark", async () => {
-  await page.getByRole("button", { name: "Light or dark" }).click();
+  await page.getByRole("button", { name: "Theme: system" }).click();
+  await page.getByRole("button", { name: "Theme: light" }).click();
   await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
   // Contrast of texts that stand on grounds of their own.
   const ratios = await page.evaluate(() => {
@@ -105,6 +146,11 @@ await step("cluster_map_is_readable_in_the_dark", async () => {
   });
   must(ratios.length >= 8 && ratios.every((ratio) => ratio >= 4.5), `contrasts ${ratios.map((ratio) => ratio.toFixed(1))}`);
   await shoot("cluster-dark");
+});
+await step("axe_finds_nothing", async () => {
+  await page.evaluate(await readFile(require.resolve("axe-core/axe.min.js"), "utf8"));
+  const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  must(found.violations.length === 0, found.violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 150)} ${one.nodes[0].failureSummary}`).join("\n"));
 });
 await step("cluster_map_fits_a_telephone", async () => {
   await page.setViewportSize({ width: 390, height: 844 });

@@ -55,6 +55,11 @@ def walked(tmp_path_factory):
             if mine["primary"] != first:
                 until(lambda: takes_over(nodes[0]), "a handover")
                 until(lambda: any(one["primary"] == first for one in shards().values()), "its end")
+            client = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port)
+            for number in range(400):
+                client.set(f"many:{number}", number)
+            for number in range(100):
+                client.set(f"doomed:{number}", number)
             command = ["node", str(SCRIPT), str(http_port), str(out), *filter(None, [os.environ.get("CONSOLE_SHOTS")])]
             walk = subprocess.Popen(command, env={**os.environ, "CHROMIUM": CHROMIUM}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             deadline = time.monotonic() + 400

@@ -459,3 +459,68 @@ def test_a_rewrite_that_fails_leaves_the_log_as_it_is():
         end(server)
         with Server("--appendonly", "yes", files=server.folder) as again:
             assert Client(again)("MGET", "a", "b", "c") == [b"1", b"2", b"3"]
+
+
+FLUSHES = {
+    "alone": [("FLUSHALL",)],
+    "in a transaction": [("MULTI",), ("SET", "x", 1), ("FLUSHALL", "ASYNC"), ("EXEC",)],
+    "in a script": [("EVAL", "return redis.call('flushall', 'sync')", 0)],
+}
+
+
+@pytest.mark.parametrize("how", FLUSHES)
+def test_flushall_is_remembered_at_once_where_there_are_save_points(how):
+    with mortal("--save", "3600 1") as server:
+        client = Client(server)
+        for number in range(4):
+            client("SET", number, number)
+        client("SAVE")
+        for words in FLUSHES[how]:
+            client(*words)
+        end(server)
+        with Server("--dir", server.folder) as again:
+            assert Client(again)("DBSIZE") == 0
+
+
+def test_flushall_without_save_points_and_flushdb_leave_the_file():
+    for points, flush in (("", "FLUSHALL"), ("3600 1", "FLUSHDB")):
+        with mortal("--save", points) as server:
+            client = Client(server)
+            client("SET", "a", 1)
+            client("SAVE")
+            client(flush)
+            end(server)
+            with Server("--dir", server.folder) as again:
+                assert Client(again)("DBSIZE") == 1
+
+
+@pytest.mark.parametrize("points", ["", "3600 1"])
+def test_flushall_ends_a_snapshot_in_the_background(points):
+    with mortal("--save", points) as server:
+        client = Client(server)
+        fill(client)
+        client("CONFIG", "SET", "rdb-key-save-delay", ENDLESS_US)
+        client("BGSAVE")
+        wait(client, "rdb_bgsave_in_progress", "1")
+        client("FLUSHALL")
+        wait(client, "rdb_bgsave_in_progress")
+        assert "Background saving cancelled" in server.log()
+        assert info(client, "rdb_last_bgsave_status") == "ok"
+        assert (server.folder / "dump.rdb").exists() == bool(points)
+        assert client("SET", "a", 1) == b"OK"
+        end(server)
+        with Server("--dir", server.folder) as again:
+            assert Client(again)("DBSIZE") == 0
+
+
+def test_flushall_of_the_primary_empties_the_file_of_a_replica():
+    with Server() as primary, mortal("--save", "3600 1", "--replicaof", f"127.0.0.1 {primary.port}") as replica:
+        client, reader = Client(primary), Client(replica)
+        client("SET", "a", 1)
+        client("WAIT", 1, 0)
+        reader("SAVE")
+        client("FLUSHALL")
+        client("WAIT", 1, 0)
+        end(replica)
+        with Server("--dir", replica.folder) as again:
+            assert Client(again)("DBSIZE") == 0

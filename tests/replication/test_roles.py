@@ -301,6 +301,64 @@ def test_failover_loses_nothing_and_needs_no_snapshot(pair, target):
     settle(primary, replica)
 
 
+SCRIPTED = {
+    "declared": ("EVAL", "return redis.call('SADD', KEYS[1], ARGV[1])", 1),
+    # Keys that the script computes make it wait until it is alone: what let it in may have ended by then.
+    "undeclared": ("EVAL", "return redis.call('SADD', 'acknowledged' .. '', ARGV[2])", 1),
+    "queued": ("EVAL", "return redis.call('SADD', KEYS[1], ARGV[1])", 1),
+    "function": ("FCALL", "add", 1),
+}
+ADD = "#!lua name=lib\nredis.register_function('add', function(keys, args) return redis.call('SADD', keys[1], args[1]) end)"
+
+
+@pytest.mark.parametrize("house", ["dunlin", "redis"])
+def test_failover_loses_nothing_that_scripts_have_written(house):
+    """Clients that write by scripts only, beside rounds of planned failovers: every acknowledged member is there in the end."""
+    with node(house) as first, node(house) as second:
+        first.call("FUNCTION", "LOAD", ADD)
+        second.follow(first.port)
+        settle(first, second)
+        is_online(first)
+        stop, acknowledged, unexpected = threading.Event(), {way: [] for way in SCRIPTED}, []
+
+        def write(way):
+            clients, at, n = [raw(each.port, socket_timeout=60) for each in (first, second)], 0, 0
+            command, script, count = SCRIPTED[way]
+            while not stop.is_set():
+                n += 1
+                words = (command, script, count, "acknowledged", f"{way}:{n}", f"{way}:{n}")
+                try:
+                    if way == "queued":
+                        pipe = clients[at].pipeline()
+                        pipe.execute_command(*words)
+                        pipe.execute()
+                    else:
+                        clients[at].execute_command(*words)
+                    acknowledged[way].append(n)
+                except (redis.ResponseError, redis.ConnectionError) as error:
+                    known = ("read only replica", "UNBLOCKED", "Connection closed", "NOREPLICAS", "Can't")
+                    if not any(text in str(error) for text in known):
+                        unexpected.append(str(error))
+                    at = 1 - at
+
+        writers = [threading.Thread(target=write, args=[way]) for way in SCRIPTED]
+        [writer.start() for writer in writers]
+        try:
+            for primary, replica in [(first, second), (second, first)] * 3:
+                count = sum(map(len, acknowledged.values()))
+                until(lambda: sum(map(len, acknowledged.values())) > count + 200, "writes")
+                is_online(primary)
+                assert primary.call("FAILOVER", "TIMEOUT", 30_000) == b"OK"
+                failed_over(primary, replica)
+        finally:
+            stop.set()
+            [writer.join(60) for writer in writers]
+        assert not unexpected
+        settle(first, second)
+        expected = {f"{way}:{n}".encode() for way, numbers in acknowledged.items() for n in numbers}
+        assert not expected - set(first.call("SMEMBERS", "acknowledged"))
+
+
 def test_failover_pauses_writes_until_it_is_aborted(pair):
     primary, replica = pair
     if primary.program != DUNLIN:
@@ -428,3 +486,14 @@ def test_failover_texts(house):
             assert refusal(server, "FAILOVER", *words) == force
         other = "FAILOVER target HOST and PORT is not a replica."
         assert refusal(server, "FAILOVER", "TO", "127.0.0.1", replica.port + 1) == other
+
+
+def test_client_pause_on_a_replica_holds_the_stream(pair):
+    primary, replica = pair
+    replica.call("CLIENT", "PAUSE", 10_000_000, "WRITE")
+    primary.call("SET", "held", 1)
+    assert primary.call("WAIT", 1, 500) == 0
+    assert replica.call("GET", "held") is None
+    replica.call("CLIENT", "UNPAUSE")
+    assert primary.call("WAIT", 1, 0) == 1
+    assert replica.call("GET", "held") == b"1"

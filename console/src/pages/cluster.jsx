@@ -1,5 +1,5 @@
 // A map of the cluster: slots as a band, shards, nodes by zone, moves under way, as the node that was asked knows them.
-import { count, size } from "../format.js";
+import { count, plural, size } from "../format.js";
 import { RMap, show } from "../resp.js";
 import { ask } from "../session.js";
 import { Card, Page, Problem, Table, Tile, useLoad } from "../ui.jsx";
@@ -14,7 +14,6 @@ const plain = (value) => {
   return typeof value === "string" ? show(value) : value;
 };
 const short = (id) => id.slice(0, 8);
-const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 /** "0-99,200" as [[0, 99], [200, 200]]. */
 const runs = (text) =>
@@ -202,7 +201,7 @@ function Zones({ cluster }) {
   const zones = [...new Set(nodes.map((node) => node.zone))].sort();
   const rows = [...shards, ...(nodes.some((node) => !node.of) ? [null] : [])];
   return (
-    <div class="table-box" tabIndex={0} role="region" aria-label="Nodes by zone">
+    <div class="table-box" tabIndex={0} role="region" aria-label="Table: nodes by zone">
       <table class="zones">
         <caption class="hidden">Nodes by zone</caption>
         <thead>

@@ -1,13 +1,25 @@
 import { useMemo, useState } from "preact/hooks";
 import { bytes, object, show } from "../resp.js";
-import { act, ask } from "../session.js";
+import { plural } from "../format.js";
+import { lacks } from "../rights.js";
+import { act, ask, toast } from "../session.js";
 import { Ask, Card, Doc, Field, Page, Problem, Run, useLoad } from "../ui.jsx";
 
 /** The server's own table of directives: default, values, meaning, when each can change. */
-async function loadDirectives() {
-  const response = await fetch("directives.json");
-  if (!response.ok) throw new Error("the table of directives cannot be read");
-  return response.json();
+let table;
+export function loadDirectives() {
+  table ??= fetch("directives.json").then((response) => {
+    if (!response.ok) throw new Error("the table of directives cannot be read");
+    return response.json();
+  });
+  table.catch(() => (table = null));
+  return table;
+}
+
+/** The values of a directive that takes one of few words. */
+function choices(directive) {
+  const words = directive.values === "yes or no" ? ["yes", "no"] : /^[\w-]+(, [\w-]+)+$/.test(directive.values) ? directive.values.split(", ") : [];
+  return words.includes(directive.value) ? words : null;
 }
 
 export function Config() {
@@ -45,7 +57,12 @@ export function Config() {
       }
     >
       <Problem error={table.error ?? values.error} />
-      <p class="quiet">{differing} of {rows.length} directives differ from their defaults.</p>
+      {values.value && (
+        <p class="quiet">
+          {differing} of {plural(rows.length, "directive")} {differing === 1 ? "differs from its default" : "differ from their defaults"}.
+        </p>
+      )}
+      <div class="directives-box">
       {groups.map((group) => (
         <Card key={group} title={group}>
           <dl class="directives">
@@ -65,16 +82,17 @@ export function Config() {
                     <p class="quiet">
                       <Doc text={row.doc} />
                     </p>
+                    <button type="button" class="small" disabled={row.change === "at start" || Boolean(lacks("CONFIG", "SET"))} title={lacks("CONFIG", "SET") ? `Your user lacks ${lacks("CONFIG", "SET")}` : row.change === "at start" ? "It can be set at the start only" : undefined} aria-label={`Change ${row.name}`} onClick={() => setEditing({ ...row, text: row.secret ? "" : row.value })}>
+                      Change
+                    </button>
                   </dd>
-                  <button type="button" class="small" disabled={row.change === "at start"} aria-label={`Change ${row.name}`} onClick={() => setEditing({ ...row, text: row.secret ? "" : row.value })}>
-                    Change
-                  </button>
                 </div>
               ))}
           </dl>
         </Card>
       ))}
-      {shown.length === 0 && <p class="empty">Nothing matches.</p>}
+      </div>
+      {values.value && table.value && shown.length === 0 && <p class="empty">Nothing matches.</p>}
       {editing && (
         <Ask
           title={editing.name}
@@ -83,15 +101,25 @@ export function Config() {
           args={["CONFIG", "SET", editing.name, editing.secret ? "(not shown)" : bytes(editing.text)]}
           onNo={() => setEditing(null)}
           onYes={async () => {
+            const now = show(object(await ask("CONFIG", "GET", editing.name))[editing.name]);
+            if (!editing.secret && now !== editing.value) {
+              toast(`Another client has set ${editing.name} to ${now || "(empty)"} meanwhile: look at it again.`, "bad");
+              setEditing(null);
+              return values.again();
+            }
             const answer = await act(`${editing.name} changed`, "CONFIG", "SET", editing.name, bytes(editing.text));
             if (!(answer instanceof Error)) setEditing(null);
-            values.again();
+            return values.again();
           }}
         >
           <p>
             <Doc text={editing.doc} />
           </p>
-          <Field label="Value" type={editing.secret ? "password" : "text"} value={editing.text} hint={editing.values} onInput={(text) => setEditing({ ...editing, text })} />
+          {choices(editing) ? (
+            <Field label="Value" type="select" value={editing.text} list={choices(editing).map((word) => [word, word])} onInput={(text) => setEditing({ ...editing, text })} autofocus />
+          ) : (
+            <Field label="Value" type={editing.secret ? "password" : "text"} value={editing.text} hint={editing.values} onInput={(text) => setEditing({ ...editing, text })} autofocus />
+          )}
           <p class="quiet">Default: {editing.default || "(empty)"}</p>
         </Ask>
       )}

@@ -1,96 +1,75 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { count, size, ttl } from "../format.js";
-import { bytes, list, object, show, unescape } from "../resp.js";
-import { act, ask, askAll, run, select, toast, useSession } from "../session.js";
+// The keyspace: a tree by prefix, filtered and scanned to its end by itself, in a cluster on all nodes.
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { count, plural, size, ttl, ttlWords } from "../format.js";
+import { KeyView } from "../key/view.jsx";
+import { NewKey } from "../key/new.jsx";
+import { exportKeys } from "../key/export.js";
+import { Place, Scan, Tree, isCluster, primaries, prefixed, sortedKeys, unlink } from "../keyspace.js";
+import { show } from "../resp.js";
+import { lacks } from "../rights.js";
+import { leave, setParams, useRoute } from "../route.js";
+import { databases, fail, select, toast, useSession } from "../session.js";
 import { Ask, Bytes, Card, Field, Page, Problem, Run, useLoad } from "../ui.jsx";
 
-/** Keys that one look takes in, and rows of a folder that are drawn at once. */
-const SCAN_MAX = 5000;
+/** Rows of a folder that are drawn at once. */
 const ROWS = 200;
+/** Of so few keys all folders are open. */
+const FEW = 20;
 const TYPES = ["string", "hash", "list", "set", "zset", "stream"];
 
-/** Scans on from a cursor, until enough keys were found or all were seen. */
-async function scan(cursor, { pattern, type }) {
-  const found = [];
-  do {
-    const args = ["SCAN", cursor, "MATCH", bytes(pattern), "COUNT", 1000];
-    const [next, keys] = await ask(...args, ...(type ? ["TYPE", type] : []));
-    cursor = next;
-    const answers = await askAll(
-      keys.flatMap((key) => [["TYPE", key], ["PTTL", key], ["MEMORY", "USAGE", key]]),
-    );
-    keys.forEach((key, at) => {
-      const [kind, left, used] = answers.slice(3 * at, 3 * at + 3);
-      if (kind === "none") return;
-      const good = (value, other) => (value instanceof Error ? other : value);
-      found.push({ key, type: good(kind, "?"), ttl: good(left, -1), bytes: good(used, 0) });
-    });
-  } while (cursor !== "0" && found.length < SCAN_MAX);
-  return { cursor, found };
+/** The scan that the filters ask for; it goes on until all keys were seen. */
+function useScan(pattern, type, database) {
+  const [, draw] = useReducer((n) => n + 1, 0);
+  const [again, setAgain] = useState(0);
+  const scan = useRef(null);
+  useEffect(() => {
+    scan.current = new Scan({ pattern, type }, draw);
+    draw();
+    return () => scan.current.stop();
+  }, [pattern, type, database, again]);
+  return [scan.current, () => setAgain((n) => n + 1)];
 }
 
-/** Folders of keys by the parts of their names. */
-function tree(keys, separator) {
-  const root = { name: "", path: "", folders: new Map(), keys: [], count: 0, bytes: 0 };
-  for (const entry of keys) {
-    const parts = separator ? entry.key.split(separator) : [entry.key];
-    let folder = root;
-    root.count++;
-    root.bytes += entry.bytes;
-    for (const part of parts.slice(0, -1)) {
-      const path = folder.path + part + separator;
-      if (!folder.folders.has(part)) {
-        folder.folders.set(part, { name: part, path, folders: new Map(), keys: [], count: 0, bytes: 0 });
-      }
-      folder = folder.folders.get(part);
-      folder.count++;
-      folder.bytes += entry.bytes;
-    }
-    folder.keys.push(entry);
+/** The tree of what a scan has found so far, after the filters that the console applies. */
+function useTree(scan, { expiry, least, separator }) {
+  const kept = useRef({});
+  const sign = `${expiry} ${least} ${separator}`;
+  if (kept.current.scan !== scan || kept.current.sign !== sign) kept.current = { scan, sign, tree: new Tree(separator), read: 0 };
+  const { tree } = kept.current;
+  const bytes = Number(least) * 1024;
+  for (; scan && kept.current.read < scan.entries.length; kept.current.read++) {
+    const entry = scan.entries[kept.current.read];
+    if (entry.isGone || (expiry && (expiry === "yes") !== entry.ttl >= 0) || (least && !(entry.bytes >= bytes))) continue;
+    tree.add(entry);
   }
-  return root;
-}
-
-/** A pattern that matches what begins with a text, whatever is in it. */
-function prefixed(prefix) {
-  return prefix.replace(/[*?[\]\\]/g, "\\$&") + "*";
+  return [tree.root, () => (kept.current = {})];
 }
 
 export function Keys() {
   const session = useSession();
-  const [pattern, setPattern] = useState("*");
-  const [type, setType] = useState("");
-  const [expiry, setExpiry] = useState("");
-  const [least, setLeast] = useState("");
-  const [separator, setSeparator] = useState(":");
-  const [state, setState] = useState({ cursor: "0", keys: [], seen: false, busy: false, error: null });
-  const [chosen, setChosen] = useState(null);
+  const { params } = useRoute();
+  const { pattern = "*", type = "", expiry = "", least = "", separator = ":", key: chosen = null } = params;
+  const [typed, setTyped] = useState(pattern);
+  const [opened, setOpened] = useState(0);
   const [removing, setRemoving] = useState(null);
   const [adding, setAdding] = useState(false);
-  const total = useLoad(() => ask("DBSIZE"), [session.database, state.keys]);
-  const databases = useLoad(async () => Number(object(await ask("CONFIG", "GET", "databases")).databases), []);
-  const search = useRef(null);
-  const turn = useRef(0);
-
-  const look = async (more) => {
-    const mine = ++turn.current;
-    setState((before) => ({ ...before, busy: true, error: null, keys: more ? before.keys : [] }));
-    try {
-      const { cursor, found } = await scan(more ? state.cursor : "0", { pattern: pattern || "*", type });
-      if (mine !== turn.current) return;
-      setState((before) => {
-        const known = new Set(more ? before.keys.map((entry) => entry.key) : []);
-        const fresh = found.filter((entry) => !known.has(entry.key) && known.add(entry.key));
-        const keys = [...(more ? before.keys : []), ...fresh];
-        return { cursor, keys, seen: cursor === "0", busy: false, error: null };
-      });
-    } catch (error) {
-      setState((before) => ({ ...before, busy: false, error }));
-    }
-  };
+  const [marked, setMarked] = useState(null);
+  const number = useLoad(databases, []);
+  const wanted = Number(params.db ?? session.database);
   useEffect(() => {
-    look(false);
-  }, [session.database, type]);
+    select(wanted);
+  }, [wanted]);
+  useEffect(() => setTyped(pattern), [pattern]);
+  const [scan, again] = useScan(pattern, type, session.database);
+  const [root, forget] = useTree(scan, { expiry, least, separator });
+  const search = useRef(null);
+  const tree = useRef(null);
+
+  const open = (key) =>
+    leave(() => {
+      setOpened((n) => n + 1);
+      setParams({ key }, true);
+    });
   useEffect(() => {
     const focus = (event) => {
       if (event.key === "/" && !/INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) {
@@ -101,30 +80,25 @@ export function Keys() {
     addEventListener("keydown", focus);
     return () => removeEventListener("keydown", focus);
   }, []);
-
-  const shown = state.keys.filter(
-    (entry) =>
-      (expiry === "" || (expiry === "yes") === entry.ttl >= 0) &&
-      (!least || entry.bytes >= Number(least) * 1024),
-  );
-  const root = useMemo(() => tree(shown, separator), [state.keys, expiry, least, separator]);
+  const drop = (is) => {
+    for (const entry of scan?.entries ?? []) if (is(entry)) entry.isGone = true;
+    forget();
+  };
+  const isFiltered = type || expiry || least || pattern !== "*";
 
   return (
     <Page
       title="Keys"
       actions={
         <>
-          {databases.value > 1 && (
+          {number.value > 1 && (
             <Field
               label="Database"
               class="inline"
               type="select"
               value={String(session.database)}
-              onInput={(value) => {
-                setChosen(null);
-                select(Number(value));
-              }}
-              list={Array.from({ length: databases.value }, (_, number) => [String(number), `db${number}`])}
+              onInput={(value) => leave(() => setParams({ db: value, key: "" }, true))}
+              list={Array.from({ length: number.value }, (_, at) => [String(at), `db${at}`])}
             />
           )}
           <button type="button" class="main" onClick={() => setAdding(true)}>
@@ -133,60 +107,48 @@ export function Keys() {
         </>
       }
     >
-      <div class={`split ${chosen ? "has-detail" : ""}`}>
-        <Card title="Browse" class="browse">
+      <div class={`split ${chosen !== null ? "has-detail" : ""}`}>
+        <Card title="Browse" class="browse" head={false}>
           <form
             ref={search}
             class="filters"
             role="search"
             onSubmit={(event) => {
               event.preventDefault();
-              look(false);
+              if (typed === pattern) again();
+              setParams({ pattern: typed === "*" ? "" : typed });
             }}
           >
-            <Field label="Pattern" value={pattern} onInput={setPattern} placeholder="user:*" />
-            <Field label="Type" type="select" value={type} onInput={setType} list={[["", "all"], ...TYPES.map((name) => [name, name])]} />
-            <Field label="Expiry" type="select" value={expiry} onInput={setExpiry} list={[["", "any"], ["yes", "with"], ["no", "without"]]} />
-            <Field label="KiB, at least" type="number" min="0" value={least} onInput={setLeast} />
-            <Field label="Separator" value={separator} onInput={setSeparator} maxLength={3} />
+            <Field label="Pattern" value={typed} onInput={setTyped} placeholder="user:*" />
+            <Field label="Type" type="select" value={type} onInput={(type) => setParams({ type })} list={[["", "all"], ...TYPES.map((name) => [name, name])]} />
+            <Field label="Expiry" type="select" value={expiry} onInput={(expiry) => setParams({ expiry })} list={[["", "any"], ["yes", "with"], ["no", "without"]]} />
+            <Field label="KiB, at least" type="number" min="0" value={least} onInput={(least) => setParams({ least })} />
+            <Field label="Separator" value={separator} onInput={(separator) => setParams({ separator: separator === ":" ? "" : separator })} maxLength={3} />
             <button type="submit" class="main">
               Scan
             </button>
           </form>
-          <Problem error={state.error} />
-          <p class="quiet" aria-live="polite">
-            {state.busy ? "Scanning… " : ""}
-            {count(shown.length)} keys, {size(root.bytes)}
-            {total.value !== null && `, of ${count(total.value)} in db${session.database}`}
-            {!state.seen && !state.busy && state.keys.length > 0 && (
-              <>
-                {" "}
-                <button type="button" onClick={() => look(true)}>
-                  Scan on
-                </button>
-              </>
-            )}
-          </p>
-          <ul class="tree" role="tree" aria-label="Keys by prefix">
-            <Folder folder={root} open chosen={chosen} onChoose={setChosen} onRemove={setRemoving} />
-          </ul>
-          {!state.busy && shown.length === 0 && <p class="empty">No key matches.</p>}
+          {scan && <Progress scan={scan} root={root} isFiltered={isFiltered} onStop={() => scan.stop()} onAgain={again} onMark={marked ? null : () => setMarked(new Set())} />}
+          {marked && <Marked marked={marked} onChange={setMarked} onGone={drop} />}
+          <div class="tree" ref={tree} onKeyDown={(event) => walk(event, tree.current)}>
+            <Folder folder={root} isFew={scan?.isDone && root.count <= FEW} chosen={chosen} marked={marked} onMark={setMarked} onChoose={open} onRemove={setRemoving} />
+          </div>
+          {scan?.isDone && root.count === 0 && <p class="empty">No key matches.</p>}
         </Card>
-        {chosen && (
+        {chosen !== null && (
           <KeyView
-            key={chosen}
+            key={`${session.database} ${chosen} ${opened}`}
             name={chosen}
-            onClose={() => setChosen(null)}
+            onClose={() => leave(() => setParams({ key: "" }, true))}
+            onReload={() => leave(() => setOpened((n) => n + 1))}
             onGone={() => {
-              setState((before) => ({ ...before, keys: before.keys.filter((entry) => entry.key !== chosen) }));
-              setChosen(null);
+              drop((entry) => entry.key === chosen);
+              setParams({ key: "" });
             }}
             onRenamed={(to) => {
-              setState((before) => ({
-                ...before,
-                keys: before.keys.map((entry) => (entry.key === chosen ? { ...entry, key: to } : entry)),
-              }));
-              setChosen(to);
+              drop((entry) => entry.key === chosen);
+              again();
+              setParams({ key: to });
             }}
           />
         )}
@@ -194,9 +156,9 @@ export function Keys() {
       {removing !== null && (
         <RemovePrefix
           prefix={removing}
-          onEnd={(changed) => {
+          onEnd={(isChanged) => {
             setRemoving(null);
-            if (changed) look(false);
+            if (isChanged) again();
           }}
         />
       )}
@@ -204,10 +166,9 @@ export function Keys() {
         <NewKey
           onEnd={(key) => {
             setAdding(false);
-            if (key) {
-              look(false);
-              setChosen(key);
-            }
+            if (key === null) return;
+            again();
+            open(key);
           }}
         />
       )}
@@ -215,686 +176,265 @@ export function Keys() {
   );
 }
 
-function Folder({ folder, open: isOpen = false, chosen, onChoose, onRemove }) {
-  const [open, setOpen] = useState(isOpen);
-  const [rows, setRows] = useState(ROWS);
-  const folders = open ? [...folder.folders.values()].sort((one, other) => other.count - one.count) : [];
-  const isRoot = folder.path === "";
-  const inner = open && (
-    <>
-      {folders.slice(0, rows).map((child) => (
-        <Folder key={child.path} folder={child} chosen={chosen} onChoose={onChoose} onRemove={onRemove} />
-      ))}
-      {folder.keys.slice(0, rows).map((entry) => (
-        <li key={entry.key} role="treeitem" aria-selected={chosen === entry.key}>
-          <button type="button" class="plain leaf" onClick={() => onChoose(entry.key)} aria-current={chosen === entry.key}>
-            <span class={`type ${entry.type}`}>{entry.type}</span>
-            <Bytes value={entry.key.slice(folder.path.length) || entry.key} />
-            {entry.ttl >= 0 && <small title="time to live">{ttl(entry.ttl)}</small>}
-            <small class="number">{size(entry.bytes)}</small>
-          </button>
-        </li>
-      ))}
-      {Math.max(folder.keys.length, folders.length) > rows && (
-        <li>
-          <button type="button" onClick={() => setRows(rows + 1000)}>
-            Show more
-          </button>
-        </li>
-      )}
-    </>
-  );
-  if (isRoot) return inner;
+function Progress({ scan, root, isFiltered, onStop, onAgain, onMark }) {
+  const { isNode } = useSession();
+  const isRunning = !scan.isStopped;
+  const found = root.count === 0 && isRunning ? "None so far" : plural(root.count, isFiltered ? "matching key" : "key");
   return (
-    <li role="treeitem" aria-expanded={open}>
-      <div class="folder">
-        <button type="button" class="plain" onClick={() => setOpen(!open)}>
-          <span class="arrow" aria-hidden="true">
-            {open ? "▾" : "▸"}
-          </span>
-          <Bytes value={folder.path.slice(0)} />
-          <small class="number">
-            {count(folder.count)} · {size(folder.bytes)}
-          </small>
-        </button>
-        <button type="button" class="small" aria-label={`Delete keys that begin with ${show(folder.path)}`} onClick={() => onRemove(folder.path)}>
-          Delete…
-        </button>
-      </div>
-      {open && <ul role="group">{inner}</ul>}
-    </li>
-  );
-}
-
-/** Counts the keys with a prefix, asks, and unlinks them. */
-function RemovePrefix({ prefix, onEnd }) {
-  const [keys, setKeys] = useState([]);
-  const [stage, setStage] = useState("counting");
-  useEffect(() => {
-    let ended = false;
-    (async () => {
-      let cursor = "0";
-      const found = new Set();
-      do {
-        const [next, some] = await ask("SCAN", cursor, "MATCH", prefixed(prefix), "COUNT", 2000);
-        cursor = next;
-        some.forEach((key) => found.add(key));
-        if (!ended) setKeys([...found]);
-      } while (cursor !== "0" && !ended);
-      if (!ended) setStage("asking");
-    })().catch((error) => toast(error.message, "bad"));
-    return () => (ended = true);
-  }, []);
-  const remove = async () => {
-    setStage("deleting");
-    let gone = 0;
-    for (let at = 0; at < keys.length; at += 500) {
-      try {
-        gone += await run("UNLINK", ...keys.slice(at, at + 500));
-      } catch (error) {
-        toast(error.message, "bad");
-        break;
-      }
-    }
-    toast(`${count(gone)} keys deleted`);
-    onEnd(true);
-  };
-  return (
-    <Ask
-      title={`Delete all keys that begin with ${show(prefix)}?`}
-      yes={stage === "asking" ? `Delete ${count(keys.length)} keys` : stage === "counting" ? "Counting…" : "Deleting…"}
-      onYes={() => stage === "asking" && remove()}
-      onNo={() => onEnd(false)}
-      args={["UNLINK", ...keys.slice(0, 3), ...(keys.length > 3 ? ["…"] : [])]}
-    >
-      <p aria-live="polite">{count(keys.length)} keys found.</p>
-    </Ask>
-  );
-}
-
-function NewKey({ onEnd }) {
-  const [name, setName] = useState("");
-  const [type, setType] = useState("string");
-  const first = {
-    string: (key) => ["SET", key, "", "NX"],
-    hash: (key) => ["HSET", key, "field", "value"],
-    list: (key) => ["RPUSH", key, "item"],
-    set: (key) => ["SADD", key, "member"],
-    zset: (key) => ["ZADD", key, "0", "member"],
-    stream: (key) => ["XADD", key, "*", "field", "value"],
-  };
-  const key = unescape(name);
-  const args = first[type](key);
-  const make = async () => {
-    if (await ask("EXISTS", key)) return toast("There is a key of that name.", "bad");
-    const answer = await act(`Key ${name} made`, ...args);
-    if (!(answer instanceof Error)) onEnd(key);
-  };
-  return (
-    <Ask title="New key" yes="Make it" tone="main" args={args} onYes={() => name && make()} onNo={() => onEnd(null)}>
-      <Field label="Name" value={name} onInput={setName} autofocus />
-      <Field label="Type" type="select" value={type} onInput={setType} list={TYPES.map((name) => [name, name])} />
-    </Ask>
-  );
-}
-
-function KeyView({ name, onClose, onGone, onRenamed }) {
-  const [removing, setRemoving] = useState(false);
-  const [renaming, setRenaming] = useState(null);
-  const [expiring, setExpiring] = useState(null);
-  const head = useLoad(async () => {
-    const [type, left, encoding, used, idle] = await askAll([
-      ["TYPE", name],
-      ["PTTL", name],
-      ["OBJECT", "ENCODING", name],
-      ["MEMORY", "USAGE", name],
-      ["OBJECT", "IDLETIME", name],
-    ]);
-    if (type instanceof Error) throw type;
-    const good = (value) => (value instanceof Error ? null : value);
-    return { type, ttl: good(left), encoding: good(encoding), bytes: good(used), idle: good(idle) };
-  }, [name]);
-  const again = head.again;
-  const { value } = head;
-  const Editor = EDITORS[value?.type];
-  return (
-    <Card
-      class="detail"
-      title={show(name)}
-      actions={
-        <>
-          <button type="button" onClick={() => setRenaming(show(name))}>
-            Rename
-          </button>
-          <button type="button" class="bad" onClick={() => setRemoving(true)}>
-            Delete
-          </button>
-          <button type="button" onClick={onClose} aria-label="Close the key">
-            ×
-          </button>
-        </>
-      }
-    >
-      <Problem error={head.error} />
-      {value && (
-        <p class="facts">
-          <span class={`type ${value.type}`}>{value.type}</span>
-          {value.encoding && <span>{value.encoding}</span>}
-          <span>{size(value.bytes)}</span>
-          {value.idle !== null && <span>idle {value.idle} s</span>}
-          <button type="button" class="small" onClick={() => setExpiring(value.ttl >= 0 ? String(Math.ceil(value.ttl / 1000)) : "3600")}>
-            {value.ttl === null ? "expiry" : ttl(value.ttl)}
-          </button>
+    <div class="scan">
+      <Problem error={scan.error} />
+      {isNode && !isCluster() && !isRunning && (
+        <p class="refused" role="alert">
+          These are the keys of one node of the cluster: your user lacks {lacks("CLUSTER", "SLOTS") ?? "+cluster|myid"}, which names the others.
         </p>
       )}
-      {value?.type === "none" && <p class="empty">The key is gone.</p>}
-      {Editor && <Editor name={name} onChange={again} />}
-      {value && !Editor && value.type !== "none" && <p class="empty">There is no editor for this type.</p>}
-      {removing && (
-        <Ask
-          title={`Delete ${show(name)}?`}
-          yes="Delete"
-          args={["UNLINK", name]}
-          onNo={() => setRemoving(false)}
-          onYes={async () => {
-            const answer = await act("Deleted", "UNLINK", name);
-            setRemoving(false);
-            if (!(answer instanceof Error)) onGone();
-          }}
-        />
-      )}
-      {renaming !== null && (
-        <Ask
-          title="Rename"
-          yes="Rename"
-          tone="main"
-          args={["RENAMENX", name, unescape(renaming)]}
-          onNo={() => setRenaming(null)}
-          onYes={async () => {
-            const answer = await act("Renamed", "RENAMENX", name, unescape(renaming));
-            setRenaming(null);
-            if (answer === 0) toast("There is a key of that name.", "bad");
-            else if (!(answer instanceof Error)) onRenamed(unescape(renaming));
-          }}
-        >
-          <Field label="New name" value={renaming} onInput={setRenaming} />
-        </Ask>
-      )}
-      {expiring !== null && (
-        <Ask
-          title="Time to live"
-          yes="Set"
-          tone="main"
-          args={expiring === "" ? ["PERSIST", name] : ["EXPIRE", name, expiring]}
-          onNo={() => setExpiring(null)}
-          onYes={async () => {
-            await (expiring === "" ? act("The key stays", "PERSIST", name) : act("Expiry set", "EXPIRE", name, expiring));
-            setExpiring(null);
-            again();
-          }}
-        >
-          <Field label="Seconds" type="number" value={expiring} onInput={setExpiring} hint="Empty for no expiry." />
-        </Ask>
-      )}
-    </Card>
-  );
-}
-
-const PIECE = 65536;
-
-function StringEditor({ name, onChange }) {
-  const [at, setAt] = useState(0);
-  const [text, setText] = useState(null);
-  const piece = useLoad(async () => {
-    const [length, value] = await askAll([
-      ["STRLEN", name],
-      ["GETRANGE", name, at, at + PIECE - 1],
-    ]);
-    if (length instanceof Error) throw length;
-    return { length, value };
-  }, [name, at]);
-  useEffect(() => {
-    if (piece.value) setText(show(piece.value.value));
-  }, [piece.value]);
-  if (!piece.value || text === null) return <Problem error={piece.error} />;
-  const { length, value } = piece.value;
-  const isWhole = length <= PIECE;
-  const next = show(value) === text ? value : unescapeIfNeeded(value, text);
-  // A piece is written over; what becomes longer or shorter changes the whole.
-  const args = isWhole ? ["SET", name, next, "KEEPTTL"] : ["SETRANGE", name, at, next];
-  const fits = isWhole || next.length === value.length;
-  const save = async () => {
-    await act("Saved", ...args);
-    await piece.again();
-    onChange();
-  };
-  return (
-    <>
-      {!isWhole && (
-        <p class="pieces">
-          Bytes {count(at)} to {count(Math.min(length, at + PIECE))} of {count(length)}
-          <button type="button" disabled={at === 0} onClick={() => setAt(Math.max(0, at - PIECE))}>
-            Before
-          </button>
-          <button type="button" disabled={at + PIECE >= length} onClick={() => setAt(at + PIECE)}>
-            Next
-          </button>
+      {scan.isBlind && (
+        <p class="refused" role="alert">
+          Your user may not see all these keys (a right ~PATTERN is missing): types, sizes and expiries of the others were not asked for.
         </p>
       )}
-      <Field label="Value" type="area" rows={12} class="mono" value={text} onInput={setText} hint={fits ? "" : "A piece keeps its length."} />
-      <div class="actions end">
-        <Run args={args} tone="main" disabled={next === value || !fits} onRun={save}>
-          Save
-        </Run>
-      </div>
-    </>
-  );
-}
-
-/** The bytes of a shown value that somebody has edited: escapes mean bytes only where the value was shown with escapes. */
-function unescapeIfNeeded(before, text) {
-  return show(before) === decodePlain(before) ? bytes(text) : unescape(text);
-}
-function decodePlain(value) {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(value, (char) => char.charCodeAt(0)));
-  } catch {
-    return null;
-  }
-}
-
-/** A row of a collection: parts that can be edited, and buttons. */
-function Rows({ columns, rows, onSave, onRemove, label }) {
-  const [edited, setEdited] = useState(null);
-  return (
-    <div class="table-box" tabIndex={0} role="region" aria-label={label}>
-      <table>
-        <thead>
-          <tr>
-            {columns.map((column) => (
-              <th key={column.name} scope="col">
-                {column.name}
-              </th>
-            ))}
-            <th scope="col">
-              <span class="hidden">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row, at) => (
-            <tr key={row[0] + ":" + at}>
-              {columns.map((column, part) => (
-                <td key={column.name}>
-                  {edited?.at === at && column.edit ? (
-                    <input
-                      class="mono"
-                      aria-label={column.name}
-                      value={edited.text}
-                      autofocus
-                      onInput={(event) => setEdited({ at, text: event.currentTarget.value })}
-                      onKeyDown={(event) => {
-                        if (event.key === "Escape") setEdited(null);
-                        if (event.key === "Enter") {
-                          onSave(row, unescapeIfNeeded(String(row[part]), edited.text));
-                          setEdited(null);
-                        }
-                      }}
-                    />
-                  ) : (
-                    <Bytes value={row[part]} max={400} />
-                  )}
-                </td>
-              ))}
-              <td class="number">
-                {onSave &&
-                  (edited?.at === at ? (
-                    <button
-                      type="button"
-                      class="small main"
-                      onClick={() => {
-                        const part = columns.findIndex((column) => column.edit);
-                        onSave(row, unescapeIfNeeded(String(row[part]), edited.text));
-                        setEdited(null);
-                      }}
-                    >
-                      Save
-                    </button>
-                  ) : (
-                    <button
-                      type="button"
-                      class="small"
-                      aria-label={`Edit ${show(String(row[0]))}`}
-                      onClick={() => setEdited({ at, text: show(String(row[columns.findIndex((column) => column.edit)])) })}
-                    >
-                      Edit
-                    </button>
-                  ))}
-                {onRemove && (
-                  <button type="button" class="small bad" aria-label={`Remove ${show(String(row[0]))}`} onClick={() => onRemove(row)}>
-                    Remove
-                  </button>
-                )}
-              </td>
-            </tr>
-          ))}
-          {rows.length === 0 && (
-            <tr>
-              <td class="empty" colSpan={columns.length + 1}>
-                Nothing here.
-              </td>
-            </tr>
-          )}
-        </tbody>
-      </table>
+      <p class="quiet" role="status">
+        {found}
+        {!scan.isBlind && `, ${size(root.bytes)}`}
+        {isRunning && ` so far: ${Math.floor(scan.share * 100)}% of ${count(scan.total)} scanned`}
+        {scan.isDone && isFiltered && ` of ${count(scan.total)}`}
+        {scan.isFull && ` – a browser holds no more: narrow the pattern`}
+        {scan.isStopped && !scan.isDone && !scan.isFull && !scan.error && " – stopped before the end"}
+        {isCluster() && ` on ${plural(primaries().length, "node")}`}
+        {". "}
+        {isRunning ? (
+          <button type="button" class="small" onClick={onStop}>
+            Stop
+          </button>
+        ) : (
+          <button type="button" class="small" onClick={onAgain}>
+            Scan again
+          </button>
+        )}
+        {onMark && root.count > 0 && (
+          <button type="button" class="small" onClick={onMark}>
+            Select several
+          </button>
+        )}
+      </p>
+      {isRunning && <progress max="1" value={scan.share} aria-label="How much is scanned" />}
     </div>
   );
 }
 
-/** Fields and a button that adds something. */
-function Add({ labels, args, onAdd, said = "Added" }) {
-  const [values, setValues] = useState(labels.map(() => ""));
-  const command = args(values.map(unescape));
-  return (
-    <form
-      class="add"
-      onSubmit={async (event) => {
-        event.preventDefault();
-        const answer = await act(said, ...command);
-        if (!(answer instanceof Error)) setValues(labels.map(() => ""));
-        onAdd();
-      }}
-    >
-      {labels.map((label, at) => (
-        <Field
-          key={label}
-          label={label}
-          value={values[at]}
-          onInput={(value) => setValues(values.map((old, other) => (other === at ? value : old)))}
-        />
+/** Arrow keys in the tree: up and down over rows, right opens, left closes or goes to the folder. */
+function walk(event, tree) {
+  const rows = [...tree.querySelectorAll("[data-row]")];
+  const at = rows.indexOf(event.target);
+  if (at < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+  const row = rows[at];
+  const isOpen = row.getAttribute("aria-expanded");
+  const to = {
+    ArrowDown: () => rows[at + 1],
+    ArrowUp: () => rows[at - 1],
+    Home: () => rows[0],
+    End: () => rows.at(-1),
+    ArrowRight: () => (isOpen === "false" ? row.click() : isOpen === "true" ? rows[at + 1] : null),
+    ArrowLeft: () => (isOpen === "true" ? row.click() : row.closest("ul")?.parentElement?.querySelector("[data-row]")),
+  }[event.key];
+  if (!to) return;
+  event.preventDefault();
+  to()?.focus();
+}
+
+function Folder({ folder, isFew, chosen, marked, onMark, onChoose, onRemove }) {
+  const [isOpen, setOpen] = useState(null);
+  const [rows, setRows] = useState(ROWS);
+  const isRoot = folder.path === "";
+  const open = isRoot || (isOpen ?? isFew);
+  const folders = open ? [...folder.folders.values()].sort((one, other) => (one.name < other.name ? -1 : 1)) : [];
+  const keys = open ? sortedKeys(folder) : [];
+  const mark = (entry) => {
+    const next = new Set(marked);
+    if (!next.delete(entry)) next.add(entry);
+    onMark(next);
+  };
+  const inner = open && (
+    <ul>
+      {folders.slice(0, rows).map((child) => (
+        <Folder key={child.path} folder={child} isFew={isFew} chosen={chosen} marked={marked} onMark={onMark} onChoose={onChoose} onRemove={onRemove} />
       ))}
-      <button type="submit" class="main" title={command.map(String).map(show).join(" ")}>
-        Add
-      </button>
-    </form>
+      {keys.slice(0, rows).map((entry) => (
+        <li key={entry.key} class="row">
+          {marked && <input type="checkbox" checked={marked.has(entry)} onChange={() => mark(entry)} aria-label={`Select ${show(entry.key)}`} />}
+          <button type="button" class="plain leaf" data-row onClick={() => onChoose(entry.key)} aria-current={chosen === entry.key}>
+            {entry.type && <span class={`type ${entry.type}`}>{entry.type}</span>}
+            <Bytes value={entry.key.slice(folder.path.length) || entry.key} />
+            {entry.ttl >= 0 && entry.ttl !== null && <small title={ttlWords(entry.ttl)}>{ttl(entry.ttl)}</small>}
+            {entry.bytes !== null && <small class="number">{size(entry.bytes)}</small>}
+          </button>
+        </li>
+      ))}
+      {Math.max(keys.length, folders.length) > rows && (
+        <li>
+          <button type="button" data-row onClick={() => setRows(rows + 1000)}>
+            Show more of {count(folder.count)}
+          </button>
+        </li>
+      )}
+    </ul>
+  );
+  if (isRoot) return inner;
+  return (
+    <li>
+      <div class="row folder">
+        {marked && (
+          <button type="button" class="small" aria-label={`Select all below ${show(folder.path)}`} onClick={() => onMark(new Set([...marked, ...below(folder)]))}>
+            all
+          </button>
+        )}
+        <button type="button" class="plain" data-row aria-expanded={Boolean(open)} onClick={() => setOpen(!open)}>
+          <span class="arrow" aria-hidden="true">
+            {open ? "▾" : "▸"}
+          </span>
+          <Bytes value={folder.path} />
+          <small class="number">
+            {count(folder.count)}
+            {folder.bytes > 0 && ` · ${size(folder.bytes)}`}
+          </small>
+        </button>
+        <button type="button" class="small quiet-button" aria-label={`Delete keys that begin with ${show(folder.path)}`} title="Delete all keys that begin so…" onClick={() => onRemove(folder.path)}>
+          Delete…
+        </button>
+      </div>
+      {inner}
+    </li>
   );
 }
 
-/** Elements of a scanned collection, a page at a time. */
-function useScanned(command, name, pattern, take) {
-  const [state, setState] = useState({ cursor: "0", rows: [], error: null, done: false });
-  const load = async (more) => {
+function* below(folder) {
+  yield* folder.keys;
+  for (const child of folder.folders.values()) yield* below(child);
+}
+
+/** What can be done with several keys at once. */
+function Marked({ marked, onChange, onGone }) {
+  const [asks, setAsks] = useState(null);
+  const [seconds, setSeconds] = useState("3600");
+  const [busy, setBusy] = useState("");
+  const entries = [...marked];
+  const none = entries.length === 0;
+  const keys = entries.slice(0, 3).map((entry) => entry.key);
+  const rest = entries.length > 3 ? ["…"] : [];
+  const work = async (what) => {
+    setBusy("…");
     try {
-      let cursor = more ? state.cursor : "0";
-      const rows = more ? [...state.rows] : [];
-      const from = rows.length;
-      do {
-        const [next, found] = await ask(command, name, cursor, "MATCH", bytes(pattern || "*"), "COUNT", 200);
-        cursor = next;
-        rows.push(...take(list(found)));
-      } while (cursor !== "0" && rows.length - from < 200);
-      setState({ cursor, rows, error: null, done: cursor === "0" });
+      toast(await what());
+      onChange(new Set());
     } catch (error) {
-      setState((before) => ({ ...before, error }));
+      fail(error);
     }
-  };
-  useEffect(() => {
-    load(false);
-  }, [name, pattern]);
-  return { ...state, more: () => load(true), again: () => load(false) };
-}
-
-function inPairs(flat) {
-  const out = [];
-  for (let at = 0; at + 1 < flat.length; at += 2) out.push([flat[at], flat[at + 1]]);
-  return out;
-}
-
-function More({ scanned }) {
-  return (
-    <>
-      <Problem error={scanned.error} />
-      {!scanned.done && !scanned.error && (
-        <button type="button" onClick={scanned.more}>
-          Show more
-        </button>
-      )}
-    </>
-  );
-}
-
-function HashEditor({ name, onChange }) {
-  const [pattern, setPattern] = useState("");
-  const scanned = useScanned("HSCAN", name, pattern, inPairs);
-  const then = () => {
-    scanned.again();
-    onChange();
+    setBusy("");
+    setAsks(null);
   };
   return (
-    <>
-      <Field label="Fields that match" value={pattern} onInput={setPattern} placeholder="*" />
-      <Rows
-        label="Fields"
-        columns={[{ name: "Field" }, { name: "Value", edit: true }]}
-        rows={scanned.rows}
-        onSave={async ([field], value) => {
-          await act("Saved", "HSET", name, field, value);
-          then();
-        }}
-        onRemove={async ([field]) => {
-          await act("Removed", "HDEL", name, field);
-          then();
-        }}
-      />
-      <More scanned={scanned} />
-      <Add labels={["Field", "Value"]} args={([field, value]) => ["HSET", name, field, value]} onAdd={then} />
-    </>
-  );
-}
-
-function SetEditor({ name, onChange }) {
-  const [pattern, setPattern] = useState("");
-  const scanned = useScanned("SSCAN", name, pattern, (items) => items.map((item) => [item]));
-  const then = () => {
-    scanned.again();
-    onChange();
-  };
-  return (
-    <>
-      <Field label="Members that match" value={pattern} onInput={setPattern} placeholder="*" />
-      <Rows
-        label="Members"
-        columns={[{ name: "Member" }]}
-        rows={scanned.rows}
-        onRemove={async ([member]) => {
-          await act("Removed", "SREM", name, member);
-          then();
-        }}
-      />
-      <More scanned={scanned} />
-      <Add labels={["Member"]} args={([member]) => ["SADD", name, member]} onAdd={then} />
-    </>
-  );
-}
-
-const PAGE = 100;
-
-function Pager({ at, length, onMove }) {
-  return (
-    <p class="pieces">
-      {count(length === 0 ? 0 : at + 1)} to {count(Math.min(length, at + PAGE))} of {count(length)}
-      <button type="button" disabled={at === 0} onClick={() => onMove(Math.max(0, at - PAGE))}>
-        Before
+    <div class="marked" role="group" aria-label="Selected keys">
+      <b>{plural(entries.length, "key")} selected</b>
+      <Run args={["UNLINK", ...keys, ...rest]} tone="bad" disabled={none} onRun={() => setAsks("delete")}>
+        Delete
+      </Run>
+      <Run args={["EXPIRE", keys[0] ?? "key", "seconds"]} disabled={none} onRun={() => setAsks("expire")}>
+        Expire
+      </Run>
+      <button type="button" disabled={none} onClick={() => work(() => exportKeys(entries))}>
+        Export
       </button>
-      <button type="button" disabled={at + PAGE >= length} onClick={() => onMove(at + PAGE)}>
-        Next
+      <button type="button" onClick={() => onChange(null)}>
+        Done
       </button>
-    </p>
-  );
-}
-
-function ListEditor({ name, onChange }) {
-  const [at, setAt] = useState(0);
-  const page = useLoad(async () => ({ length: await ask("LLEN", name), items: await ask("LRANGE", name, at, at + PAGE - 1) }), [name, at]);
-  const then = () => {
-    page.again();
-    onChange();
-  };
-  if (!page.value) return <Problem error={page.error} />;
-  // An item is removed by its place: it gets a name that nothing else has, which is then removed.
-  const remove = async ([index]) => {
-    const mark = `dunlin-console-removed-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
-    const answer = await act("Removed", "LSET", name, index, mark);
-    if (!(answer instanceof Error)) await act("Removed", "LREM", name, 1, mark);
-    then();
-  };
-  return (
-    <>
-      <Pager at={at} length={page.value.length} onMove={setAt} />
-      <Rows
-        label="Items"
-        columns={[{ name: "Index" }, { name: "Item", edit: true }]}
-        rows={page.value.items.map((item, place) => [String(at + place), item])}
-        onSave={async ([index], value) => {
-          await act("Saved", "LSET", name, index, value);
-          then();
-        }}
-        onRemove={remove}
-      />
-      <Add labels={["Item at the end"]} args={([item]) => ["RPUSH", name, item]} onAdd={then} />
-    </>
-  );
-}
-
-function ZsetEditor({ name, onChange }) {
-  const [at, setAt] = useState(0);
-  const page = useLoad(
-    async () => ({
-      length: await ask("ZCARD", name),
-      items: await ask("ZRANGE", name, at, at + PAGE - 1, "WITHSCORES"),
-    }),
-    [name, at],
-  );
-  const then = () => {
-    page.again();
-    onChange();
-  };
-  if (!page.value) return <Problem error={page.error} />;
-  return (
-    <>
-      <Pager at={at} length={page.value.length} onMove={setAt} />
-      <Rows
-        label="Members by score"
-        columns={[{ name: "Member" }, { name: "Score", edit: true }]}
-        rows={page.value.items.map(([member, score]) => [member, String(score)])}
-        onSave={async ([member], score) => {
-          await act("Saved", "ZADD", name, score, member);
-          then();
-        }}
-        onRemove={async ([member]) => {
-          await act("Removed", "ZREM", name, member);
-          then();
-        }}
-      />
-      <Add labels={["Score", "Member"]} args={([score, member]) => ["ZADD", name, score, member]} onAdd={then} />
-    </>
-  );
-}
-
-function StreamEditor({ name, onChange }) {
-  const [from, setFrom] = useState("+");
-  const page = useLoad(async () => {
-    const [about, entries, groups] = await askAll([
-      ["XINFO", "STREAM", name],
-      ["XREVRANGE", name, from, "-", "COUNT", PAGE],
-      ["XINFO", "GROUPS", name],
-    ]);
-    if (entries instanceof Error) throw entries;
-    return { about: about instanceof Error ? {} : object(about), entries, groups: groups instanceof Error ? [] : groups.map(object) };
-  }, [name, from]);
-  const then = () => {
-    page.again();
-    onChange();
-  };
-  if (!page.value) return <Problem error={page.error} />;
-  const { about, entries, groups } = page.value;
-  const last = entries.at(-1)?.[0];
-  return (
-    <>
-      <p class="facts">
-        <span>{count(about.length)} entries</span>
-        <span>last {show(about["last-generated-id"])}</span>
-        <span>{count(groups.length)} groups</span>
-      </p>
-      <Rows
-        label="Entries, the newest first"
-        columns={[{ name: "Id" }, { name: "Fields" }]}
-        rows={entries.map(([id, fields]) => [id, inPairs(fields).map(([field, value]) => `${field}: ${value}`).join("\n")])}
-        onRemove={async ([id]) => {
-          await act("Removed", "XDEL", name, id);
-          then();
-        }}
-      />
-      <p class="pieces">
-        <button type="button" disabled={from === "+"} onClick={() => setFrom("+")}>
-          Newest
-        </button>
-        <button type="button" disabled={entries.length < PAGE} onClick={() => setFrom("(" + last)}>
-          Older
-        </button>
-      </p>
-      <Add labels={["Field", "Value"]} args={([field, value]) => ["XADD", name, "*", field, value]} onAdd={then} />
-      <h3>Groups</h3>
-      {groups.map((group) => (
-        <Group key={group.name} stream={name} group={group} onChange={then} />
-      ))}
-      {groups.length === 0 && <p class="empty">No groups.</p>}
-      <Add labels={["New group", "Starts after id"]} args={([group, id]) => ["XGROUP", "CREATE", name, group, id || "$"]} onAdd={then} said="Group made" />
-    </>
-  );
-}
-
-function Group({ stream, group, onChange }) {
-  const consumers = useLoad(async () => (await ask("XINFO", "CONSUMERS", stream, group.name)).map(object), [stream, group.name]);
-  const [removing, setRemoving] = useState(false);
-  return (
-    <details class="group">
-      <summary>
-        <Bytes value={group.name} />{" "}
-        <small>
-          {count(group.pending)} pending, lag {group.lag === null ? "unknown" : count(group.lag)}, last {show(group["last-delivered-id"])}
-        </small>
-      </summary>
-      <Rows
-        label={`Consumers of ${show(group.name)}`}
-        columns={[{ name: "Consumer" }, { name: "Pending" }, { name: "Idle, ms" }]}
-        rows={(consumers.value ?? []).map((one) => [one.name, String(one.pending), String(one.idle)])}
-      />
-      <button type="button" class="small bad" onClick={() => setRemoving(true)}>
-        Remove the group
-      </button>
-      {removing && (
+      {asks === "delete" && (
         <Ask
-          title={`Remove the group ${show(group.name)}?`}
-          yes="Remove"
-          args={["XGROUP", "DESTROY", stream, group.name]}
-          onNo={() => setRemoving(false)}
-          onYes={async () => {
-            await act("Group removed", "XGROUP", "DESTROY", stream, group.name);
-            setRemoving(false);
-            onChange();
-          }}
+          title={`Delete ${plural(entries.length, "key")}?`}
+          yes={busy || `Delete ${plural(entries.length, "key")}`}
+          disabled={Boolean(busy)}
+          onKeys
+          args={["UNLINK", ...keys, ...rest]}
+          onNo={() => setAsks(null)}
+          onYes={() =>
+            work(async () => {
+              const gone = await unlink(entries);
+              onGone((entry) => marked.has(entry));
+              return `${plural(gone, "key")} deleted`;
+            })
+          }
         />
       )}
-    </details>
+      {asks === "expire" && (
+        <Ask
+          title={`When do ${plural(entries.length, "key")} expire?`}
+          yes="Set"
+          tone="main"
+          disabled={Boolean(busy)}
+          onKeys
+          args={["EXPIRE", keys[0], seconds]}
+          onNo={() => setAsks(null)}
+          onYes={() =>
+            work(async () => {
+              let set = 0;
+              for (const { key } of entries) set += Number(await new Place(key).run("EXPIRE", key, seconds));
+              return `The expiry of ${plural(set, "key")} is set`;
+            })
+          }
+        >
+          <Field label="Seconds" type="number" min="1" value={seconds} onInput={setSeconds} autofocus />
+        </Ask>
+      )}
+    </div>
   );
 }
 
-const EDITORS = {
-  string: StringEditor,
-  hash: HashEditor,
-  list: ListEditor,
-  set: SetEditor,
-  zset: ZsetEditor,
-  stream: StreamEditor,
-};
+/** Counts the keys with a prefix, on all nodes, asks, and unlinks them. */
+function RemovePrefix({ prefix, onEnd }) {
+  const session = useSession();
+  const [, draw] = useReducer((n) => n + 1, 0);
+  const [gone, setGone] = useState(null);
+  const found = useMemo(() => new Names(prefixed(prefix), draw), []);
+  useEffect(() => () => found.stop(), []);
+  const { names } = found;
+  const remove = async () => {
+    setGone(0);
+    try {
+      toast(`${plural(await unlink(names, setGone), "key")} deleted`);
+    } catch (error) {
+      fail(error);
+      if (error.gone) toast(`${plural(error.gone, "key")} were deleted before`, "bad");
+    }
+    onEnd(true);
+  };
+  const isReady = found.isDone || found.isFull;
+  const yes = gone !== null ? `Deleting… ${count(gone)}` : isReady ? `Delete ${plural(names.length, "key")}` : "Counting…";
+  return (
+    <Ask
+      title={`Delete all keys of db${session.database} that begin with ${show(prefix)}?`}
+      yes={yes}
+      disabled={!isReady || gone !== null || names.length === 0}
+      onYes={remove}
+      onNo={() => onEnd(gone !== null)}
+      onKeys
+      args={["UNLINK", ...names.slice(0, 3).map((entry) => entry.key), ...(names.length > 3 ? ["…"] : [])]}
+    >
+      <Problem error={found.error} />
+      <p role="status">
+        {plural(names.length, "key")} found{found.isDone ? "." : found.isFull ? ": there are more, which stay." : " so far."}
+      </p>
+    </Ask>
+  );
+}
+
+/** A scan of names alone. */
+class Names extends Scan {
+  constructor(pattern, onChange) {
+    super({ pattern }, onChange);
+  }
+  get names() {
+    return this.entries;
+  }
+  async describe(node, keys) {
+    for (const key of keys) this.entries.push({ key, node });
+  }
+}

@@ -1,8 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { clock, count } from "../format.js";
-import { bytes, show } from "../resp.js";
-import { act, another, ask, toast } from "../session.js";
-import { Card, Field, Page, Problem, Table, useLoad } from "../ui.jsx";
+import { clock, count, plural } from "../format.js";
+import { bytes, list, number, show } from "../resp.js";
+import { act, another, ask, fail, toast } from "../session.js";
+import { Card, Field, Page, Problem, Run, Table, useLoad } from "../ui.jsx";
 
 /** Lines that are kept, and how long MONITOR runs before it ends by itself. */
 const LINES_MAX = 500;
@@ -65,15 +65,17 @@ function Listen() {
         connection.current = await another();
         connection.current.onpush = (items) => {
           const kind = show(items[0]);
+          if (kind.endsWith("subscribe")) setHeard((before) => [...new Set([...before, `${kind.toUpperCase()} ${show(items[1])}`])]);
           if (kind.endsWith("message")) lines.add({ channel: show(items.at(-2)), text: show(items.at(-1)) });
         };
         connection.current.onclose = () => setHeard([]);
+        // The only answers that come are refusals.
+        connection.current.stream = (answer) => answer instanceof Error && fail(answer);
       }
       const command = /[*?[]/.test(channel) ? "PSUBSCRIBE" : "SUBSCRIBE";
       await connection.current.tell([command, bytes(channel)]);
-      setHeard((before) => [...new Set([...before, `${command} ${channel}`])]);
     } catch (error) {
-      toast(error.message, "bad");
+      fail(error);
     }
   };
   const stop = () => {
@@ -92,16 +94,18 @@ function Listen() {
         </button>
       </form>
       <p class="quiet">
-        {heard.length ? heard.join(", ") : "Not listening."} {lines.seen > 0 && `${count(lines.seen)} messages`}
+        {heard.length ? heard.join(", ") : "Not listening."} {lines.seen > 0 && plural(lines.seen, "message")}
         {lines.left > 0 && `, ${count(lines.left)} not shown: at most 100 a second are`}
       </p>
-      <ol class="lines" role="log" aria-label="Messages" tabIndex={0}>
-        {lines.lines.map((line) => (
-          <li key={line}>
+      <div class="lines" role="log" aria-label="Messages" tabIndex={0}>
+        <ol>
+          {lines.lines.map((line) => (
+            <li key={line}>
             <time>{clock(line.at)}</time> <b>{line.channel}</b> <span class="mono">{line.text}</span>
           </li>
         ))}
-      </ol>
+        </ol>
+      </div>
     </Card>
   );
 }
@@ -115,8 +119,7 @@ function Publish() {
         class="add"
         onSubmit={async (event) => {
           event.preventDefault();
-          const got = await act("Published", "PUBLISH", bytes(channel), bytes(text));
-          if (!(got instanceof Error)) toast(`${got} subscribers`);
+          await act((got) => `Published to ${plural(number(got), "subscriber")}`, "PUBLISH", bytes(channel), bytes(text));
         }}
       >
         <Field label="To channel" value={channel} onInput={setChannel} required />
@@ -132,8 +135,8 @@ function Publish() {
 function Channels() {
   const channels = useLoad(
     async () => {
-      const names = (await ask("PUBSUB", "CHANNELS")).slice(0, 200);
-      const counts = names.length ? await ask("PUBSUB", "NUMSUB", ...names) : [];
+      const names = list(await ask("PUBSUB", "CHANNELS")).slice(0, 200);
+      const counts = names.length ? list(await ask("PUBSUB", "NUMSUB", ...names)) : [];
       return names.map((name) => ({ name: show(name), count: counts[counts.indexOf(name) + 1] }));
     },
     [],
@@ -144,7 +147,7 @@ function Channels() {
       <Problem error={channels.error} />
       <Table
         caption="Channels with subscribers"
-        rows={channels.value ?? []}
+        rows={channels.value}
         empty="No channel has subscribers."
         columns={[
           { name: "Channel", of: (row) => row.name },
@@ -180,7 +183,7 @@ function Monitor() {
       connection.current = made;
       setUntil(Date.now() + MONITOR_S * 1000);
     } catch (error) {
-      toast(error.message, "bad");
+      fail(error);
     }
   };
   return (
@@ -197,25 +200,27 @@ function Monitor() {
               Stop
             </button>
           ) : (
-            <button type="button" class="main" onClick={start} title="MONITOR">
+            <Run args={["MONITOR"]} tone="main" onRun={start}>
               Start
-            </button>
+            </Run>
           )}
         </>
       }
     >
       <p class="quiet">
         {until ? `Runs until ${clock(until)}.` : `Every command of every client, for ${MONITOR_S} seconds. It slows a busy server down.`}{" "}
-        {lines.seen > 0 && `${count(lines.seen)} commands`}
+        {lines.seen > 0 && plural(lines.seen, "command")}
         {lines.left > 0 && `, ${count(lines.left)} not shown`}
       </p>
-      <ol class="lines" role="log" aria-label="Commands of all clients" tabIndex={0}>
-        {lines.lines.map((line) => (
-          <li key={line}>
+      <div class="lines" role="log" aria-label="Commands of all clients" tabIndex={0}>
+        <ol>
+          {lines.lines.map((line) => (
+            <li key={line}>
             <time>{clock(line.at)}</time> <span class="mono">{line.text}</span>
           </li>
         ))}
-      </ol>
+        </ol>
+      </div>
     </Card>
   );
 }

@@ -1,9 +1,10 @@
 import { count, date, duration, info, size } from "../format.js";
+import { text } from "../resp.js";
 import { act, ask } from "../session.js";
 import { Card, Page, Problem, Run, Table, useLoad } from "../ui.jsx";
 
 export function Replication() {
-  const state = useLoad(async () => info(await ask("INFO", "server", "persistence", "replication", "stats")), [], 2000);
+  const state = useLoad(async () => info(text(await ask("INFO", "server", "persistence", "replication", "stats"))), [], 2000);
   const about = state.value;
   const all = (rows) => (
     <dl class="pairs">
@@ -27,9 +28,9 @@ export function Replication() {
           <Run args={["BGSAVE"]} onRun={() => act("A snapshot is being written", "BGSAVE").then(state.again)}>
             Save a snapshot
           </Run>
-          <Run args={["BGREWRITEAOF"]} onRun={() => act("The log is being rewritten", "BGREWRITEAOF").then(state.again)}>
+          {about?.aof_enabled === "1" && <Run args={["BGREWRITEAOF"]} onRun={() => act("The log is being rewritten", "BGREWRITEAOF").then(state.again)}>
             Rewrite the log
-          </Run>
+          </Run>}
         </>
       }
     >

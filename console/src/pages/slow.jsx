@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { clock, count, date, latency, size } from "../format.js";
-import { line, object, pairs, show } from "../resp.js";
+import { line, list, object, pairs, show } from "../resp.js";
 import { act, ask } from "../session.js";
-import { Card, Field, Page, Problem, Run, Table, useLoad } from "../ui.jsx";
+import { Card, Choice, Field, Page, Problem, Run, Table, useLoad } from "../ui.jsx";
 
 const KINDS = [
   ["slow", "slow"],
@@ -10,10 +10,13 @@ const KINDS = [
   ["large-reply", "large replies"],
 ];
 
+const isToday = (second) => date(second * 1000).slice(0, 10) === date(Date.now()).slice(0, 10);
+
 export function Slow() {
   const [kind, setKind] = useState("slow");
-  const log = useLoad(() => ask("COMMANDLOG", "GET", 128, kind), [kind], 3000);
-  const rows = (log.value ?? []).map(([id, time, value, args, peer, name]) => ({ id, time, value, args, peer, name }));
+  const log = useLoad(async () => list(await ask("COMMANDLOG", "GET", 128, kind)), [kind], 3000);
+  const rows = log.value?.map(([id, time, value, args, peer, name]) => ({ id, time, value, args, peer, name }));
+  const lines = (args) => line(list(args));
   const amount = (value) => (kind === "slow" ? latency(value) : size(value));
   return (
     <Page title="Slow log and hot keys">
@@ -21,13 +24,7 @@ export function Slow() {
         title="Command log"
         actions={
           <>
-            <div class="choice" role="group" aria-label="Which log">
-              {KINDS.map(([key, text]) => (
-                <button key={key} type="button" aria-pressed={kind === key} onClick={() => setKind(key)}>
-                  {text}
-                </button>
-              ))}
-            </div>
+            <Choice label="Which log" value={kind} options={KINDS} onChoose={setKind} />
             <Run args={["COMMANDLOG", "RESET", kind]} onRun={() => act("Emptied", "COMMANDLOG", "RESET", kind).then(log.again)}>
               Empty
             </Run>
@@ -35,19 +32,19 @@ export function Slow() {
         }
       >
         <Problem error={log.error} />
-        <Table
+        {rows && <Table
           caption="Entries of the log"
           rows={rows}
           rowKey={(row) => row.id}
           sort={{ name: "When", down: true }}
           empty="The log is empty."
           columns={[
-            { name: "When", of: (row) => row.id, cell: (row) => <time title={date(row.time * 1000)}>{clock(row.time * 1000)}</time> },
+            { name: "When", of: (row) => row.id, cell: (row) => <time title={date(row.time * 1000)}>{isToday(row.time) ? clock(row.time * 1000) : date(row.time * 1000)}</time> },
             { name: kind === "slow" ? "Took" : "Size", number: true, of: (row) => row.value, cell: (row) => <b>{amount(row.value)}</b> },
-            { name: "Command", of: (row) => line(row.args), cell: (row) => <code class="wrap">{line(row.args)}</code> },
+            { name: "Command", of: (row) => lines(row.args), cell: (row) => <code class="wrap">{lines(row.args)}</code> },
             { name: "Client", of: (row) => show(row.peer), cell: (row) => <>{show(row.peer)} {row.name && <small>{show(row.name)}</small>}</> },
           ]}
-        />
+        />}
       </Card>
       <HotKeys />
     </Page>
@@ -91,9 +88,9 @@ function HotKeys() {
       }
     >
       <Problem error={session.error} />
-      <p class="quiet">
+      {!session.error && <p class="quiet">
         {found ? (runs ? "Workers are counting keys; each command is timed meanwhile." : "The session has ended; this is what it found.") : "Nothing is counted until a session begins."}
-      </p>
+      </p>}
       {found && (
         <div class="two">
           <Ranks title="By processor time" rows={ranks("by-cpu", (us) => latency(us))} />

@@ -1,5 +1,8 @@
 //! The `dunlin` binary: parses the subcommand, and writes its own manual; nothing else.
 
+// `println!` panics when its reader has gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
+
 mod documents;
 
 use std::ffi::OsString;
@@ -119,7 +122,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refused(&error),
     };
-    match arguments.command {
+    dunlin_print::code(run(arguments.command))
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
         Command::Server { arguments } => dunlin_server::process::server::main(arguments),
         Command::Top { arguments } => dunlin_ops::top(arguments),
         Command::Why { arguments } => dunlin_ops::why(arguments),

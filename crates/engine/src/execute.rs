@@ -34,6 +34,9 @@ pub struct Request<'a> {
 pub enum Outcome {
     /// It has been answered.
     Done,
+    /// It has been answered, and has given its pass up to close the gate: conditions that were looked at inside may have changed
+    /// since.
+    DoneAlone,
     /// Its client waits for keys.
     Blocked(Blocked),
     /// It takes long, or what it has removed does: the rest is to be done apart from the worker, and answered then.
@@ -169,9 +172,12 @@ impl Engine {
                 }
                 if has_undeclared_keys {
                     *inside = self.keyspace.enter_unless_long(worker.id());
+                    if matches!(result, Ok(Outcome::Done)) {
+                        result = Ok(Outcome::DoneAlone);
+                    }
                 }
                 if worker.garbage.is_freed_soon()
-                    && matches!(result, Ok(Outcome::Done))
+                    && matches!(result, Ok(Outcome::Done | Outcome::DoneAlone))
                     && may_wait(request, environment)
                     && let Some(garbage) = worker.garbage.take_large_marked()
                 {
@@ -217,7 +223,7 @@ impl Engine {
                         let offloaded = Offloaded::freeing(freed, request, reply.split_off(mark));
                         Ok(Outcome::Offloaded(Box::new(offloaded)))
                     }
-                    result => result.map(|()| Outcome::Done),
+                    result => result.map(|()| Outcome::DoneAlone),
                 }
             }
             Run::Help(lines) => {

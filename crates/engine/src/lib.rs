@@ -34,8 +34,8 @@ pub mod value;
 
 pub use compaction::{Compaction, CompactionSlice, Slack};
 pub use context::{
-    Caller, Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeptOut, KeyspaceContext, Policy,
-    ReadContext, Worker, WriteContext,
+    Caller, DatabaseLimits, Environment, EvictedKeys, ExclusiveContext, ExpiryChange, Garbage, Host, KeptOut,
+    KeyspaceContext, Policy, ReadContext, Worker, WriteContext,
 };
 pub use departure::{Departing, Departure, Dumped, Stragglers};
 pub use dunlin_structures::{

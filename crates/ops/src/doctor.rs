@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    println!("dunlin {}\n\n# Machine", env!("CARGO_PKG_VERSION"));
+    dunlin_print::say!("dunlin {}\n\n# Machine", env!("CARGO_PKG_VERSION"));
     let mut findings = machine::findings();
     findings.extend(arguments.dir.as_deref().map(machine::disk));
     for finding in &findings {
-        println!("{}", line(finding));
+        dunlin_print::say!("{}", line(finding));
     }
     let mut client = match connect(&arguments.server) {
         Ok(client) => client,
         Err(reason) => {
-            println!("\n# Server\nnot reached: {reason}");
+            dunlin_print::say!("\n# Server\nnot reached: {reason}");
             return Ok(());
         }
     };
@@ -57,23 +57,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         "keyspace",
     ] {
         match ask_text(&mut client, &["INFO", section]) {
-            Ok(text) => println!("\n{}", text.replace("\r\n", "\n").trim_end()),
-            Err(reason) => println!("\n# {section}\n{reason}"),
+            Ok(text) => dunlin_print::say!("\n{}", text.replace("\r\n", "\n").trim_end()),
+            Err(reason) => dunlin_print::say!("\n# {section}\n{reason}"),
         }
     }
-    println!("\n# Configuration that differs from the default\n{}", configuration(&mut client)?);
-    println!(
+    dunlin_print::say!("\n# Configuration that differs from the default\n{}", configuration(&mut client)?);
+    dunlin_print::say!(
         "\n# Latency\n{}",
         ask_text(&mut client, &["LATENCY", "DOCTOR"]).unwrap_or_else(|reason| reason).trim_end()
     );
-    println!("\n# The last minute");
+    dunlin_print::say!("\n# The last minute");
     match ask(&mut client, &["RECORDER", "WHY"]) {
         // Slow commands have keys in them, and so have the sentences about hot keys.
         Ok(lines) => strings(&lines)
             .iter()
             .filter(|line| !line.contains("(client ") && !line.to_lowercase().contains("one key, "))
-            .for_each(|line| println!("{line}")),
-        Err(reason) => println!("{reason}"),
+            .for_each(|line| dunlin_print::say!("{line}")),
+        Err(reason) => dunlin_print::say!("{reason}"),
     }
     Ok(())
 }

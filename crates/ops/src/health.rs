@@ -32,7 +32,7 @@ pub(crate) fn run(Arguments { host, port, .. }: &Arguments) -> Result<(), String
     let answer = ask(host, *port).map_err(|error| format!("{host}:{port}: {error}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     if head.split(' ').nth(1) == Some("200") {
-        println!("{}", body.trim_end());
+        dunlin_print::say!("{}", body.trim_end());
         return Ok(());
     }
     Err(if body.is_empty() { "it answered no HTTP".to_owned() } else { body.trim_end().to_owned() })

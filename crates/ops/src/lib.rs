@@ -1,6 +1,9 @@
 //! Commands for operators of a running server, which they ask as clients: `dunlin top`, `dunlin why`, `dunlin doctor`,
 //! `dunlin health`, `dunlin adopt`, `dunlin cluster`.
 
+// `println!` panics when its reader has gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
+
 mod adopt;
 mod cluster;
 mod doctor;

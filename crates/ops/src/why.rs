@@ -36,6 +36,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         words.extend(["AT", at]);
     }
     let lines = ask(&mut client, &words)?;
-    strings(&lines).iter().for_each(|line| println!("{line}"));
+    strings(&lines).iter().for_each(|line| dunlin_print::say!("{line}"));
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! The server: the service that executes commands, and the process around it. Threads, files, clocks and configuration
 //! are here and in no crate below but `net`, which has sockets and threads.
 
+// `println!` panics when its reader has gone.
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
+
 mod access;
 mod admission;
 mod aof;

@@ -52,7 +52,7 @@ pub(crate) struct Stop {
 /// The state that all workers of a server share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) commands: CommandTable,
+    pub(crate) commands: Arc<CommandTable>,
     pub(crate) access: Arc<Access>,
     pub(crate) config: Arc<ConfigStore>,
     pub(crate) tls: Arc<Tls>,
@@ -99,7 +99,7 @@ impl Shared {
     #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
     pub(crate) fn new(
         engine: Engine,
-        commands: CommandTable,
+        commands: Arc<CommandTable>,
         config: Arc<ConfigStore>,
         workers: usize,
         maintenance: Maintenance,
@@ -116,6 +116,8 @@ impl Shared {
         let monitor = Arc::<Monitor>::default();
         let trackers = Arc::default();
         let active_expire = AtomicBool::new(true);
+        let replication = Replication::new(id, workers);
+        replication.ask_for_replicas(&config.current());
         Self {
             engine,
             commands,
@@ -142,7 +144,7 @@ impl Shared {
             durability,
             loading: Loading::default(),
             trackers,
-            replication: Replication::new(id, workers),
+            replication,
             cluster: Cluster::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
@@ -209,6 +211,7 @@ impl Shared {
             log: self.durability.ring().memory_bytes(),
             snapshots: self.engine.keyspace.snapshots().copied_bytes(),
             garbage: self.maintenance.pending_bytes(),
+            consoles: self.stats.console_bytes.load(Relaxed),
         }
     }
 

@@ -18,7 +18,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, Read, Seek, Write};
+use std::io::{self, BufRead, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -66,7 +66,7 @@ The server must not run: --fix refuses files of one that does. The end is 0 wher
 /// Verifies files of a server: RDB, append-only files, manifests.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin check", version, after_help = EXAMPLES)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Files, manifests, directories of a log, directories of a server.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
@@ -135,7 +135,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         match check(path) {
             Ok(findings) => {
                 for finding in findings {
-                    println!("{finding}");
+                    dunlin_print::say!("{finding}");
                     if finding.damage.is_some() {
                         all_good &= arguments.fix && fix(&finding, arguments.yes);
                     }
@@ -153,7 +153,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Cuts a damaged file; whether it is good now.
 fn fix(finding: &Finding, without_asking: bool) -> bool {
     let Some(at) = finding.damage.as_ref().and_then(|damage| damage.cut_at) else {
-        println!("{}: cannot be repaired by cutting", finding.path.display());
+        dunlin_print::say!("{}: cannot be repaired by cutting", finding.path.display());
         return false;
     };
     if let Err(reason) = expect_unused(&finding.path).and_then(|()| expect_unwritten(&finding.path)) {
@@ -179,7 +179,7 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
     };
     match cut() {
         Ok(kept) => {
-            println!(
+            dunlin_print::say!(
                 "{path}: cut at byte {at}; the {lost} bytes behind are kept in {}: remove it when it is not needed",
                 kept.display()
             );
@@ -225,10 +225,10 @@ fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
 }
 
 fn ask(question: &str) -> bool {
-    print!("{question}");
+    dunlin_print::text(question);
     let mut answer = String::new();
     // No input is a no.
-    let read = io::stdout().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));
+    let read = io::stdin().lock().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
@@ -293,6 +293,10 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
 /// The finding about a file; its keys, or its commands where it holds nothing else; and where the log is behind it,
 /// unless it is damaged. In front of it the log is at `lsn`, where that is known.
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
+    // A device may have no end, and a pipe no writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut head = Vec::new();

@@ -86,7 +86,9 @@ impl CacheArguments {
     /// Runs everything and prints the table.
     pub fn run(&self) -> Result<(), String> {
         if self.list {
-            GENERATORS.iter().for_each(|generator| println!("{:10} {}", generator.name, generator.summary));
+            GENERATORS
+                .iter()
+                .for_each(|generator| dunlin_print::say!("{:10} {}", generator.name, generator.summary));
             return Ok(());
         }
         let processors = affinity::allowed().map_err(|error| error.to_string())?;
@@ -117,7 +119,7 @@ impl CacheArguments {
             let hit_percent = 100.0 * optimum::hit_ratio(&trace, self.maxmemory);
             report.optima.push(Optimum { trace: trace.name, hit_percent });
         }
-        println!("{}", report.markdown());
+        dunlin_print::say!("{}", report.markdown());
         self.out.as_ref().map_or(Ok(()), |folder| report.write(folder))
     }
 

@@ -67,7 +67,7 @@ Examples:
 /// lets them take turns, checks their answers and writes a page with a plot for each topic.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench compare", bin_name = "dunlin bench compare", after_help = EXAMPLES)]
-struct CompareArguments {
+pub(crate) struct CompareArguments {
     /// Dunlin's executable; this one when omitted
     #[arg(long, value_name = "PATH")]
     dunlin: Option<PathBuf>,
@@ -176,11 +176,11 @@ impl CompareArguments {
             }
             if let Some(page) = comparison.topic(topic, &rows)? {
                 page.write(&self.out)?;
-                comparison.bar.suspend(|| println!("{}", page.markdown()));
+                comparison.bar.suspend(|| dunlin_print::say!("{}", page.markdown()));
             }
         }
         comparison.bar.finish_and_clear();
-        println!("written to {}", self.out.display());
+        dunlin_print::say!("written to {}", self.out.display());
         Ok(())
     }
 
@@ -222,7 +222,9 @@ impl Comparison {
         let programs = self.columns(topic);
         let alone = self.processors.len() < 2;
         if programs.is_empty() || (alone && !topic.is_pinned()) {
-            self.bar.suspend(|| println!("{}: skipped, it needs dunlin and two processors\n", topic.title()));
+            self.bar.suspend(|| {
+                dunlin_print::say!("{}: skipped, it needs dunlin and two processors\n", topic.title())
+            });
             return Ok(None);
         }
         let (server_processors, client_processor) = match self.processors.as_slice() {

@@ -112,7 +112,7 @@ impl LabArguments {
     /// Lists or runs the chosen experiments.
     pub fn run(&self) -> Result<(), String> {
         if self.experiments.iter().any(|name| name == "list") {
-            print!("{}", list());
+            dunlin_print::text(&list());
             return Ok(());
         }
         if let Some(file) = &self.from {
@@ -147,7 +147,7 @@ impl LabArguments {
             let start = Instant::now();
             let results = self.carry_out(experiment, &lab)?;
             pace.add(expected(experiment), start.elapsed());
-            lab.bar.suspend(|| println!("{}", report.terminal(&results)));
+            lab.bar.suspend(|| dunlin_print::say!("{}", report.terminal(&results)));
             report.results.push(results);
         }
         lab.bar.finish_and_clear();
@@ -156,7 +156,7 @@ impl LabArguments {
 
     fn write(&self, report: &Report) -> Result<(), String> {
         report.write(&self.out)?;
-        println!("written to {}", self.out.join("report.html").display());
+        dunlin_print::say!("written to {}", self.out.join("report.html").display());
         Ok(())
     }
 

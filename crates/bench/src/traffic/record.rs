@@ -72,7 +72,7 @@ impl RecordArguments {
             }
         }
         out.flush().map_err(unwritable)?;
-        println!(
+        dunlin_print::say!(
             "{count} commands in {:.1} s recorded to {}",
             start.elapsed().as_secs_f64(),
             self.file.display()

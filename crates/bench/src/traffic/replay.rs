@@ -115,7 +115,7 @@ impl ReplayArguments {
         let recording = Recording::read(BufReader::new(file), self.clients as usize)
             .map_err(|error| format!("{}: {error}", self.file.display()))?;
         let outcome = replay(&target, &recording, self.speed)?;
-        print!("{}", text(&recording, &outcome, self.speed));
+        dunlin_print::text(&text(&recording, &outcome, self.speed));
         if outcome.tally.errors > 0 && !self.allow_errors {
             return Err("the server answered with errors (--allow-errors makes that a success)".into());
         }

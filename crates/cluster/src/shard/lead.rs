@@ -232,6 +232,12 @@ impl Shard {
         (facts, process.map(|process| (node, process.revision)).into_iter().collect())
     }
 
+    /// Whether another node has the current history up to an offset.
+    fn holds(&self, node: NodeId, end: u64) -> bool {
+        let peer = self.lead.as_ref().and_then(|lead| lead.peers.get(&node));
+        peer.is_some_and(|peer| peer.is_attached && peer.held >= end)
+    }
+
     fn send_heartbeats(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let (Some(known), Some(lead)) = (&self.known, &mut self.lead) else { return };
         if now_ms < lead.heartbeat_at_ms {
@@ -298,8 +304,9 @@ impl Shard {
                 let ready = record.in_sync.iter().filter(|node| is_ready(node));
                 ready.max_by_key(|node| lead.peers.get(node).map_or(0, |peer| peer.held)).copied()
             };
+            let resigns = self.is_failing && record.in_sync.len() > self.options.min_sync;
             let wanted = lead.wanted.and_then(|wanted| wanted.or_else(most));
-            let to = wanted.or(ordered).filter(is_ready);
+            let to = wanted.or(ordered).or_else(|| resigns.then(most)?).filter(is_ready);
             if let (Some(to), true, true) = (to, self.pending.is_none(), now_ms >= lead.handover_at_ms) {
                 lead.handover = Some(HandOver { to, since_ms: now_ms, is_rested: false });
                 lead.wanted = None;
@@ -319,7 +326,13 @@ impl Shard {
             return false;
         }
         let (mut facts, nodes) = self.facts_about(now_ms, to);
-        facts.parked = is_rested && self.commit == self.local.end && self.local.held == self.local.end;
+        let end = self.local.end;
+        facts.resigns = self.is_failing;
+        facts.parked = is_rested
+            && match self.is_failing {
+                true => self.counted().iter().all(|node| self.holds(*node, end)),
+                false => self.commit == end && self.local.held == end,
+            };
         facts.history = self.local.history;
         facts.end = self.local.end;
         facts.new_history = Some(self.new_history());

@@ -201,6 +201,9 @@ pub enum Event {
     Force(BTreeSet<NodeId>),
     /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
     Ending,
+    /// What counts of the data does not grow: the disk fails; or it grows again. A member asks to be expelled, and a primary
+    /// hands over to one that has room.
+    Failing(bool),
 }
 
 /// An output.
@@ -310,6 +313,8 @@ pub struct Shard {
     nodes: BTreeMap<NodeId, Process>,
     /// The process is about to end.
     is_ending: bool,
+    /// What counts of the data does not grow.
+    is_failing: bool,
     halted: Option<String>,
 }
 
@@ -354,6 +359,7 @@ impl Shard {
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
             is_ending: false,
+            is_failing: false,
             halted: None,
         }
     }
@@ -448,10 +454,15 @@ impl Shard {
         self.record().is_some_and(|record| record.in_sync.contains(&self.me))
     }
 
+    /// Whether what counts of the data is said not to grow ([`Event::Failing`]).
+    pub fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
     /// Whether this node is a member by the record only, or a learner that may not become one yet.
     pub fn is_lost(&self) -> bool {
         let is_idle = self.attach == Attach::Not || self.is_ending;
-        let is_lost = !self.local.clean || is_idle && self.is_member();
+        let is_lost = !self.local.clean || is_idle && self.is_member() || self.is_failing;
         is_lost && !self.leads() && self.record().is_some_and(|record| record.has(self.me))
     }
 
@@ -492,6 +503,10 @@ impl Shard {
             Event::Force(absent) => self.force(now_ms, absent, actions),
             Event::Ending => {
                 self.is_ending = true;
+                self.echo_again(actions);
+            }
+            Event::Failing(is_failing) => {
+                self.is_failing = is_failing;
                 self.echo_again(actions);
             }
         }

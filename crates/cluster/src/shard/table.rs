@@ -78,8 +78,10 @@ pub struct Facts {
     pub grace_over: bool,
     /// The proposer has all that it ever acknowledged.
     pub clean: bool,
-    /// Commands are parked, and every member has the end of the stream.
+    /// Commands are parked, and every member has the end of the stream: but for a primary that resigns.
     pub parked: bool,
+    /// The primary cannot keep what is written, and becomes a learner.
+    pub resigns: bool,
     /// The members whose restart is written down, for their current process.
     pub reported: BTreeSet<NodeId>,
     /// Those among them that have all that they ever acknowledged.
@@ -233,8 +235,17 @@ pub const TABLE: [Row; 10] = [
             }),
             ("the primary holds its lease", |_, _, facts| facts.lease),
             ("commands are parked, and every member has the end of the stream", |_, _, facts| facts.parked),
+            ("enough members remain", |record, _, facts| {
+                !facts.resigns || record.in_sync.len() > facts.min_sync
+            }),
         ],
-        change: lead,
+        change: |record, node, facts| {
+            if facts.resigns {
+                record.in_sync.remove(&record.primary);
+                record.learners.insert(record.primary);
+            }
+            lead(record, node, facts);
+        },
     },
     Row {
         transition: Transition::Recover,

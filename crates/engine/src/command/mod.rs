@@ -398,6 +398,8 @@ flags! {
     HEALTH_CHECK,
     /// Runs the commands that were queued before.
     RUNS_QUEUE,
+    /// Runs a script, which runs commands.
+    RUNS_SCRIPT,
     /// Watches keys until the next transaction.
     WATCHES_KEYS,
     /// Not held by a pause of all commands: it ends one, or belongs to a link between servers.

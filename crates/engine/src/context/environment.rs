@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    keyspace::{Access, ClientToken},
+    command::{CommandError, CommandResult},
+    keyspace::{Access, ClientToken, Keyspace},
     notify::EventClasses,
     value::CollectionLimits,
 };
@@ -31,6 +32,45 @@ pub struct Policy {
     pub notifications: EventClasses,
     /// The runs of slots whose keys are here, first and last, ascending; `None` without a cluster.
     pub slots: Option<Arc<[(u16, u16)]>>,
+    /// Limits of the memory of databases; `None` if there are none.
+    pub database_limits: Option<Arc<DatabaseLimits>>,
+}
+
+/// The limits of the memory of databases (`db-maxmemory`), for commands that give a database more than their words. The host
+/// looks at words before a command runs, and evicts.
+#[derive(Debug, Clone, Default)]
+pub struct DatabaseLimits {
+    /// Databases in ascending order, each with its limit in bytes.
+    pub limits: Vec<(usize, usize)>,
+    /// The keys that make room.
+    pub evicted: EvictedKeys,
+}
+
+/// The keys that may be evicted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EvictedKeys {
+    /// No key.
+    #[default]
+    None,
+    /// Keys with an expiry, which there need not be.
+    Expiring,
+    /// Any key.
+    All,
+}
+
+impl DatabaseLimits {
+    /// Whether a database has room for so many bytes more. `used` is asked only if the database has a limit.
+    pub fn has_room(&self, database: usize, coming: usize, used: impl FnOnce(usize) -> usize) -> bool {
+        let Ok(at) = self.limits.binary_search_by_key(&database, |(number, _)| *number) else { return true };
+        let limit = self.limits[at].1;
+        // A value that would not fit if nothing else were there evicts nothing.
+        coming <= limit
+            && match self.evicted {
+                EvictedKeys::None => used(database).saturating_add(coming) <= limit,
+                EvictedKeys::Expiring => used(database) <= limit,
+                EvictedKeys::All => true,
+            }
+    }
 }
 
 /// The issuer of commands, the time, and what they may do. The default is the server itself, at no time.
@@ -104,5 +144,16 @@ impl<'a> Environment<'a> {
     #[inline]
     pub fn new(policy: &'a Policy, caller: &'a Caller) -> Self {
         Self { policy, caller }
+    }
+
+    /// Refuses to give a database so many bytes more than its limit has room for. Streams and logs say what was done: their
+    /// commands are not asked.
+    pub(crate) fn check_room(&self, keyspace: &Keyspace, database: usize, coming: usize) -> CommandResult {
+        let Some(limits) = &self.policy.database_limits else { return Ok(()) };
+        let is_asked = !self.caller.follows_primary && self.caller.replaying_at_ms == 0;
+        match is_asked && !limits.has_room(database, coming, |database| keyspace.database_bytes(database)) {
+            true => Err(CommandError::OutOfMemory),
+            false => Ok(()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    command::CommandResult,
     keyspace::{EntryRef, Invalidation, LockedStripes, Usage},
     notify::Notice,
     rdb,
@@ -163,6 +164,13 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().holds_flushes()
     }
 
+    /// Runs the host's task behind FLUSHALL.
+    pub(crate) fn note_emptied(&self) {
+        if let Some(task) = self.locked.keyspace().on_emptied() {
+            task(self);
+        }
+    }
+
     /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed later,
     /// before the answer leaves or, if `lazy`, by the thread that takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
@@ -196,6 +204,18 @@ impl<'a> ExclusiveContext<'a> {
         self.worker.statistics.changes.add(keys);
         // Recorded even where nothing was there, as in Redis: a reader of the log may wait for the command.
         self.changed = true;
+    }
+
+    /// Refuses to exchange databases if one of them has a limit that leaves no room for what the other one has more.
+    pub fn check_swap(&self, one: usize, other: usize) -> CommandResult {
+        let keyspace = self.locked.keyspace();
+        let used = |database| keyspace.database_bytes(database);
+        let check = |database: usize, coming: usize| match coming.saturating_sub(used(database)) {
+            0 => Ok(()),
+            more => self.environment.check_room(keyspace, database, more),
+        };
+        check(one, used(other))?;
+        check(other, used(one))
     }
 
     /// Exchanges two databases. O(stripes).

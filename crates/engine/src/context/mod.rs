@@ -19,7 +19,7 @@ use crate::{
     value::{Collection, StringRef},
 };
 
-pub use environment::{Caller, Environment, Policy};
+pub use environment::{Caller, DatabaseLimits, Environment, EvictedKeys, Policy};
 pub use exclusive::ExclusiveContext;
 pub use keyspace::KeyspaceContext;
 pub use read::ReadContext;

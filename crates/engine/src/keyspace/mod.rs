@@ -36,7 +36,7 @@ use std::{
     fmt,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
@@ -46,7 +46,7 @@ use std::{
 
 use dunlin_structures::PagePool;
 
-use crate::{snapshot::Snapshots, value::Resources};
+use crate::{context::ExclusiveContext, snapshot::Snapshots, value::Resources};
 
 pub(crate) use access::Touch;
 pub use access::{Access, AccessClock, Ranking};
@@ -106,7 +106,12 @@ pub struct Keyspace {
     flushes: AtomicU64,
     /// Whether FLUSHALL and FLUSHDB are refused.
     holds_flushes: AtomicBool,
+    /// See [`Self::set_on_emptied`].
+    on_emptied: OnceLock<OnEmptied>,
 }
+
+/// A task of the host behind FLUSHALL.
+type OnEmptied = Box<dyn Fn(&ExclusiveContext<'_>) + Send + Sync>;
 
 impl fmt::Debug for Keyspace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,6 +185,7 @@ impl Keyspace {
             hidden: HiddenSlots::default(),
             flushes: AtomicU64::new(0),
             holds_flushes: AtomicBool::new(false),
+            on_emptied: OnceLock::new(),
         }
     }
 
@@ -260,6 +266,16 @@ impl Keyspace {
     #[inline]
     pub fn stripe_of_slot(&self, slot: u16) -> usize {
         usize::from(slot) & (self.stripes.len() - 1)
+    }
+
+    /// Runs this behind every FLUSHALL, before its reply and while nothing else runs. To be called once.
+    pub fn set_on_emptied(&self, task: impl Fn(&ExclusiveContext<'_>) + Send + Sync + 'static) {
+        self.on_emptied.get_or_init(|| Box::new(task));
+    }
+
+    /// The task behind FLUSHALL.
+    pub(crate) fn on_emptied(&self) -> Option<&OnEmptied> {
+        self.on_emptied.get()
     }
 
     /// A key with its slot, stripe and hash.

@@ -72,6 +72,15 @@ impl Value {
         Ok(())
     }
 
+    /// About how many bytes the value takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Contents::String(text) => text.len(),
+            Contents::Rope(rope) => rope.heap_bytes(),
+            Contents::Object(object) => object.heap_bytes(),
+        }
+    }
+
     /// Hands the value to `store` as the keyspace takes it. Returns the result and the buffer that the value was read
     /// into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {

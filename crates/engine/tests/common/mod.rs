@@ -102,7 +102,7 @@ impl Client<'_> {
         };
         *inside = None;
         match result? {
-            Outcome::Done => {}
+            Outcome::Done | Outcome::DoneAlone => {}
             Outcome::Blocked(blocked) => self.blocked = Some(blocked),
             Outcome::Offloaded(offloaded) => self.offloaded = Some(offloaded),
             Outcome::Retry => return Err(CommandError::text("RETRY a key is being read")),

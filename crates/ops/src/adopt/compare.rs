@@ -64,14 +64,17 @@ pub(super) fn all(old: &mut Side, new: &mut Side) -> Result<Vec<Place>, String> 
     differences.extend(strangers);
     select(old, new, 0)?;
     if differences.is_empty() {
-        println!("same  {compared} keys in {:.1} s, all equal", begun.elapsed().as_secs_f64());
+        dunlin_print::say!("same  {compared} keys in {:.1} s, all equal", begun.elapsed().as_secs_f64());
         if !unsettled.is_empty() {
-            println!("note  {} keys change all the time and are compared in the pause", unsettled.len());
+            dunlin_print::say!(
+                "note  {} keys change all the time and are compared in the pause",
+                unsettled.len()
+            );
         }
         return Ok(unsettled);
     }
     for (database, key) in differences.iter().take(SHOWN_MAX) {
-        println!("DIFF  '{}' in database {database}", key.escape_ascii());
+        dunlin_print::say!("DIFF  '{}' in database {database}", key.escape_ascii());
     }
     Err("the servers differ; the old one is as it was, the new one is its replica: REPLICAOF NO ONE there ends that".to_owned())
 }

@@ -66,19 +66,24 @@ pub(super) fn run(
     if closed.is_ok() {
         let _ = pausing.call(&["CLIENT", "UNPAUSE"]);
     }
-    println!(
+    dunlin_print::say!(
         "done  {}:{} is the primary; writes were paused for {} ms",
         new.host,
         new.port,
         pause.as_millis()
     );
     match closed? {
-        true => println!(
+        true => dunlin_print::say!(
             "back  the old server follows the new one. The way back: dunlin adopt redis://{}:{} --into redis://{}:{}",
-            new.host, new.port, old.host, old.port
+            new.host,
+            new.port,
+            old.host,
+            old.port
         ),
         false => {
-            println!("note  the old server refuses writes (min-replicas-to-write {REPLICAS_NEVER_THERE})")
+            dunlin_print::say!(
+                "note  the old server refuses writes (min-replicas-to-write {REPLICAS_NEVER_THERE})"
+            )
         }
     }
     Ok(())

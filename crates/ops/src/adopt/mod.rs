@@ -79,23 +79,25 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut old = Side::connect("old", &arguments.old, arguments.old_address.as_deref())?;
     let mut new = Side::connect("new", &arguments.into, arguments.new_address.as_deref())?;
-    println!("old   {}\nnew   {}", old.description()?, new.description()?);
+    dunlin_print::say!("old   {}\nnew   {}", old.description()?, new.description()?);
     let plan = check::plan(&mut old, &mut new, arguments.replace)?;
-    plan.notes.iter().for_each(|note| println!("note  {note}"));
+    plan.notes.iter().for_each(|note| dunlin_print::say!("note  {note}"));
     let census = if arguments.dry_run || !plan.unknown_types.is_empty() {
         let census = check::census(&mut old, plan.loses_field_expiries)?;
-        println!("keys  {census}");
+        dunlin_print::say!("keys  {census}");
         Some(census)
     } else {
         None
     };
     let losses = census.map(|census| census.losses()).unwrap_or_default();
-    losses.iter().for_each(|loss| println!("LOST  {loss}"));
-    plan.refusals.iter().for_each(|refusal| println!("STOP  {refusal}"));
+    losses.iter().for_each(|loss| dunlin_print::say!("LOST  {loss}"));
+    plan.refusals.iter().for_each(|refusal| dunlin_print::say!("STOP  {refusal}"));
     if arguments.dry_run {
         return match plan.refusals.len() + losses.len() {
             0 => {
-                println!("Nothing stands in the way, and nothing would be lost. Nothing was changed.");
+                dunlin_print::say!(
+                    "Nothing stands in the way, and nothing would be lost. Nothing was changed."
+                );
                 Ok(())
             }
             _ => Err("it cannot be adopted as it is; nothing was changed".to_owned()),
@@ -110,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         false => compare::all(&mut old, &mut new)?,
     };
     if !arguments.hand_over && !is_told_to(&mut old, &mut new)? {
-        println!(
+        dunlin_print::say!(
             "The new server goes on as a replica. Run the same again with --hand-over to finish, or REPLICAOF NO ONE there."
         );
         return Ok(());
@@ -127,11 +129,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 /// Asks for the word; without a terminal there is none.
 fn is_told_to(old: &mut Side, new: &mut Side) -> Result<bool, String> {
     let lag = old.offset()?.saturating_sub(new.offset()?);
-    println!("Both servers have the same data; the new one is {lag} bytes behind.");
+    dunlin_print::say!("Both servers have the same data; the new one is {lag} bytes behind.");
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }
-    println!(
+    dunlin_print::say!(
         "Type `hand over` to pause writes at the old server and make the new one the primary, anything else to stop here."
     );
     let mut line = String::new();

@@ -57,7 +57,11 @@ pub(super) fn follow(old: &mut Side, new: &mut Side, follows_already: bool) -> R
     drop(progress);
     wait_for_lag(old, new)?;
     let lag = old.offset()?.saturating_sub(new.offset()?);
-    println!("link  {} keys in {:.1} s, {lag} bytes behind", new.keys()?, begun.elapsed().as_secs_f64());
+    dunlin_print::say!(
+        "link  {} keys in {:.1} s, {lag} bytes behind",
+        new.keys()?,
+        begun.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 

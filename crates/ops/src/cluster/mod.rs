@@ -147,8 +147,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             ask(&mut client, &words)?;
             let named = format!("node {} ({})", short(&node.id), node.address);
             match undo {
-                true => anstream::println!("{named} may hold data again"),
-                false => anstream::println!(
+                true => dunlin_print::say!("{named} may hold data again"),
+                false => dunlin_print::say!(
                     "{named} is being drained: `dunlin cluster status` shows when it is empty"
                 ),
             }
@@ -162,9 +162,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Command::Pin { server, slots, undo } => {
             let count = moves::pin(server, slots, !undo)?;
             match undo {
-                true => anstream::println!("{}: the planner may move what was pinned", plural(count, "slot")),
+                true => dunlin_print::say!("{}: the planner may move what was pinned", plural(count, "slot")),
                 false => {
-                    anstream::println!(
+                    dunlin_print::say!(
                         "{} pinned: they stay, unless their node is drained",
                         plural(count, "slot")
                     );
@@ -186,9 +186,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             let wanted = usize::from(*count);
             let lacking =
                 state.shards.iter().filter(|shard| state.replicas_of(shard).count() < wanted).count();
-            anstream::println!("each shard is to have {}", plural(wanted, "replica"));
+            dunlin_print::say!("each shard is to have {}", plural(wanted, "replica"));
             if lacking > 0 {
-                anstream::println!(
+                dunlin_print::say!(
                     "{lacking} of {} lack some: free nodes become their replicas, `dunlin cluster status` shows how far that is",
                     plural(state.shards.len(), "shard")
                 );
@@ -210,7 +210,7 @@ fn plural(count: usize, noun: &str) -> String {
 
 fn status(state: &State) {
     let plain = table::paint(Tone::Strong, &state.name);
-    anstream::println!(
+    dunlin_print::say!(
         "cluster {plain}: {}, {}, {} with {} wanted for each shard",
         plural(state.shards.len(), "shard"),
         plural(state.nodes.len(), "node"),
@@ -218,12 +218,12 @@ fn status(state: &State) {
         plural(state.replicas, "replica"),
     );
     if !state.shards.is_empty() {
-        anstream::println!();
+        dunlin_print::say!();
         let rows = state.shards.iter().map(|shard| row_of(state, shard)).collect::<Vec<_>>();
         print(&["SHARD", "EPOCH", "SLOTS", "PRIMARY", "REPLICAS"], &rows);
     }
     if !state.moves.is_empty() {
-        anstream::println!();
+        dunlin_print::say!();
         let rows = state.moves.iter().map(|one| {
             let cells =
                 [short(&one.id), &one.slots, short(&one.from), short(&one.to), &one.state, &one.progress()];
@@ -233,17 +233,20 @@ fn status(state: &State) {
         print(&titles, &rows.collect::<Vec<_>>());
     }
     if !state.pinned.is_empty() {
-        anstream::println!("\npinned, the planner does not move them: slots {}", state.pinned);
+        dunlin_print::say!("\npinned, the planner does not move them: slots {}", state.pinned);
     }
     let waits = waits::of(state);
-    anstream::println!();
+    dunlin_print::say!();
     match waits.is_empty() {
-        true => anstream::println!("{}", table::paint(Tone::Good, "Nothing waits.")),
+        true => dunlin_print::say!("{}", table::paint(Tone::Good, "Nothing waits.")),
         false => {
-            for wait in waits {
+            for (place, wait) in waits.iter().enumerate() {
                 let mark = table::paint(if wait.is_grave { Tone::Bad } else { Tone::Attention }, "▸");
-                anstream::println!("{mark} {}", wait.what);
-                anstream::println!("  {}", wait.remedy);
+                dunlin_print::say!("{mark} {}", wait.what);
+                // Several shards may need the same: the advice stands below the last of them.
+                if waits.get(place + 1).is_none_or(|next| next.remedy != wait.remedy) {
+                    dunlin_print::say!("  {}", wait.remedy);
+                }
             }
         }
     }

@@ -77,7 +77,7 @@ pub(super) fn begin(
         pin(server, slots, true)?;
     }
     if parts.is_empty() {
-        anstream::println!("shard {} has these slots already", short(&target.id));
+        dunlin_print::say!("shard {} has these slots already", short(&target.id));
         return Ok(());
     }
     let count: usize = parts.values().map(BTreeSet::len).sum();
@@ -91,7 +91,7 @@ pub(super) fn begin(
     }
     let title = format!("{} to shard {} ({})", plural(count, "slot"), short(&target.id), heir.address);
     if !waits {
-        anstream::println!("{title}: `dunlin cluster status` shows how far that is");
+        dunlin_print::say!("{title}: `dunlin cluster status` shows how far that is");
         return Ok(());
     }
     let since = Instant::now();
@@ -106,14 +106,14 @@ pub(super) fn begin(
         let what = format!("{} of shard {}", plural(one.slots, "slot"), short(&one.shard));
         one.end.unwrap_or(Ok(())).map_err(|why| format!("{what} stay there: {why}"))?;
     }
-    anstream::println!("{title}: done in {:.1} s", since.elapsed().as_secs_f64());
+    dunlin_print::say!("{title}: done in {:.1} s", since.elapsed().as_secs_f64());
     let share = SLOTS / state.shards.len().max(1);
     if pins {
-        anstream::println!(
+        dunlin_print::say!(
             "The slots are pinned: the planner leaves them there, unless the node is drained."
         );
     } else if (target.slot_count() + count) * 100 > share * (100 + TOLERANCE) {
-        anstream::println!(
+        dunlin_print::say!(
             "The shard has more slots than its share by number. If it has more data than its share by {TOLERANCE}%, too, the planner moves slots back; --pin keeps these there."
         );
     }
@@ -211,24 +211,24 @@ pub(super) fn cancel(server: &ServerFlags) -> Result<(), String> {
     let state = State::read(&mut connect(server)?)?;
     let sources: BTreeSet<&str> = state.moves.iter().map(|one| one.from.as_str()).collect();
     if sources.is_empty() {
-        anstream::println!("no slots are being moved");
+        dunlin_print::say!("no slots are being moved");
         return Ok(());
     }
     for shard in state.shards.iter().filter(|shard| sources.contains(shard.id.as_str())) {
         let Some(primary) = state.primary_of(shard).filter(|primary| primary.is_online()) else {
-            anstream::println!("shard {} is not served: its moves end with its failover", short(&shard.id));
+            dunlin_print::say!("shard {} is not served: its moves end with its failover", short(&shard.id));
             continue;
         };
         match ask(&mut connect_to(server, &primary.address)?, &["CLUSTER", "CANCELSLOTMIGRATIONS"]) {
-            Ok(_) => anstream::println!("the slots of shard {} stay where they are", short(&shard.id)),
+            Ok(_) => dunlin_print::say!("the slots of shard {} stay where they are", short(&shard.id)),
             // They have ended by themselves.
             Err(error) if error.contains("No migrations ongoing") => {
-                anstream::println!("the moves of shard {} have ended", short(&shard.id));
+                dunlin_print::say!("the moves of shard {} have ended", short(&shard.id));
             }
             Err(error) => return Err(format!("{}: {error}", primary.address)),
         }
     }
-    anstream::println!(
+    dunlin_print::say!(
         "Where a shard has more data than its share by {TOLERANCE}%, the planner begins another move."
     );
     Ok(())

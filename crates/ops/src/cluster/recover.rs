@@ -56,7 +56,7 @@ fn report(server: &ServerFlags, address: &str) -> Result<Value, String> {
 
 /// Shows what each node of a shard has.
 fn show(server: &ServerFlags, state: &State, shard: &Shard) -> Result<(), String> {
-    anstream::println!(
+    dunlin_print::say!(
         "shard {} in epoch {}: {}",
         short(&shard.id),
         shard.epoch,
@@ -86,18 +86,18 @@ fn show(server: &ServerFlags, state: &State, shard: &Shard) -> Result<(), String
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
     print(&["NODE", "ADDRESS", "ROLE", "SYNC", "HAS"], &rows);
-    anstream::println!();
+    dunlin_print::say!();
     let name = short(&shard.id);
     match advice {
         Some(address) => {
-            anstream::println!("`dunlin cluster recover {name} --from {address}` says what is lost then.")
+            dunlin_print::say!("`dunlin cluster recover {name} --from {address}` says what is lost then.")
         }
         None if state.nodes.iter().any(|node| node.shard == shard.id && node.is_online()) => {
-            anstream::println!(
+            dunlin_print::say!(
                 "No node may take it: `--from NODE` says why. `dunlin cluster status` says what waits."
             );
         }
-        None => anstream::println!(
+        None => dunlin_print::say!(
             "Start one of its nodes again in its directory. If none ever comes back, `dunlin cluster recover {name} --empty` gives its slots to other shards, without keys."
         ),
     }
@@ -174,7 +174,7 @@ fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: boo
         return Err(format!("shard {} is not to be recovered: {refusal}", short(&shard.id)));
     }
     let epoch = number(&report, "epoch").unwrap_or(0).to_string();
-    anstream::println!(
+    dunlin_print::say!(
         "shard {} in epoch {epoch} ({}) goes on at node {} ({}) with {}.",
         short(&shard.id),
         plural(shard.slot_count(), "slot"),
@@ -182,7 +182,7 @@ fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: boo
         node.address,
         describe(&report)
     );
-    losses(&report).iter().for_each(|line| anstream::println!("▸ {line}"));
+    losses(&report).iter().for_each(|line| dunlin_print::say!("▸ {line}"));
     if !yes {
         return Err("nothing was changed: say --yes to have it done".to_owned());
     }
@@ -196,7 +196,7 @@ fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: boo
         let leads =
             taken.and_then(|shard| now.primary_of(shard)).is_some_and(|primary| primary.id == node.id);
         if let Some(taken) = taken.filter(|taken| leads && taken.epoch != epoch) {
-            anstream::println!("node {} leads the shard in epoch {}", short(&node.id), taken.epoch);
+            dunlin_print::say!("node {} leads the shard in epoch {}", short(&node.id), taken.epoch);
             return Ok(());
         }
         if Instant::now() > until {
@@ -223,13 +223,13 @@ fn empty(
     let heir = to.map(|to| state.find_shard(to)).transpose()?;
     let who = heir
         .map_or("all other shards, by their shares".to_owned(), |heir| format!("shard {}", short(&heir.id)));
-    anstream::println!(
+    dunlin_print::say!(
         "shard {name} in epoch {} ends: its {} go to {who}, without keys.",
         shard.epoch,
         plural(shard.slot_count(), "slot")
     );
-    anstream::println!("▸ everything in these slots is lost to the cluster");
-    anstream::println!(
+    dunlin_print::say!("▸ everything in these slots is lost to the cluster");
+    dunlin_print::say!(
         "▸ its nodes are forgotten; one that is started again in its directory is refused, and keeps its data"
     );
     if !yes {
@@ -238,6 +238,6 @@ fn empty(
     let mut words = vec!["CLUSTER", "RECOVER", "EMPTY", &shard.id, &shard.epoch];
     words.extend(heir.into_iter().flat_map(|heir| ["TO", &heir.id]));
     ask(&mut connect(server)?, &words)?;
-    anstream::println!("shard {name} has ended");
+    dunlin_print::say!("shard {name} has ended");
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(super) fn paint(tone: Tone, text: &str) -> String {
 
 /// Prints a table.
 pub(super) fn print(titles: &[&str], rows: &[Vec<Cell>]) {
-    render(titles, rows).iter().for_each(|line| anstream::println!("{line}"));
+    render(titles, rows).iter().for_each(|line| dunlin_print::say!("{line}"));
 }
 
 fn render(titles: &[&str], rows: &[Vec<Cell>]) -> Vec<String> {

@@ -164,7 +164,9 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             "Start it again, or `dunlin cluster drain` it.",
         );
     }
-    waits.sort_by_key(|wait| !wait.is_grave);
+    // Waits with the same remedy stand together, where the first of them stood.
+    let remedies: Vec<String> = waits.iter().map(|wait| wait.remedy.clone()).collect();
+    waits.sort_by_key(|wait| (!wait.is_grave, remedies.iter().position(|remedy| *remedy == wait.remedy)));
     waits
 }
 

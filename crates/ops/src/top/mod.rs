@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     view.add(look(&mut client)?);
     std::thread::sleep(interval);
     view.add(look(&mut client)?);
-    print!("{}", text::write(&view));
+    dunlin_print::text(&text::write(&view));
     Ok(())
 }
 

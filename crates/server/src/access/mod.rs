@@ -105,6 +105,11 @@ impl Access {
         self.version.load(Acquire)
     }
 
+    /// Has all sessions look at their users, and workers at the configuration, before the next command.
+    pub(crate) fn touch(&self) {
+        self.version.fetch_add(1, Release);
+    }
+
     /// Whether clients are let in without saying who they are.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {

@@ -1,8 +1,8 @@
 //! The checks, in the order in which they count.
 
-use dunlin_engine::command::{Command, CommandError, Entry, Flags, Group, Run};
+use dunlin_engine::command::{Command, CommandError, Entry, Flags, Run};
 
-use super::{Facts, Issuer, PauseScope, Verdict, Wait};
+use super::{Effects, Facts, Issuer, PauseScope, Verdict, Wait};
 
 /// Why a command that writes is refused after a snapshot that failed.
 pub(crate) const UNSAVED: CommandError = CommandError::text(
@@ -12,9 +12,18 @@ pub(crate) const UNSAVED: CommandError = CommandError::text(
 /// Why a replica's clients may not write.
 pub(crate) const READONLY: CommandError =
     CommandError::text("READONLY You can't write against a read only replica.");
+/// Why a replica's clients may not read data that may be stale.
+pub(crate) const MASTERDOWN: CommandError =
+    CommandError::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+
 /// Why nobody may write while there are fewer good replicas than `min-replicas-to-write`.
 pub(crate) const NOREPLICAS: CommandError =
     CommandError::text("NOREPLICAS Not enough good replicas to write.");
+
+/// Why a primary that cannot know whether the shard goes on without it answers nobody.
+pub(crate) const CLUSTERDOWN: CommandError = CommandError::text(
+    "CLUSTERDOWN The cluster is down: this primary does not reach the members of its shard that it needs",
+);
 
 /// One check: a condition, the commands that it concerns, and the verdict.
 pub(crate) struct Row {
@@ -64,8 +73,6 @@ pub(crate) enum Check {
     Unsaved,
     /// There is a limit of memory.
     Memory,
-    /// The same, while commands are being queued.
-    QueueMemory,
     /// The queue of a snapshot is full.
     SnapshotQueue,
     /// The log cannot be written.
@@ -89,13 +96,19 @@ fn is_queued(entry: &Entry, facts: &dyn Facts) -> bool {
     facts.is_queueing() && !entry.command.flags.has(Flags::UNQUEUED)
 }
 
-/// Whether a command changes something, or the queued commands do that it runs.
-fn changes_something(entry: &Entry, facts: &dyn Facts) -> bool {
-    entry.command.is_write() || runs_writing_queue(entry, facts)
+/// Whether a command runs others: those that were queued, or those of a script.
+pub(crate) fn runs_others(command: &Command) -> bool {
+    command.flags.has(Flags::RUNS_QUEUE) || command.flags.has(Flags::RUNS_SCRIPT)
 }
 
-fn runs_writing_queue(entry: &Entry, facts: &dyn Facts) -> bool {
-    entry.command.flags.has(Flags::RUNS_QUEUE) && facts.queue_writes()
+/// The effects of a command together with those that it runs.
+fn effects(entry: &Entry, facts: &dyn Facts) -> Effects {
+    let own = Effects::of(entry.command);
+    if runs_others(entry.command) { own.and(facts.brought(entry)) } else { own }
+}
+
+fn has_any(entry: &Entry, facts: &dyn Facts, these: Effects) -> bool {
+    effects(entry, facts).has_any(these)
 }
 
 /// Whether a command tells its client that something is wrong, though it needs nothing itself: PING, as in Redis.
@@ -103,16 +116,9 @@ fn is_health_check(entry: &Entry, facts: &dyn Facts) -> bool {
     entry.command.flags.has(Flags::HEALTH_CHECK) && facts.issuer() == Issuer::Client
 }
 
-/// Whether a command runs a script that may change something.
-fn runs_writing_script(command: &Command) -> bool {
-    command.group == Group::Scripting
-        && command.flags.has(Flags::WHOLE_KEYSPACE)
-        && !command.flags.has(Flags::READ_ONLY)
-}
-
-/// Whether a command may change something, by a script or by the queue that it runs, too.
-pub(crate) fn may_change(command: &Command) -> bool {
-    command.may_write() || command.flags.has(Flags::RUNS_QUEUE) || runs_writing_script(command)
+/// Whether a command may change something, itself or by commands that it runs.
+fn may_change(command: &Command) -> bool {
+    command.may_write() || runs_others(command)
 }
 
 /// The verdict where something does not hold.
@@ -163,7 +169,10 @@ pub(crate) const CHECKS: &[Row] = &[
         // FLUSHALL and scripts may change keys that they do not name.
         concerns: |entry| !entry.command.keys.is_empty() || may_change(entry.command),
         // It goes on when the lease is there again, or learns where the primary is.
-        verdict: |entry, facts| facts.waits_for_lease(entry).then_some(Verdict::Park(Wait::Pause(None))),
+        verdict: |entry, facts| {
+            let waits = facts.waits_for_lease(entry);
+            waits.then(|| facts.lease_refusal().map_or(Verdict::Park(Wait::Pause(None)), Verdict::Refuse))
+        },
     },
     Row {
         check: Check::Blocking,
@@ -195,68 +204,68 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::Monitoring,
         concerns: |entry| {
             let command = entry.command;
-            command.is_write() || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
+            may_change(command) || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
         },
-        verdict: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
+        verdict: |entry, facts| {
+            let is_concerned = entry.command.is_read_only() || has_any(entry, facts, Effects::REPLICATES);
+            unless(!is_concerned, || CommandError::text("ERR Replica can't interact with the keyspace"))
+        },
     },
     Row {
         check: Check::Redirect,
         concerns: |entry| {
             let command = entry.command;
-            command.is_write() || command.is_read_only() || command.flags.has(Flags::RUNS_QUEUE)
+            command.is_write() || command.is_read_only() || runs_others(command)
         },
         verdict: |entry, facts| {
-            let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE) || facts.queue_writes();
+            let is_concerned = entry.command.is_read_only() || has_any(entry, facts, Effects::WRITES);
             if is_concerned { facts.redirection(entry) } else { None }
         },
     },
     Row {
         check: Check::FewReplicas,
         concerns: |entry| may_change(entry.command),
-        verdict: |entry, facts| unless(!changes_something(entry, facts), || NOREPLICAS),
+        verdict: |entry, facts| unless(!has_any(entry, facts, Effects::WRITES), || NOREPLICAS),
     },
     Row {
         check: Check::ReadOnlyReplica,
         concerns: |entry| may_change(entry.command),
-        verdict: |entry, facts| unless(!changes_something(entry, facts), || READONLY),
+        verdict: |entry, facts| unless(!has_any(entry, facts, Effects::WRITES), || READONLY),
     },
     Row {
         check: Check::StaleReplica,
-        concerns: |entry| !entry.command.flags.has(Flags::STALE),
-        verdict: |_, _| {
-            unless(false, || {
-                CommandError::text(
-                    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-                )
+        concerns: |entry| !entry.command.flags.has(Flags::STALE) || runs_others(entry.command),
+        verdict: |entry, facts| {
+            let holds = !has_any(entry, facts, Effects::NEEDS_FRESH_DATA);
+            unless(holds, || match facts.issuer() {
+                Issuer::Script => CommandError::text("ERR Can not execute the command on a stale replica"),
+                Issuer::Client | Issuer::Offload => MASTERDOWN,
             })
         },
     },
     Row {
         check: Check::Loading,
-        concerns: |entry| !entry.command.flags.has(Flags::LOADING),
-        verdict: |_, _| {
-            unless(false, || CommandError::text("LOADING Redis is loading the dataset in memory"))
+        concerns: |entry| !entry.command.flags.has(Flags::LOADING) || runs_others(entry.command),
+        verdict: |entry, facts| {
+            let holds = !has_any(entry, facts, Effects::NEEDS_LOADED_DATA);
+            unless(holds, || CommandError::text("LOADING Redis is loading the dataset in memory"))
         },
     },
     Row {
         check: Check::Unsaved,
         concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
         verdict: |entry, facts| {
-            let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
+            let is_refused = has_any(entry, facts, Effects::WRITES) || is_health_check(entry, facts);
             unless(!(is_refused && facts.denies_unsaved_writes()), || UNSAVED)
         },
     },
     Row {
         check: Check::Memory,
-        concerns: |entry| entry.command.flags.has(Flags::DENY_OOM),
-        verdict: |entry, facts| unless(!facts.is_short_of_memory(entry), || CommandError::OutOfMemory),
-    },
-    Row {
-        check: Check::QueueMemory,
-        concerns: |_| true,
+        concerns: |entry| entry.command.flags.has(Flags::DENY_OOM) || runs_others(entry.command),
+        // Room is made before scripts are looked up: their commands may need it.
         verdict: |entry, facts| {
-            let is_short = facts.queue_needs_memory(entry) && facts.is_short_of_memory(entry);
-            unless(!is_short, || CommandError::OutOfMemory)
+            let is_refused = facts.is_short_of_memory(entry) && has_any(entry, facts, Effects::NEEDS_MEMORY);
+            unless(!is_refused, || CommandError::OutOfMemory)
         },
     },
     Row {
@@ -264,17 +273,15 @@ pub(crate) const CHECKS: &[Row] = &[
         concerns: |entry| may_change(entry.command),
         // Commands of a transaction wait once, before the first of them runs.
         verdict: |entry, facts| {
-            let command = entry.command;
-            let writes =
-                command.may_write() || runs_writing_queue(entry, facts) || runs_writing_script(command);
-            (writes && !is_queued(entry, facts)).then_some(Verdict::Park(Wait::Room))
+            let waits = !is_queued(entry, facts) && has_any(entry, facts, Effects::CHANGES);
+            waits.then_some(Verdict::Park(Wait::Room))
         },
     },
     Row {
         check: Check::LogFailure,
         concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
         verdict: |entry, facts| {
-            let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
+            let is_refused = has_any(entry, facts, Effects::WRITES) || is_health_check(entry, facts);
             unless(!is_refused, || facts.log_refusal())
         },
     },
@@ -282,7 +289,7 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::LogRoom,
         concerns: |entry| may_change(entry.command),
         verdict: |entry, facts| {
-            let waits = changes_something(entry, facts) || runs_writing_script(entry.command);
+            let waits = has_any(entry, facts, Effects::WRITES.and(Effects::MAY_WRITE));
             (waits && !facts.log_has_room()).then_some(Verdict::Park(Wait::Room))
         },
     },
@@ -292,11 +299,7 @@ pub(crate) const CHECKS: &[Row] = &[
         concerns: |entry| !entry.command.flags.has(Flags::UNPAUSED),
         verdict: |entry, facts| {
             let (scope, until) = facts.pause()?;
-            let (command, is_all) = (entry.command, scope == PauseScope::Everything);
-            let is_held = is_all
-                || command.may_write()
-                || command.flags.has(Flags::PUBLISHES)
-                || runs_writing_queue(entry, facts);
+            let is_held = scope == PauseScope::Everything || has_any(entry, facts, Effects::REPLICATES);
             is_held.then_some(Verdict::Park(Wait::Pause(until)))
         },
     },

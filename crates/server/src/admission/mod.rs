@@ -15,6 +15,7 @@
 //! (`executor/admission.rs`), and a test.
 
 mod checks;
+mod effects;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,8 @@ use std::time::Instant;
 use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
-pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED, may_change};
+pub(crate) use self::checks::{CHECKS, CLUSTERDOWN, Check, MASTERDOWN, NOREPLICAS, READONLY};
+pub(crate) use self::effects::Effects;
 pub(crate) use self::slots::Slots;
 
 /// The outcome for a command.
@@ -90,6 +92,12 @@ impl Conditions {
         Self(self.0 | (is_met as u32) << check as u32)
     }
 
+    /// The set without a condition.
+    #[must_use]
+    pub(crate) const fn without(self, check: Check) -> Self {
+        Self(self.0 & !Self::of(check).0)
+    }
+
     /// Whether these conditions, and no others, are met and concern a command.
     #[inline]
     pub(crate) fn concern(self, entry: &Entry, these: Self) -> bool {
@@ -117,17 +125,13 @@ pub(crate) trait Facts {
         false
     }
 
-    /// Whether the queued commands change something.
-    fn queue_writes(&self) -> bool {
-        false
+    /// The effects of the commands that this one runs: the queued ones, or those of a script. Asked for such commands only.
+    fn brought(&self, _: &Entry) -> Effects {
+        Effects::NONE
     }
 
-    /// Whether the queued commands, or this one among them, are refused where memory is short.
-    fn queue_needs_memory(&self, _: &Entry) -> bool {
-        false
-    }
-
-    /// Whether more memory is in use than `maxmemory`, after all has been done about it.
+    /// Whether more memory is in use than `maxmemory`, or than a database may take that the command fills, after all has been done
+    /// about it.
     fn is_short_of_memory(&mut self, entry: &Entry) -> bool;
 
     /// Whether writes are refused since the last snapshot has failed.
@@ -169,6 +173,11 @@ pub(crate) trait Facts {
     /// Whether a command that is for a primary has to wait until this node may answer as one.
     fn waits_for_lease(&self, _: &Entry) -> bool {
         false
+    }
+
+    /// Why it does not wait any longer.
+    fn lease_refusal(&self) -> Option<CommandError> {
+        None
     }
 
     /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.

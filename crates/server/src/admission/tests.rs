@@ -1,7 +1,8 @@
 //! One test for each check, and one for their order.
 
 use dunlin_acl::Reason;
-use dunlin_engine::command::CommandTable;
+use dunlin_engine::command::{CommandTable, Flags};
+use dunlin_scripting::ScriptFlags;
 
 use super::*;
 use crate::commands;
@@ -11,8 +12,7 @@ struct Given {
     caller: Issuer,
     denial: Option<Denial>,
     is_queueing: bool,
-    queue_writes: bool,
-    queue_needs_memory: bool,
+    brought: Effects,
     is_short_of_memory: bool,
     denies_unsaved_writes: bool,
     log_has_room: bool,
@@ -29,8 +29,7 @@ const NOTHING: Given = Given {
     caller: Issuer::Client,
     denial: None,
     is_queueing: false,
-    queue_writes: false,
-    queue_needs_memory: false,
+    brought: Effects::NONE,
     is_short_of_memory: false,
     denies_unsaved_writes: false,
     log_has_room: true,
@@ -73,12 +72,8 @@ impl Facts for Given {
         self.waits_for_lease
     }
 
-    fn queue_writes(&self) -> bool {
-        self.queue_writes
-    }
-
-    fn queue_needs_memory(&self, _: &Entry) -> bool {
-        self.queue_needs_memory
+    fn brought(&self, _: &Entry) -> Effects {
+        self.brought
     }
 
     fn is_short_of_memory(&mut self, _: &Entry) -> bool {
@@ -261,7 +256,7 @@ fn monitoring_leaves_the_keyspace_alone() {
     check(
         Check::Monitoring,
         NOTHING,
-        &[("get set keys publish eval_ro", "ERR Replica"), ("ping info config|get exec", "run")],
+        &[("get set keys publish pfcount eval_ro", "ERR Replica"), ("ping info config|get exec", "run")],
     );
 }
 
@@ -275,7 +270,7 @@ fn few_replicas_and_read_only_replica_refuse_writes() {
             NOTHING,
             &[("set del flushall", error), ("get ping eval exec pfcount publish", "run")],
         );
-        check(condition, Given { queue_writes: true, ..NOTHING }, &[("exec", error)]);
+        check(condition, Given { brought: Effects::WRITES, ..NOTHING }, &[("exec", error)]);
     }
 }
 
@@ -305,7 +300,7 @@ fn unsaved_refuses_writes_and_tells_health_checks() {
         denies(),
         &[("set del flushall ping", "MISCONF Redis"), ("get eval exec pfcount config|set", "run")],
     );
-    check(Check::Unsaved, Given { queue_writes: true, ..denies() }, &[("exec", "MISCONF Redis")]);
+    check(Check::Unsaved, Given { brought: Effects::WRITES, ..denies() }, &[("exec", "MISCONF Redis")]);
     check(Check::Unsaved, Given { caller: Issuer::Script, ..denies() }, &[("ping", "run")]);
     check(Check::Unsaved, NOTHING, &[("set ping", "run")]);
 }
@@ -318,13 +313,13 @@ fn memory_refuses_what_may_need_some() {
 }
 
 #[test]
-fn queue_memory_refuses_what_would_be_queued() {
+fn memory_leaves_what_frees_or_reads_to_a_queue() {
     let short = || Given { is_short_of_memory: true, is_queueing: true, ..NOTHING };
-    check(Check::QueueMemory, short(), &[("set get exec", "run")]);
+    check(Check::Memory, short(), &[("set lpush", "OOM command"), ("get del ping exec eval", "run")]);
     check(
-        Check::QueueMemory,
-        Given { queue_needs_memory: true, ..short() },
-        &[("set get exec", "OOM command")],
+        Check::Memory,
+        Given { brought: Effects::NEEDS_MEMORY, ..short() },
+        &[("exec eval", "OOM command")],
     );
 }
 
@@ -333,16 +328,16 @@ fn snapshot_queue_holds_writes_once() {
     check(
         Check::SnapshotQueue,
         NOTHING,
-        &[("set del eval pfcount", "park: room"), ("get ping exec eval_ro", "run")],
+        &[("set del pfcount", "park: room"), ("get ping exec eval eval_ro", "run")],
     );
-    let queueing = || Given { is_queueing: true, queue_writes: true, ..NOTHING };
+    let queueing = || Given { is_queueing: true, brought: Effects::WRITES, ..NOTHING };
     check(Check::SnapshotQueue, queueing(), &[("set", "run"), ("exec", "park: room")]);
 }
 
 #[test]
 fn log_failure_refuses_writes_and_tells_health_checks() {
     check(Check::LogFailure, NOTHING, &[("set del ping", "MISCONF log"), ("get eval exec pfcount", "run")]);
-    check(Check::LogFailure, Given { queue_writes: true, ..NOTHING }, &[("exec", "MISCONF log")]);
+    check(Check::LogFailure, Given { brought: Effects::WRITES, ..NOTHING }, &[("exec", "MISCONF log")]);
     check(
         Check::LogFailure,
         Given { caller: Issuer::Script, ..NOTHING },
@@ -353,8 +348,8 @@ fn log_failure_refuses_writes_and_tells_health_checks() {
 #[test]
 fn log_room_holds_writes() {
     let full = || Given { log_has_room: false, ..NOTHING };
-    check(Check::LogRoom, full(), &[("set eval", "park: room"), ("get ping exec pfcount", "run")]);
-    check(Check::LogRoom, Given { queue_writes: true, ..full() }, &[("exec", "park: room")]);
+    check(Check::LogRoom, full(), &[("set", "park: room"), ("get ping exec eval pfcount", "run")]);
+    check(Check::LogRoom, Given { brought: Effects::WRITES, ..full() }, &[("exec", "park: room")]);
     check(Check::LogRoom, NOTHING, &[("set", "run")]);
 }
 
@@ -364,7 +359,7 @@ fn pause_holds_writes_or_everything() {
     check(Check::Pause, all, &[("get set ping config|get", "park: pause"), ("client|unpause", "run")]);
     let writes = || Given { pause: Some(PauseScope::Writes), ..NOTHING };
     check(Check::Pause, writes(), &[("set publish pfcount", "park: pause"), ("get ping exec", "run")]);
-    check(Check::Pause, Given { queue_writes: true, ..writes() }, &[("exec", "park: pause")]);
+    check(Check::Pause, Given { brought: Effects::WRITES, ..writes() }, &[("exec", "park: pause")]);
     check(Check::Pause, NOTHING, &[("set", "run")]);
 }
 
@@ -456,4 +451,181 @@ fn first_check_in_the_table_counts() {
         "run",
     ];
     assert_eq!(verdicts, expected);
+}
+
+/// A caller: a command, and what runs it.
+struct Caller {
+    name: &'static str,
+    command: &'static str,
+    issuer: Issuer,
+    /// The flags of the script that the command runs; `None` if there is no such script.
+    script: Option<&'static str>,
+    /// The queued commands that it runs, each with the flags of its script behind a slash.
+    queue: &'static [&'static str],
+}
+
+const PLAIN: Caller = Caller { name: "", command: "", issuer: Issuer::Client, script: None, queue: &[] };
+
+const fn plain(command: &'static str) -> Caller {
+    Caller { name: command, command, ..PLAIN }
+}
+
+const fn script(name: &'static str, command: &'static str, flags: &'static str) -> Caller {
+    Caller { name, command, script: Some(flags), ..PLAIN }
+}
+
+const fn exec(name: &'static str, queue: &'static [&'static str]) -> Caller {
+    Caller { name, command: "exec", queue, ..PLAIN }
+}
+
+const fn of(issuer: Issuer, name: &'static str, command: &'static str) -> Caller {
+    Caller { name, command, issuer, ..PLAIN }
+}
+
+/// The flags of a script in a word: `none` for no shebang.
+fn flags(word: &str) -> ScriptFlags {
+    let known = |flags: ScriptFlags, name: &str| flags.and(ScriptFlags::named(name.as_bytes()).unwrap());
+    match word {
+        "none" => ScriptFlags::COMPATIBLE,
+        "" => ScriptFlags::default(),
+        names => names.split(',').fold(ScriptFlags::default(), known),
+    }
+}
+
+impl Caller {
+    fn brought(&self, table: &CommandTable) -> Effects {
+        let entry = find(table, self.command);
+        if entry.command.flags.has(Flags::RUNS_SCRIPT) {
+            return Effects::of_script(entry.command, self.script.map(flags));
+        }
+        let queued = self.queue.iter().map(|queued| {
+            let (name, script) = queued.split_once('/').unwrap_or((queued, "none"));
+            let command = find(table, name).command;
+            let script = command
+                .flags
+                .has(Flags::RUNS_SCRIPT)
+                .then(|| Effects::of_script(command, Some(flags(script))));
+            Effects::of(command).and(script.unwrap_or_default())
+        });
+        queued.fold(Effects::NONE, Effects::and)
+    }
+}
+
+/// All checks that depend on what a command does, for all kinds of callers. Each column is a condition that is met: a dot lets
+/// the command run, `P` holds it back, `E` refuses it.
+#[test]
+fn callers_meet_the_checks_by_their_effects() {
+    const COLUMNS: [Check; 11] = [
+        Check::Pause,
+        Check::ReadOnlyReplica,
+        Check::FewReplicas,
+        Check::Unsaved,
+        Check::LogFailure,
+        Check::Memory,
+        Check::StaleReplica,
+        Check::Loading,
+        Check::SnapshotQueue,
+        Check::LogRoom,
+        Check::Lease,
+    ];
+    #[rustfmt::skip]
+    let rows: &[(Caller, &str)] = &[
+        //                                              pause readonly few unsaved log oom stale loading queue room lease
+        (plain("get"),                                                "......EE..P"),
+        (plain("set"),                                                "PEEEEEEEPPP"),
+        (plain("del"),                                                "PEEEE.EEPPP"),
+        (plain("pfcount"),                                            "P.....EEP.P"),
+        (plain("publish"),                                            "P.........."),
+        (plain("ping"),                                               "...EE.EE..."),
+        (plain("flushall"),                                           "PEEEE.EEPPP"),
+        (plain("sort"),                                               "PEEEEEEEPPP"),
+        (plain("sort_ro"),                                            "......EE..P"),
+        (plain("blpop"),                                              "PEEEE.EEPPP"),
+        (plain("migrate"),                                            "PEEEE.EEPPP"),
+        (plain("function|load"),                                      "PEEEEEEEPPP"),
+        (script("a script without flags", "eval", "none"),            "P......EPPP"),
+        (script("by its name", "evalsha", "none"),                    "P......EPPP"),
+        (script("read-only, without flags", "eval_ro", "none"),       ".......E..P"),
+        (script("with flags", "eval", ""),                            "PEEEEEEEPPP"),
+        (script("no-writes", "eval", "no-writes"),                    "......EE..P"),
+        (script("no-writes by its name", "evalsha", "no-writes"),     "......EE..P"),
+        (script("allow-oom", "eval", "allow-oom"),                    "PEEEE.EEPPP"),
+        (script("allow-stale", "eval", "allow-stale"),                "PEEEEE.EPPP"),
+        (script("both", "eval", "no-writes,allow-stale"),             ".......E..P"),
+        (script("read-only, with flags", "evalsha_ro", ""),           "PEEEEEEEPPP"),
+        (Caller { name: "unknown", command: "evalsha", ..PLAIN },     "P......EPPP"),
+        (Caller { name: "unknown, read-only", command: "evalsha_ro", ..PLAIN }, ".......E..P"),
+        (script("a function", "fcall", ""),                           "PEEEEEEEPPP"),
+        (script("a function that reads", "fcall", "no-writes"),       "......EE..P"),
+        (script("a function that reads", "fcall_ro", "no-writes"),    "......EE..P"),
+        (Caller { name: "no function", command: "fcall", ..PLAIN },   "P......EPPP"),
+        (exec("nothing", &[]),                                        "..........P"),
+        (exec("a read", &["get"]),                                    "......EE..P"),
+        (exec("a write", &["get", "set"]),                            "PEEEEEEEPPP"),
+        (exec("a removal", &["del"]),                                 "PEEEE.EEPPP"),
+        (exec("a change of form", &["pfcount"]),                      "P.....EEP.P"),
+        (exec("a message", &["publish"]),                             "P.........P"),
+        (exec("a script", &["eval"]),                                 "P......EPPP"),
+        (exec("a script with flags", &["eval/"]),                     "PEEEEEEEPPP"),
+        (exec("a script that reads", &["get", "evalsha/no-writes"]),  "......EE..P"),
+        (exec("a function", &["fcall/allow-oom"]),                    "PEEEE.EEPPP"),
+        (of(Issuer::Script, "a script's read", "get"),                "......EE..P"),
+        (of(Issuer::Script, "a script's write", "set"),               "PEEEEEEEPPP"),
+        (of(Issuer::Script, "a script's ping", "ping"),               "......EE..."),
+        (of(Issuer::Offload, "a result", "sunionstore"),              "PEEEEEEEPPP"),
+        (of(Issuer::Offload, "sent keys", "migrate"),                 "PEEEE.EEPPP"),
+    ];
+    let table = commands::table();
+    for (caller, expected) in rows {
+        let entry = find(&table, caller.command);
+        let mut given = Given {
+            caller: caller.issuer,
+            brought: caller.brought(&table),
+            is_short_of_memory: true,
+            denies_unsaved_writes: true,
+            log_has_room: false,
+            pause: Some(PauseScope::Writes),
+            waits_for_lease: true,
+            ..NOTHING
+        };
+        let met = COLUMNS.map(|check| match decide(Conditions::of(check), entry, &mut given) {
+            Verdict::Run => '.',
+            Verdict::Park(_) => 'P',
+            Verdict::Refuse(_) => 'E',
+            verdict => panic!("{verdict:?}"),
+        });
+        assert_eq!(String::from_iter(met), *expected, "{} ({})", caller.name, caller.command);
+    }
+}
+
+/// A check of a command's own properties would let commands pass that others bring along.
+#[test]
+fn every_command_that_runs_others_is_asked_for_its_effects() {
+    let table = commands::table();
+    let asked = [
+        Check::FewReplicas,
+        Check::ReadOnlyReplica,
+        Check::StaleReplica,
+        Check::Loading,
+        Check::Unsaved,
+        Check::Memory,
+        Check::SnapshotQueue,
+        Check::LogFailure,
+        Check::LogRoom,
+        Check::Pause,
+        Check::Lease,
+        Check::Redirect,
+    ];
+    let mut others = 0;
+    for entry in table.entries().iter().filter(|entry| checks::runs_others(entry.command)) {
+        others += 1;
+        for check in asked {
+            assert!(
+                Conditions::of(check).concern(entry, Conditions::of(check)),
+                "{check:?} {}",
+                entry.full_name()
+            );
+        }
+    }
+    assert_eq!(others, 7, "EXEC, EVAL, EVALSHA, FCALL and their read-only forms");
 }

@@ -16,12 +16,16 @@ use std::sync::atomic::{
 
 use crate::system::host::lease_ms;
 
+/// How long a primary may be without its lease before clients are told: longer than a takeover takes.
+const ABSENCE_MS_MAX: u64 = 10_000;
+
 /// The lease.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
     /// The number of the term; 0: the node is no primary.
     term: AtomicU64,
-    /// Its end, in milliseconds of [`lease_ms`].
+    /// Its beginning and its end, in milliseconds of [`lease_ms`].
+    begun_ms: AtomicU64,
     until_ms: AtomicU64,
     /// Whether commands are let in: the term's slots are known, and no handover holds them back.
     is_serving: AtomicBool,
@@ -36,6 +40,7 @@ impl Lease {
     pub(crate) fn begin(&self) -> u64 {
         let term = self.terms.fetch_add(1, SeqCst) + 1;
         self.until_ms.store(0, SeqCst);
+        self.begun_ms.store(lease_ms(), SeqCst);
         self.term.store(term, SeqCst);
         term
     }
@@ -50,6 +55,12 @@ impl Lease {
     /// Lets no more commands in.
     pub(crate) fn hold(&self) {
         self.is_serving.store(false, SeqCst);
+    }
+
+    /// Whether the primary has been without its lease for long: what waits for it is refused. Reads the clock.
+    pub(crate) fn is_long_gone(&self) -> bool {
+        let last_ms = self.until_ms.load(SeqCst).max(self.begun_ms.load(SeqCst));
+        self.term() != 0 && lease_ms().saturating_sub(last_ms) > ABSENCE_MS_MAX
     }
 
     /// Has the workers woken when the lease is valid again, or the term over. The caller looks once more afterwards.
@@ -112,6 +123,7 @@ mod tests {
         assert!(lease.extend(u64::MAX, true) && !lease.extend(u64::MAX, true));
         assert!(lease.is_valid(first) && lease.serving_term() == first);
         assert!(lease.extend(lease_ms(), false));
+        assert!(!lease.is_long_gone(), "it has just run out");
         assert!(!lease.is_valid(first), "it has run out");
         lease.end();
         let second = lease.begin();

@@ -37,6 +37,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use dunlin_cluster::{ClusterId, HistoryId, MoveId, SlotSet};
 use dunlin_engine::{
+    Engine,
     command::CommandError,
     keyspace::{Keyspace, slot},
 };
@@ -212,9 +213,11 @@ impl Cluster {
     }
 
     /// Has commands on slots wait. None runs any more when this returns.
-    pub(crate) fn park(&self, keyspace: &Keyspace, id: MoveId, slots: &SlotSet) {
-        let _closed = keyspace.close();
-        self.moves.change_parked(keyspace, |parked| _ = parked.insert(id, slots.clone()));
+    pub(crate) fn park(&self, engine: &Engine, id: MoveId, slots: &SlotSet) {
+        let _closed = engine.keyspace.close();
+        // Transactions and scripts may be waiting for the gate with the slots as they were.
+        engine.log.end_admissions();
+        self.moves.change_parked(&engine.keyspace, |parked| _ = parked.insert(id, slots.clone()));
         self.touch();
     }
 

@@ -22,7 +22,8 @@ const SCRIPT: Command = Command {
         .and(Flags::STALE)
         .and(Flags::SKIP_MONITOR)
         .and(Flags::NO_MANDATORY_KEYS)
-        .and(Flags::WHOLE_KEYSPACE),
+        .and(Flags::WHOLE_KEYSPACE)
+        .and(Flags::RUNS_SCRIPT),
     ..Command::DEFAULT
 };
 

@@ -26,7 +26,8 @@ const CALL: Command = Command {
         .and(Flags::STALE)
         .and(Flags::SKIP_MONITOR)
         .and(Flags::NO_MANDATORY_KEYS)
-        .and(Flags::WHOLE_KEYSPACE),
+        .and(Flags::WHOLE_KEYSPACE)
+        .and(Flags::RUNS_SCRIPT),
     args: &[
         Argument::string("function"),
         Argument::integer("numkeys"),
@@ -210,7 +211,7 @@ fn change(
         return Ok(());
     }
     let (shared, database) = (context.shared, context.session.database);
-    context.executor.saw_data = true;
+    context.executor.see_everything();
     let (libraries, worker) = (&mut context.executor.libraries, &mut context.executor.worker);
     let record = || match &context.transaction {
         Some(transaction) => transaction.record(database, worker, words),

@@ -69,8 +69,8 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
     }
     tracing::warn!("User requested shutdown by {}", context.session.client);
     let shared = context.shared;
-    let saved =
-        !saves(flags, shared) || save::alone(context, |exclusive| shared.save_last(exclusive))?.is_ok();
+    let saved = !saves(flags, shared)
+        || save::alone(context, |exclusive| shared.save_last(exclusive, !flags.now))?.is_ok();
     if !saved && !flags.force {
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }

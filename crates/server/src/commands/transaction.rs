@@ -96,11 +96,13 @@ fn multi(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
 fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let queue = context.session.queue.take_if(|queue| !queue.aborted);
     let Some(queue) = queue else {
-        let aborted = context.session.queue.is_some();
-        if aborted {
-            context.executor.discard(context.session, context.turn.inside.as_ref());
-        }
-        return Err(if aborted { ABORTED } else { CommandError::text("ERR EXEC without MULTI") });
+        let Some(queue) = &mut context.session.queue else {
+            return Err(CommandError::text("ERR EXEC without MULTI"));
+        };
+        // Libraries follow that, and queue the commands anew where they belong.
+        let redirection = queue.redirection.take().map(|line| CommandError::Text(line.into_vec().into()));
+        context.executor.discard(context.session, context.turn.inside.as_ref());
+        return Err(redirection.unwrap_or(ABORTED));
     };
     let (executor, session) = (&mut *context.executor, &mut *context.session);
     let replies = session.replies;

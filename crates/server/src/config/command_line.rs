@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, builder::PossibleValuesParser};
 
 use super::directive::{Directive, Group};
 use super::documents;
@@ -21,6 +21,7 @@ use super::lines::Origin;
 use super::settings::Config;
 use super::source::{LoadError, load_file, load_text, load_words};
 use super::table::{DIRECTIVES, find};
+use super::words;
 use dunlin_scripting::REDIS_VERSION;
 
 /// The request of a command line.
@@ -111,8 +112,13 @@ fn flag_words(flag: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, LoadError> {
     if let Some(at) = values.iter().position(is_flag) {
         return Err(misplaced(&values[at..]));
     }
-    let mut line = match name.iter().position(|byte| *byte == b'=').and_then(|at| name.split_at_checked(at)) {
-        Some((name, value)) => vec![name.to_vec(), value.get(1..).unwrap_or_default().to_vec()],
+    let mut line = match name.iter().position(|byte| *byte == b'=' || byte.is_ascii_whitespace()) {
+        Some(at) if name[at] == b'=' => vec![name[..at].to_vec(), name[at + 1..].to_vec()],
+        // Process managers write a whole line of the file as one word.
+        Some(at) => words::split(name).map_err(|_| {
+            let name = String::from_utf8_lossy(&name[..at]);
+            LoadError::Usage(format!("--{}: unbalanced quotes in configuration line", name.escape_debug()))
+        })?,
         None => vec![name.to_vec()],
     };
     line.extend_from_slice(values);
@@ -179,16 +185,19 @@ pub fn command() -> Command {
     for group in Group::ALL {
         for directive in DIRECTIVES.iter().filter(|directive| directive.group == group) {
             let words = if directive.takes_several_words() { 1..=usize::MAX } else { 1..=1 };
-            command = command.arg(
-                Arg::new(directive.name)
-                    .long(directive.name)
-                    .aliases(directive.aliases)
-                    .help_heading(group.title())
-                    .value_name(directive.value_name())
-                    .num_args(words)
-                    .default_value(directive.default)
-                    .help(format!("{} [{}]", directive.doc, directive.values())),
-            );
+            let mut flag = Arg::new(directive.name)
+                .long(directive.name)
+                .aliases(directive.aliases)
+                .help_heading(group.title())
+                .value_name(directive.value_name())
+                .num_args(words)
+                .default_value(directive.default)
+                .help(format!("{} [{}]", directive.doc, directive.values()));
+            if let Some(choices) = directive.choices() {
+                // For completions; the help has them already.
+                flag = flag.value_parser(PossibleValuesParser::new(choices)).hide_possible_values(true);
+            }
+            command = command.arg(flag);
         }
     }
     command
@@ -216,6 +225,22 @@ mod tests {
         let config = parse_words(&["--client-output-buffer-limit", "normal 16mb 8mb 5"], "").unwrap().config;
         let normal = config.client_output_buffer_limit.normal;
         assert_eq!((normal.hard_bytes, normal.soft_bytes, normal.soft_seconds), (16 << 20, 8 << 20, 5));
+    }
+
+    #[test]
+    fn one_word_may_hold_a_directive_and_its_values() {
+        let words = ["--save 60 1", "--maxmemory 100mb", "--requirepass=a b", "--bind '127.0.0.1' ::1"];
+        let config = parse_words(&words, "").unwrap().config;
+        assert_eq!(config.maxmemory, 100 << 20);
+        assert_eq!((config.save.len(), config.save[0].seconds, config.save[0].changes), (1, 60, 1));
+        assert_eq!(config.requirepass.bytes(), b"a b");
+        assert_eq!(config.bind, ["127.0.0.1", "::1"]);
+        let config = parse_words(&["--save 60 1", "300", "10"], "").unwrap().config;
+        assert_eq!(config.save.len(), 2);
+        assert_eq!(
+            parse_words(&["--requirepass \"x"], "").unwrap_err(),
+            "--requirepass: unbalanced quotes in configuration line"
+        );
     }
 
     #[test]

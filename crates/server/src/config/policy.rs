@@ -1,11 +1,16 @@
 //! The part of the configuration that commands obey.
 
+use std::sync::Arc;
+
 use dunlin_engine::{
-    Policy,
+    DatabaseLimits, EvictedKeys, Policy,
     value::{CollectionLimits, stream::ProducerLimits},
 };
 
-use super::{settings::Config, values::VersionCheck};
+use super::{
+    settings::Config,
+    values::{MaxmemoryPolicy, VersionCheck},
+};
 
 /// The part of the configuration that commands obey.
 pub(crate) fn policy(config: &Config) -> Policy {
@@ -19,6 +24,7 @@ pub(crate) fn policy(config: &Config) -> Policy {
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
         slots: None,
+        database_limits: database_limits(config),
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
@@ -36,6 +42,25 @@ pub(crate) fn policy(config: &Config) -> Policy {
                 duration_s: config.stream_idmp_duration,
                 entries_max: config.stream_idmp_maxsize,
             },
+            ..CollectionLimits::default()
         },
     }
+}
+
+/// The limits of databases; `None` if there are none.
+fn database_limits(config: &Config) -> Option<Arc<DatabaseLimits>> {
+    use MaxmemoryPolicy::{
+        AllkeysAuto, AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileAuto, VolatileLfu,
+        VolatileLru, VolatileRandom, VolatileTtl,
+    };
+    if config.db_maxmemory.is_empty() {
+        return None;
+    }
+    let evicted = match config.maxmemory_policy {
+        Noeviction => EvictedKeys::None,
+        VolatileAuto | VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl => EvictedKeys::Expiring,
+        AllkeysAuto | AllkeysLfu | AllkeysLru | AllkeysRandom => EvictedKeys::All,
+    };
+    let limit = |(database, limit)| (database, usize::try_from(limit).unwrap_or(usize::MAX));
+    Some(Arc::new(DatabaseLimits { limits: config.db_maxmemory.iter().map(limit).collect(), evicted }))
 }

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use dunlin_engine::{command::CommandError, glob::Glob};
@@ -33,6 +33,8 @@ pub struct ConfigStore {
     /// Grows by one with every change.
     generation: AtomicU64,
     changes: Mutex<Changes>,
+    /// Called behind each change, once readers find it.
+    published: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Changes {
@@ -107,6 +109,7 @@ impl ConfigStore {
             current: ArcSwap::from_pointee(config),
             generation: AtomicU64::new(0),
             changes: Mutex::new(Changes { file, hooks: Vec::new() }),
+            published: OnceLock::new(),
         }
     }
 
@@ -117,6 +120,22 @@ impl ConfigStore {
     pub fn on_change(&self, names: &'static [&'static str], hook: Hook) {
         assert!(names.iter().all(|name| find(name.as_bytes()).is_some()), "unknown directive in {names:?}");
         self.lock().hooks.push((names, hook));
+    }
+
+    /// Calls `notify` behind every change from now on, when readers find it.
+    ///
+    /// # Panics
+    /// At the second call.
+    pub(crate) fn on_published(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        assert!(self.published.set(notify).is_ok(), "one listener is told of changes");
+    }
+
+    /// Has readers look for the configuration anew.
+    fn publish(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+        if let Some(notify) = self.published.get() {
+            notify();
+        }
     }
 
     /// The current configuration. Takes no lock.
@@ -132,7 +151,7 @@ impl ConfigStore {
     /// Has every reader take the configuration anew: something beside it that workers derive from it has changed.
     pub fn touch(&self) {
         let _changes = self.lock();
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish();
     }
 
     /// The file that the server was started with.
@@ -188,7 +207,7 @@ impl ConfigStore {
         let reread: Vec<&str> = resolved.iter().filter_map(rereads).collect();
         changes.run_hooks(&old, &mut new, &reread)?;
         self.current.store(Arc::new(new));
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish();
         Ok(())
     }
 
@@ -202,7 +221,7 @@ impl ConfigStore {
         }
         new.databases = node.databases;
         self.current.store(Arc::new(new));
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish();
     }
 
     /// Changes what a command has changed by itself, as REPLICAOF does, for CONFIG GET and CONFIG REWRITE.
@@ -211,7 +230,7 @@ impl ConfigStore {
         let mut new = Config::clone(&self.current.load_full());
         new.replicaof = primary;
         self.current.store(Arc::new(new));
-        self.generation.fetch_add(1, Ordering::Release);
+        self.publish();
     }
 
     /// CONFIG REWRITE: writes the current values, and the users, into the file that the server was started with.

@@ -11,12 +11,15 @@ use dunlin_engine::{
     keyspace::{Inside, Key, slot},
 };
 use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::{self, AclRequest},
-    admission::{Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
-    config::SyncReplicasMissing,
+    admission::{
+        CLUSTERDOWN, Check, Conditions, Effects, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide,
+    },
+    config::Config,
     observe::client_line,
     push::pubsub::Kind,
     replicator::redirection,
@@ -59,24 +62,27 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
-        let Session { user, database, .. } = self.session;
-        user.decide(&AclRequest { entry, words: self.words, database: *database })
+        let database = self.session.next_database();
+        self.session.user.decide(&AclRequest { entry, words: self.words, database })
     }
 
     fn is_queueing(&self) -> bool {
         self.session.queue.is_some()
     }
 
-    fn queue_writes(&self) -> bool {
-        self.session.queue.as_ref().is_some_and(|queue| queue.writes)
+    fn brought(&self, entry: &Entry) -> Effects {
+        brought(self.shared, self.session, entry, self.words)
     }
 
-    fn queue_needs_memory(&self, entry: &Entry) -> bool {
-        self.session.queue.as_ref().is_some_and(|queue| queue.needs_memory(entry))
-    }
-
-    fn is_short_of_memory(&mut self, _: &Entry) -> bool {
-        self.executor.over_memory_limit(self.words, self.session.database, self.inside)
+    fn is_short_of_memory(&mut self, entry: &Entry) -> bool {
+        let session = self.session;
+        match &session.queue {
+            Some(queue) if entry.command.flags.has(Flags::RUNS_QUEUE) => {
+                let effects = self.brought(entry);
+                self.executor.is_short_for_queue(queue, effects, self.inside)
+            }
+            _ => self.executor.is_short_for(entry, self.words, session.next_database(), self.inside),
+        }
     }
 
     fn denies_unsaved_writes(&self) -> bool {
@@ -119,12 +125,14 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn waits_for_lease(&self, entry: &Entry) -> bool {
         let is_primary = self.executor.topology.topology().is_some_and(|topology| topology.is_primary());
         let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE)
-            || self
-                .session
-                .queue
-                .as_ref()
-                .is_some_and(|queue| queue.slots != Slots::None || queue.may_change);
+            || self.session.queue.as_ref().is_some_and(|queue| {
+                queue.slots != Slots::None || self.brought(entry).has_any(Effects::CHANGES)
+            });
         is_primary && is_concerned && self.shared.cluster.lease.serving_term() == 0
+    }
+
+    fn lease_refusal(&self) -> Option<CommandError> {
+        self.shared.cluster.lease.is_long_gone().then_some(CLUSTERDOWN)
     }
 
     fn redirection(&self, entry: &Entry) -> Option<Verdict> {
@@ -139,9 +147,39 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 }
 
-/// The facts before the result of an offloaded command is stored: only the log can be in its way.
+/// The effects of the commands that a client's command runs: the queued ones, or those of a script. Libraries may have changed
+/// since a call was queued, so the scripts of a queue are looked up anew.
+pub(super) fn brought(shared: &Shared, session: &Session, entry: &Entry, words: &[&[u8]]) -> Effects {
+    if entry.command.flags.has(Flags::RUNS_SCRIPT) {
+        return Effects::of_script(entry.command, script_flags(shared, entry, words));
+    }
+    let Some(queue) = session.queue.as_ref().filter(|_| entry.command.flags.has(Flags::RUNS_QUEUE)) else {
+        return Effects::NONE;
+    };
+    if !queue.has_scripts {
+        return queue.effects;
+    }
+    let scripts =
+        queue.requests(&shared.commands).filter(|(entry, _)| entry.command.flags.has(Flags::RUNS_SCRIPT));
+    scripts.fold(queue.effects, |effects, (entry, words)| {
+        effects.and(Effects::of_script(entry.command, script_flags(shared, entry, &words)))
+    })
+}
+
+/// The flags of the script that a command is to run; `None` if there is no such script, or its first line cannot be understood.
+fn script_flags(shared: &Shared, entry: &Entry, words: &[&[u8]]) -> Option<ScriptFlags> {
+    let name = words.get(1).copied().unwrap_or_default();
+    match entry.command.name {
+        "eval" | "eval_ro" => Shebang::parse(name).ok().map(|shebang| shebang.flags),
+        "evalsha" | "evalsha_ro" => Some(shared.scripts.get(&Sha::parse(name)?)?.flags),
+        _ => shared.libraries.flags_of(name),
+    }
+}
+
+/// The facts before something is stored or removed that was computed or sent apart from the worker.
 pub(super) struct StoreFacts<'f> {
     pub(super) shared: &'f Shared,
+    pub(super) now: Instant,
 }
 
 impl Facts for StoreFacts<'_> {
@@ -170,6 +208,10 @@ impl Facts for StoreFacts<'_> {
         self.shared.durability.has_room()
     }
 
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        self.shared.pause.in_force(self.now)
+    }
+
     fn are_keys_held_for_long(&self) -> bool {
         self.shared.engine.keyspace.is_held_for_long()
     }
@@ -191,10 +233,17 @@ fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
     conditions
 }
 
-/// The conditions of the server that keep commands from being stored or logged.
-pub(super) fn storage_conditions(shared: &Shared) -> Conditions {
+/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a failover, and a
+/// change of the role, close it behind what they have set.
+pub(super) fn storage_conditions(shared: &Shared, config: &Config) -> Conditions {
     let fails = shared.engine.log.is_on() && shared.durability.is_failing();
-    add_room(Conditions::default().with(Check::LogFailure, fails), shared)
+    // Data that were fresh when the command read them are not read again.
+    let conditions = shared.replication.conditions(config).without(Check::StaleReplica);
+    let conditions = conditions
+        .with(Check::FewReplicas, shared.cluster.is_on() && shared.cluster.lacks_members())
+        .with(Check::LogFailure, fails)
+        .with(Check::Pause, shared.pause.is_set());
+    add_room(conditions, shared)
 }
 
 impl Executor {
@@ -207,12 +256,11 @@ impl Executor {
     /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
     /// command that changes the client or the server.
     #[inline]
-    pub(super) fn refresh_conditions(&self, shared: &Shared, session: &mut Session) {
+    pub(super) fn refresh_conditions(&mut self, shared: &Shared, session: &mut Session) {
         self.refresh_access(session);
         session.refresh_conditions(shared.access.is_open());
         // Commands that nested polling lets in need next to nothing.
         let has_limit = self.config.config().limits_memory() && self.paused_script.is_none();
-        let is_queueing = session.queue.is_some();
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
         let is_node = shared.cluster.is_on();
         let term = if is_node { shared.cluster.lease.serving_term() } else { 0 };
@@ -222,10 +270,7 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
-            .with(
-                Check::FewReplicas,
-                self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members(),
-            )
+            .with(Check::FewReplicas, self.lacks_replicas(shared, session, is_node))
             .with(
                 Check::Redirect,
                 session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica() && !is_node,
@@ -234,22 +279,23 @@ impl Executor {
             .with(Check::Lease, is_node && term == 0)
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
-            .with(Check::Memory, has_limit && !is_queueing)
-            .with(Check::QueueMemory, has_limit && is_queueing)
+            .with(Check::Memory, has_limit)
             .with(Check::LogFailure, fails)
             .with(Check::Audit, shared.audit.is_on())
             .with(Check::Pause, shared.pause.is_set());
+    }
+
+    /// Whether there are fewer replicas than a client's writes need: than they would wait for, or than the shard has to have.
+    #[inline]
+    pub(crate) fn lacks_replicas(&self, shared: &Shared, session: &Session, is_node: bool) -> bool {
+        self.lacks_sync_replicas(shared, session) || is_node && shared.cluster.lacks_members()
     }
 
     /// Whether a client's writes would wait for replicas that are not there, and are to be refused instead.
     #[inline]
     fn lacks_sync_replicas(&self, shared: &Shared, session: &Session) -> bool {
         let config = self.config.config();
-        let replicas = session.sync_replicas(config);
-        replicas > 0
-            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
-            && !shared.replication.is_replica()
-            && shared.replication.online() < usize::from(replicas)
+        shared.lacks_sync_replicas(session.sync_replicas(config), config)
     }
 
     /// The conditions for the next command of a client.
@@ -261,6 +307,14 @@ impl Executor {
             conditions = conditions.with(Check::ClosedGate, turn.inside.is_none());
         }
         conditions
+    }
+
+    /// Looks at the conditions again behind a command that has given its pass up: others may have closed the gate meanwhile to
+    /// end what was admitted before.
+    #[cold]
+    pub(super) fn readmit(&mut self, shared: &Shared, session: &mut Session) {
+        self.caller.admission = Some(shared.engine.log.admissions());
+        self.refresh_conditions(shared, session);
     }
 
     /// Decides whether a client's command may run now.
@@ -282,16 +336,18 @@ impl Executor {
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
-    /// Looks at the users again where they have changed, and at what a session may do now.
+    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration counts as
+    /// one of the users: a command that comes behind the reply to CONFIG SET obeys it.
     #[inline]
-    pub(crate) fn refresh_access(&self, session: &mut Session) {
+    pub(crate) fn refresh_access(&mut self, session: &mut Session) {
         if session.access_version != self.shared.access.version() {
             self.follow_access(session);
         }
     }
 
     #[cold]
-    fn follow_access(&self, session: &mut Session) {
+    fn follow_access(&mut self, session: &mut Session) {
+        self.refresh_config();
         let access = &self.shared.access;
         // The version first: a change in between costs a second look, never a missed one.
         session.access_version = access.version();
@@ -371,7 +427,15 @@ impl Executor {
         session.publish();
         let client = client_line::describe(&session.client, &self.shared.commands, self.now);
         self.audit_denial(session, reason, object, user);
-        let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
+        let denied = Denied {
+            reason,
+            context,
+            object,
+            user,
+            client: &client,
+            now_ms: self.now.unix_ms,
+            steady_ms: self.now.steady_ms,
+        };
         self.shared.access.note_denied(denied, self.config.config());
     }
 
@@ -390,7 +454,11 @@ impl Executor {
             self.discard(session, inside);
             self.refresh_conditions(&Arc::clone(&self.shared), session);
         } else if let Some(queue) = &mut session.queue {
-            queue.aborted = true;
+            let is_first = !std::mem::replace(&mut queue.aborted, true);
+            queue.redirection.take_if(|first| **first != *error.line());
+            if is_first && error.line().starts_with(b"MOVED ") {
+                queue.redirection = Some(error.line().into());
+            }
         }
         let line = error.line();
         self.count_rejection(Some(entry), &line);
@@ -416,7 +484,7 @@ impl Executor {
             let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
             line = [b"EXECABORT Transaction discarded because of: ", reason].concat();
         } else if let Some(queue) = &mut session.queue {
-            queue.aborted = true;
+            (queue.aborted, queue.redirection) = (true, None);
         }
         self.count_rejection(entry, &line);
         session.note_failed_import(&line);

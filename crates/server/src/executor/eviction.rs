@@ -14,14 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
+use dunlin_engine::{
+    Environment, Eviction, EvictionOrder,
+    command::{Entry, Flags},
+    keyspace::Inside,
+};
 use dunlin_net::{Client, OutputClass};
+use dunlin_resp::number::parse_integer;
 
 use super::Executor;
 use crate::{
+    admission::Effects,
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
-    session::ClientFlags,
+    session::{ClientFlags, transaction::Queue},
     shared::Shared,
     workers::drain::drain,
 };
@@ -80,57 +86,95 @@ fn time_max(tenacity: u32) -> Duration {
 }
 
 impl Executor {
-    /// Whether memory stays short for a command with these words, although room was made where that is possible. The
-    /// sum of what is in use is as old as this window of the pipeline, or as [`ADMITTED_BYTES_MAX`].
-    #[inline]
-    pub(crate) fn over_memory_limit(
+    /// Whether memory stays short for a command of a client in a database, although room was made if that is possible. The sum of
+    /// the memory in use is as old as this window of the pipeline, or as [`ADMITTED_BYTES_MAX`].
+    pub(crate) fn is_short_for(
         &mut self,
+        entry: &Entry,
         words: &[&[u8]],
         database: usize,
         inside: Option<&Inside<'_>>,
     ) -> bool {
-        let config = self.config.config();
-        if !config.limits_memory() {
-            return false;
-        }
-        // A replica has as much as its primary, which evicts for both. Commands that nested polling lets in need next to
-        // nothing.
-        if self.shared.replication.is_replica() || self.paused_script.is_some() {
-            return false;
-        }
-        let limit = config.maxmemory;
-        let is_over_own = config.db_maxmemory.of(database).is_some_and(|own| {
-            let own = usize::try_from(own).unwrap_or(usize::MAX);
-            self.check_database(words, database, own, inside)
-        });
-        is_over_own || limit > 0 && self.check_memory(words, limit, inside)
+        // A script's operands need not be stored.
+        let words: &[&[u8]] = if entry.command.flags.has(Flags::RUNS_SCRIPT) { &[] } else { words };
+        self.is_short_in(entry, words, database, inside) || self.is_short_of_all(words, inside)
     }
 
-    /// [`Self::over_memory_limit`] for the limit of a database. The sum is as of now: it costs a look at each stripe.
-    fn check_database(
+    /// Whether memory stays short for queued commands of a client in a database.
+    pub(super) fn is_short_for_queue(
         &mut self,
-        words: &[&[u8]],
-        database: usize,
-        limit: usize,
+        queue: &Queue,
+        effects: Effects,
         inside: Option<&Inside<'_>>,
     ) -> bool {
-        let bytes: usize = words.iter().map(|word| word.len()).sum();
-        let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
+        if !effects.has_any(Effects::NEEDS_MEMORY) {
+            return false;
+        }
+        queue.given.iter().any(|given| self.is_database_short(given.database, given.bytes, inside))
+            || self.is_short_of_all(&[], inside)
+    }
+
+    /// The database that a command which may need memory fills, and the bytes of its arguments; `None` if the database has no limit.
+    pub(super) fn given(&self, entry: &Entry, words: &[&[u8]], database: usize) -> Option<(usize, usize)> {
+        if !self.limits_databases() || !entry.command.flags.has(Flags::DENY_OOM) {
+            return None;
+        }
+        let filled = filled_database(entry, words, database);
+        self.config.config().db_maxmemory.of(filled).map(|_| (filled, bytes_of(words)))
+    }
+
+    /// Whether there are databases with limits of their own.
+    pub(crate) fn limits_databases(&self) -> bool {
+        !self.config.config().db_maxmemory.is_empty()
+    }
+
+    /// Whether `maxmemory` leaves no room for a command with these words.
+    pub(crate) fn is_short_of_all(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
+        let limit = self.config.config().maxmemory;
+        limit > 0 && self.may_be_short() && self.check_memory(words, limit, inside)
+    }
+
+    /// Whether the limit of the database that a command fills leaves no room for its words.
+    pub(crate) fn is_short_in(
+        &mut self,
+        entry: &Entry,
+        words: &[&[u8]],
+        database: usize,
+        inside: Option<&Inside<'_>>,
+    ) -> bool {
+        if !self.limits_databases() {
+            return false;
+        }
+        let bytes = bytes_of(words);
+        let database = filled_database(entry, words, database);
+        self.is_database_short(database, if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 }, inside)
+    }
+
+    /// Whether limits are asked for. A replica has as much as its primary, which evicts for both. Commands that nested polling
+    /// lets in need next to nothing.
+    fn may_be_short(&self) -> bool {
+        !self.shared.replication.is_replica() && self.paused_script.is_none()
+    }
+
+    /// Whether the limit of a database leaves no room for so many bytes more. The sum is as of now: it costs a look at each stripe.
+    fn is_database_short(&mut self, database: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
+        let Some(limit) = self.config.config().db_maxmemory.of(database) else { return false };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let used = self.shared.engine.keyspace.database_bytes(database);
-        let evicts = self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction;
-        (used > limit || evicts && used + coming > limit)
+        used.saturating_add(coming) > limit
+            && self.may_be_short()
             && self.make_room(limit, coming, Some(database), inside)
     }
 
     fn check_memory(&mut self, words: &[&[u8]], limit: u64, inside: Option<&Inside<'_>>) -> bool {
         let shared = &self.shared;
         let mut used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
-        let bytes: usize = words.iter().map(|word| word.len()).sum();
+        let bytes = bytes_of(words);
         self.memory.admitted += bytes;
         // Large arguments get their room before they are stored.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        if used > limit && coming == 0 && shared.stats.revisit_clients(self.caller.now_ms) {
+        if used > limit && coming == 0 && shared.stats.revisit_clients(self.now.steady_ms) {
             used = shared.stats.limited_bytes(&shared.engine);
             self.memory.used = Some(used);
         }
@@ -142,12 +186,12 @@ impl Executor {
             self.memory = MemoryCheck::default();
         }
         if !is_over {
-            shared.stats.eviction.note(false, self.caller.now_ms);
+            shared.stats.eviction.note(false, self.now.steady_ms);
             return false;
         }
         let is_short = self.make_room(limit, coming, None, inside);
         let is_over = in_use(&self.shared, None, coming) > limit;
-        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
+        self.shared.stats.eviction.note(is_over, self.now.steady_ms);
         is_short
     }
 
@@ -253,7 +297,7 @@ impl Executor {
         let pause = if is_behind { Duration::ZERO } else { pause };
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
-            shared.stats.eviction.note(false, self.caller.now_ms);
+            shared.stats.eviction.note(false, self.now.steady_ms);
             return pause;
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
@@ -266,10 +310,10 @@ impl Executor {
             && !self.evict_to(target, 0, &how, SLICE, &inside)
             && used() > limit
         {
-            shared.stats.eviction.note(true, self.caller.now_ms);
+            shared.stats.eviction.note(true, self.now.steady_ms);
             return Duration::ZERO;
         }
-        shared.stats.eviction.note(used() > limit, self.caller.now_ms);
+        shared.stats.eviction.note(used() > limit, self.now.steady_ms);
         pause
     }
 }
@@ -331,6 +375,22 @@ impl Executor {
             shared.stats.evicted_clients.fetch_add(1, Relaxed);
         }
     }
+}
+
+fn bytes_of(words: &[&[u8]]) -> usize {
+    words.iter().map(|word| word.len()).sum()
+}
+
+/// The database that a command fills: that of the client, or the one that COPY names.
+pub(crate) fn filled_database(entry: &Entry, words: &[&[u8]], database: usize) -> usize {
+    if entry.command.name != "copy" {
+        return database;
+    }
+    let options = words.get(3..).unwrap_or_default();
+    let at = options.iter().position(|word| word.eq_ignore_ascii_case(b"db"));
+    let named =
+        at.and_then(|at| parse_integer(options.get(at + 1)?)).and_then(|index| usize::try_from(index).ok());
+    named.unwrap_or(database)
 }
 
 /// Bytes in use that a limit is about, that of all or that of a database, with those that are coming.

@@ -9,9 +9,12 @@ use dunlin_engine::{
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow, ServerContext, admission::storage_conditions};
+use super::{
+    Executor, Flow, ServerContext,
+    admission::{StoreFacts, storage_conditions},
+};
 use crate::{
-    admission::Conditions,
+    admission::{Check, Verdict, decide},
     replicator,
     session::{IsHeard, OffloadedCommand, Replies},
     workers::{
@@ -37,7 +40,7 @@ impl ServerContext<'_, '_> {
             return Err(CommandError::Busy);
         }
         let (executor, session) = (&mut *self.executor, &mut *self.session);
-        executor.saw_data = true;
+        executor.see_everything();
         let environment = Environment::new(&executor.policy, &executor.caller);
         let departing = self.shared.engine.depart(
             session.database,
@@ -86,9 +89,12 @@ impl Executor {
                 return self.finish_migration(*migration);
             }
         };
-        let is_paused = shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
-        if is_parked || is_paused || inside.is_none() || storage_conditions(&shared) != Conditions::default()
-        {
+        // The keys are elsewhere by now: fewer replicas than there should be do not keep them here.
+        let conditions = storage_conditions(&shared, self.config.config()).without(Check::FewReplicas);
+        let entry = shared.commands.find_row(b"migrate").expect("the command that has sent them");
+        let mut facts = StoreFacts { shared: &shared, now: self.now.instant };
+        let may_run = decide(conditions, entry, &mut facts) == Verdict::Run;
+        if is_parked || inside.is_none() || !may_run {
             migration.keep(departure);
             return self.sent_keys.push(migration);
         }

@@ -44,26 +44,23 @@ impl Executor {
         const ROUNDS_MAX: u32 = 3;
         let shared = Arc::clone(&self.shared);
         let entry = &shared.commands.entries()[result.index];
-        let (admission, is_parked) =
-            match decide(storage_conditions(&shared), entry, &mut StoreFacts { shared: &shared }) {
-                Verdict::Park(_) => (Ok(()), true),
-                Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
-                Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
-            };
-        let mut inside = self.pass(&shared.engine.keyspace);
-        let writes = entry.command.may_write();
         // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary. It
         // closes the gate behind its pause, so this is asked inside.
-        let is_paused = writes && shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
-        let refusal = shared.replication.write_refusal(self.config.config()).filter(|_| writes);
-        let admission = admission.and_then(|()| refusal.map_or(Ok(()), Err));
+        let mut inside = self.pass(&shared.engine.keyspace);
+        let conditions = storage_conditions(&shared, self.config.config());
+        let mut facts = StoreFacts { shared: &shared, now: self.now.instant };
+        let (admission, is_parked) = match decide(conditions, entry, &mut facts) {
+            Verdict::Park(_) => (Ok(()), true),
+            Verdict::Refuse(error) | Verdict::Redirect(error) => (Err(error), false),
+            Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
+        };
         let is_parked = is_parked || {
             let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
             self.is_computed_parked(&shared, entry, &texts)
         };
         // Where the log or a snapshot is behind, or a script has closed the gate for long, or may hold the keys.
         let waits = shared.engine.keyspace.is_held_for_long() && !shared.running.is_busy();
-        if is_parked || is_paused || waits || inside.is_none() {
+        if is_parked || waits || inside.is_none() {
             return self.result.push(result);
         }
         let OffloadedResult { mut computed, index, client, nanoseconds, rounds } = result;
@@ -99,7 +96,7 @@ impl Executor {
         self.worker.propagation.long_words = LongWords::default();
         self.drain();
         match result {
-            Ok(Outcome::Done) => {}
+            Ok(Outcome::Done | Outcome::DoneAlone) => {}
             Ok(Outcome::Offloaded(offloaded)) => {
                 let (queues, rounds) = (self.queues.clone(), rounds + 1);
                 // A command that stores something goes on when its client has gone.

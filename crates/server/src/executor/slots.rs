@@ -8,11 +8,10 @@ use dunlin_engine::{
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
-use super::{Executor, waiting::KEPT_OUT_PAUSE};
+use super::{Executor, admission::brought, waiting::KEPT_OUT_PAUSE};
 use crate::{
-    admission::{Slots, Verdict, Wait},
+    admission::{Effects, Slots, Verdict, Wait},
     cluster::{
         endpoints,
         route::{Request, Route, refusal, route},
@@ -49,19 +48,6 @@ fn is_sharded_pubsub(command: &Command) -> bool {
     command.flags.has(Flags::PUBSUB) && !command.keys.is_empty()
 }
 
-/// Whether a command runs a script that declares its flags, and not that it leaves the data set alone. A script without flags is
-/// let in, and refused where it writes.
-fn script_writes(shared: &Shared, entry: &Entry, words: &[&[u8]]) -> bool {
-    let name = words.get(1).copied().unwrap_or_default();
-    let flags = match entry.command.name {
-        "eval" => Shebang::parse(name).ok().map(|shebang| shebang.flags),
-        "evalsha" => Sha::parse(name).and_then(|sha| Some(shared.scripts.get(&sha)?.flags)),
-        "fcall" => shared.libraries.flags_of(name),
-        _ => None,
-    };
-    flags.is_some_and(|flags| !flags.has(ScriptFlags::COMPATIBLE) && !flags.has(ScriptFlags::NO_WRITES))
-}
-
 impl Executor {
     /// Looks at the topology again where it has changed.
     #[inline]
@@ -75,6 +61,7 @@ impl Executor {
     #[cold]
     pub(super) fn follow_topology(&mut self) {
         self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
+        self.keep_marks();
     }
 
     /// Whether a command runs here because of its keys, at a glance: nearly always there is one, of a slot that this node has.
@@ -95,9 +82,9 @@ impl Executor {
         keys: &[Key<'_>],
     ) -> Option<Verdict> {
         let topology = self.topology.topology()?;
-        let (slots, writes) = match entry.command.flags.has(Flags::RUNS_QUEUE) {
-            true => session.queue.as_ref().map_or((Slots::None, false), |queue| (queue.slots, queue.writes)),
-            false => (slots_of(entry, words, keys), entry.command.is_write()),
+        let slots = match entry.command.flags.has(Flags::RUNS_QUEUE) {
+            true => session.queue.as_ref().map_or(Slots::None, |queue| queue.slots),
+            false => slots_of(entry, words, keys),
         };
         if let Some(import) = &session.import {
             let goes_on = topology.imports(&import.id) && import.has(slots);
@@ -115,7 +102,10 @@ impl Executor {
             return Some(Verdict::Park(Wait::Pause(self.now.instant.checked_add(PARKED_PAUSE))));
         }
         let reads_replicas = session.flags.has(ClientFlags::READS_REPLICAS);
-        let writes = writes || reads_replicas && script_writes(&self.shared, entry, words);
+        // A script without flags is let in by a replica, and refused when it writes. Elsewhere a primary runs all.
+        let depends = reads_replicas || !topology.is_ok(rules(self.config.config()).require_full_coverage);
+        let writes = entry.command.is_write()
+            || depends && brought(&self.shared, session, entry, words).has_any(Effects::WRITES);
         let request = Request { writes, is_sharded_pubsub: is_sharded_pubsub(entry.command), reads_replicas };
         match route(topology, rules(self.config.config()), slots, request) {
             Route::Here => None,

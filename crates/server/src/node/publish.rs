@@ -53,6 +53,8 @@ fn replace(shared: &Shared, before: &Topology, topology: Topology) -> bool {
     {
         let Some(closed) = shared.engine.keyspace.close_unless_long() else { return false };
         let is_lost = |slot| before.is_mine(slot) && !topology.is_mine(slot);
+        // Transactions and scripts may be waiting for the gate with the slots as they were.
+        shared.engine.log.end_admissions();
         closed.mark_moved(is_lost);
         cluster.moves.lose((0..SLOTS).filter(|slot| is_lost(*slot)));
         cluster.moves.hide(&shared.engine.keyspace, &topology);

@@ -57,6 +57,8 @@ pub(crate) struct CommandCounters {
 pub(crate) struct WorkerStatistics {
     /// By [`Entry::index`].
     pub(crate) commands: Box<[CommandCounters]>,
+    /// Calls of scripts, which `commands` has, too.
+    pub(crate) calls: CommandCounters,
     /// The errors that it has answered.
     pub(crate) errors: ErrorCounts,
     /// Rounds of background expiry that ran out of time, and the time all rounds took.
@@ -71,6 +73,7 @@ impl WorkerStatistics {
     pub(crate) fn new(table: &CommandTable, codes: &Arc<ErrorCodes>) -> Self {
         Self {
             commands: table.entries().iter().map(|_| CommandCounters::default()).collect(),
+            calls: CommandCounters::default(),
             errors: ErrorCounts::new(Arc::clone(codes)),
             expiry_caps: Counter::default(),
             expiry_us: Counter::default(),
@@ -81,7 +84,7 @@ impl WorkerStatistics {
 
     /// Starts the counters of commands and errors anew (`CONFIG RESETSTAT`); additions of this moment may survive.
     pub(crate) fn reset(&self) {
-        for command in &self.commands {
+        for command in self.commands.iter().chain([&self.calls]) {
             command.calls.reset();
             command.nanoseconds.reset();
             command.rejected.reset();
@@ -105,9 +108,17 @@ pub(crate) struct CommandTotals {
 impl CommandTotals {
     /// Sums what `workers` have counted of the command at `index`.
     pub(crate) fn of(workers: &[Arc<WorkerStatistics>], index: usize) -> Self {
+        Self::sum(workers.iter().map(|worker| &worker.commands[index]))
+    }
+
+    /// Sums what `workers` have counted of scripts' calls, over all commands.
+    pub(crate) fn of_calls(workers: &[Arc<WorkerStatistics>]) -> Self {
+        Self::sum(workers.iter().map(|worker| &worker.calls))
+    }
+
+    fn sum<'a>(all: impl Iterator<Item = &'a CommandCounters>) -> Self {
         let mut totals = Self::default();
-        for worker in workers {
-            let counters = &worker.commands[index];
+        for counters in all {
             totals.calls += counters.calls.get();
             totals.nanoseconds += counters.nanoseconds.get();
             totals.rejected += counters.rejected.get();
@@ -188,6 +199,14 @@ impl Latencies {
             *count = difference;
         }
         new
+    }
+
+    /// Takes others away, which are among these.
+    pub(crate) fn remove_all(&mut self, others: &Self) {
+        self.buckets
+            .iter_mut()
+            .zip(&others.buckets)
+            .for_each(|(sum, count)| *sum = sum.saturating_sub(*count));
     }
 
     /// Adds others.
@@ -447,6 +466,7 @@ impl Meter {
         }
         let nanoseconds = self.samples[index].nanoseconds;
         self.count_alone(index, nanoseconds);
+        self.add(&self.statistics.calls, nanoseconds);
         begun.map(|_| nanoseconds)
     }
 
@@ -466,13 +486,16 @@ impl Meter {
 
     /// Counts a command that was timed by itself.
     pub(crate) fn count_alone(&self, index: usize, nanoseconds: u64) -> Measured {
-        let counters = &self.statistics.commands[index];
+        self.add(&self.statistics.commands[index], nanoseconds);
+        Measured { index, count: 1, nanoseconds }
+    }
+
+    fn add(&self, counters: &CommandCounters, nanoseconds: u64) {
         counters.calls.add(1);
         counters.nanoseconds.add(nanoseconds);
         if self.thresholds.tracking {
             counters.histogram.get_or_init(Histogram::new).record(nanoseconds, 1);
         }
-        Measured { index, count: 1, nanoseconds }
     }
 
     /// Whether the command that has just run must be measured now.

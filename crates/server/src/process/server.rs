@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, ExclusiveContext, Log, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, ExclusiveContext, Worker, keyspace::Keyspace};
 use dunlin_net::{
     Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
     reserve_open_files,
@@ -32,7 +32,7 @@ use crate::{
     audit,
     commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
-    durability::{Durability, Order, RING},
+    durability::{Durability, MarkedRing, Order, RING, SeenMarks},
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
@@ -63,7 +63,7 @@ use crate::{
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match config::parse(words, &mut io::stdin()) {
         Ok(Request::Print(text)) => {
-            print!("{text}");
+            dunlin_print::text(&text);
             ExitCode::SUCCESS
         }
         Ok(Request::Run(launch)) => report(run(*launch)),
@@ -127,6 +127,10 @@ impl Server {
         let (stopper, orders) = channel();
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
+        let weak = Arc::downgrade(&shared);
+        shared.engine.keyspace.set_on_emptied(move |context| {
+            weak.upgrade().iter().for_each(|shared| shared.follow_flush(context));
+        });
         shared.access.configure(&shared.config.current())?;
         register_access(&shared, Arc::clone(&limits));
         let is_open = shared.access.is_open();
@@ -149,7 +153,7 @@ impl Server {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         supervisor.iter().for_each(Supervisor::loading);
         supervisor
             .iter()
@@ -317,12 +321,15 @@ pub(crate) fn assemble(
     let participants = threads + 1 + helpers(threads) + 4;
     let (writers, ring) = Ring::new(RING, participants, 0);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
-    let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    let commands = Arc::new(commands::table_of(&store.current())?);
+    let marks = Arc::<SeenMarks>::default();
+    let (ring_of, marks_of) = (Arc::clone(&writers), Arc::clone(&marks));
+    let log = MarkedRing { ring: ring_of, marks: marks_of, commands: Arc::clone(&commands) };
+    let engine = Engine::with_log(keyspace, Arc::new(log));
     configure_access(&engine, &store.current());
     let (maintenance, discarded) = Maintenance::new();
-    let durability = Durability::new(writers, threads);
+    let durability = Durability::new(writers, marks, threads);
     let id = replication::new_id()?;
-    let commands = commands::table_of(&store.current())?;
     let shared =
         Shared::new(engine, commands, store, threads, maintenance, Process::new()?, durability, id, stopper);
     Ok(Assembled { shared, ring, discarded })
@@ -350,7 +357,7 @@ impl Stopper {
         let grace = grace(flags, &shared.config.current());
         let save = |context: &mut ExclusiveContext<'_>| {
             // A client that has ended the server meanwhile, and with it the script, may have said NOSAVE.
-            if shared.is_ending() { Ok(()) } else { shared.save_last(context) }
+            if shared.is_ending() { Ok(()) } else { shared.save_last(context, !grace.is_zero()) }
         };
         if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
             return false;
@@ -503,6 +510,8 @@ fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
             published.store(Arc::new(limits(&store.current(), access.is_open())));
         }
     }));
+    let users = Arc::downgrade(access);
+    store.on_published(Box::new(move || users.upgrade().into_iter().for_each(|users| users.touch())));
     let users = Arc::clone(access);
     store.on_change(
         &["requirepass"],

@@ -16,8 +16,8 @@ use dunlin_persist::RingReader;
 use dunlin_replication::{History, Phase};
 use mio::Waker;
 
-use super::{ReplicaClient, Replication, Wanted, commit::ring_mark};
-use crate::{config::Config, durability::Durability, workers::WorkerMessage};
+use super::{LONELY, ReplicaClient, Replication, Wanted, commit::ring_mark};
+use crate::{config::Config, durability::Durability, system::host::monotonic_ms, workers::WorkerMessage};
 
 /// A client that waits until so many replicas have acknowledged the log up to a mark.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +45,20 @@ pub(crate) struct Feed {
     pub(crate) waker: OnceLock<Waker>,
     pub(crate) queues: OnceLock<WorkerQueues<WorkerMessage>>,
     /// Replicas that have acknowledged something lately.
-    pub(crate) good: AtomicUsize,
+    good: AtomicUsize,
+    /// The replicas that writes ask for.
+    asked: Mutex<Asked>,
     /// Readers beside the replicas.
     holds: Mutex<Vec<Weak<Hold>>>,
+}
+
+/// The directives about good replicas.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    /// `min-replicas-to-write`
+    replicas: usize,
+    /// `min-replicas-max-lag`; 0 asks for none.
+    max_lag_s: u64,
 }
 
 /// Bytes of the ring that are kept for a reader beside the replicas: those behind an offset.
@@ -149,12 +160,38 @@ impl Replication {
     pub(crate) fn leave(&self, replica: &Arc<ReplicaClient>) {
         replica.is_gone.store(true, SeqCst);
         self.feed.clients().retain(|other| !Arc::ptr_eq(other, replica));
+        self.count_good();
         self.feed.wake();
     }
 
     /// The replicas that there are.
     pub(crate) fn replicas(&self) -> Vec<Arc<ReplicaClient>> {
         self.feed.clients().clone()
+    }
+
+    /// Takes over how many good replicas a configuration asks for: for the next command, before CONFIG SET is answered.
+    pub(crate) fn ask_for_replicas(&self, config: &Config) {
+        let mut asked = self.feed.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        *asked = Asked {
+            replicas: config.min_replicas_to_write as usize,
+            max_lag_s: config.min_replicas_max_lag.into(),
+        };
+        drop(asked);
+        self.count_good();
+    }
+
+    /// Counts the good replicas anew, and looks whether there are enough of them.
+    pub(crate) fn count_good(&self) {
+        // Held to the end: the last count is that of the last change.
+        let asked = self.feed.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ms = monotonic_ms();
+        let is_good = |replica: &&Arc<ReplicaClient>| {
+            let peer = replica.peer();
+            !replica.is_gone() && peer.phase() == Phase::Online && peer.lag_s(now_ms) <= asked.max_lag_s
+        };
+        let good = self.replicas().iter().filter(is_good).count();
+        self.feed.good.store(good, Relaxed);
+        self.set_state(LONELY, asked.max_lag_s > 0 && good < asked.replicas);
     }
 
     /// How many replicas there are that have acknowledged something lately.

@@ -33,7 +33,6 @@ use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 use super::{catch_up, failover, transfer};
 use crate::{
     config::{Config, ConfigReader},
-    replication::LONELY,
     session::replica::{ReplicaClient, Wanted},
     shared::Shared as Server,
     system::host::monotonic_ms,
@@ -70,6 +69,7 @@ pub(super) fn start(
         pinged_ms: monotonic_ms(),
         alone_since_ms: monotonic_ms(),
         transfer: None,
+        gathers_since_ms: None,
         failover: failover::Progress::default(),
     };
     thread::Builder::new().name("feeder".to_owned()).spawn(move || feeder.run())
@@ -92,6 +92,8 @@ struct Feeder {
     /// Since when there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
+    /// Since when the first of the replicas that wait for the next snapshot has waited.
+    gathers_since_ms: Option<u64>,
     failover: failover::Progress,
 }
 
@@ -105,6 +107,8 @@ impl Feeder {
             self.keep_time(&replicas);
             self.failover.advance(&self.server);
             self.answer(&replicas);
+            // One that goes on where it was counts from here on.
+            self.server.replication.count_good();
             let (has_sent, has_more) = self.send(&replicas);
             self.end_transfer();
             let shared = &self.server.replication.feed;
@@ -180,13 +184,8 @@ impl Feeder {
         let (now_ms, config) = (monotonic_ms(), self.config.config());
         let replication = &self.server.replication;
         let timeout_ms = u64::from(config.repl_timeout) * 1000;
-        let max_lag_s = u64::from(config.min_replicas_max_lag);
-        let mut good = 0;
         for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
-            let mut peer = replica.peer();
-            let tick = peer.tick(now_ms, timeout_ms);
-            good += usize::from(peer.phase() == Phase::Online && peer.lag_s(now_ms) <= max_lag_s);
-            drop(peer);
+            let tick = replica.peer().tick(now_ms, timeout_ms);
             match tick {
                 PeerTick::Nothing => {}
                 PeerTick::Newline => _ = (&*replica.socket).write(b"\n"),
@@ -196,10 +195,8 @@ impl Feeder {
         if replication.needs_backlog(config) && !self.server.loading.is_active() {
             self.begin_backlog();
         }
-        replication.feed.good.store(good, Relaxed);
+        replication.count_good();
         replication.note_commits(&self.server.durability, config);
-        let wanted = config.min_replicas_to_write as usize;
-        replication.set_state(LONELY, max_lag_s > 0 && good < wanted);
         if !replicas.is_empty() {
             self.alone_since_ms = now_ms;
         } else if config.repl_backlog_ttl > 0
@@ -324,10 +321,28 @@ impl Feeder {
             .filter(|replica| !replica.is_gone() && replica.peer().phase() == Phase::Waiting)
             .map(Arc::clone)
             .collect();
-        if self.transfer.is_none() && !waiting.is_empty() && !server.loading.is_active() {
+        if self.transfer.is_none()
+            && !server.loading.is_active()
+            && self.has_gathered(waiting.len(), monotonic_ms())
+        {
+            self.gathers_since_ms = None;
             self.begin_backlog();
             self.transfer = transfer::Transfer::begin(&server, waiting, self.config.config());
         }
+    }
+
+    /// Whether a snapshot for so many waiting replicas begins now, or waits for more (`repl-diskless-sync-delay`).
+    fn has_gathered(&mut self, waiting: usize, now_ms: u64) -> bool {
+        if waiting == 0 {
+            self.gathers_since_ms = None;
+            return false;
+        }
+        let config = self.config.config();
+        let since = *self.gathers_since_ms.get_or_insert(now_ms);
+        let delay_ms =
+            if config.repl_diskless_sync { u64::from(config.repl_diskless_sync_delay) * 1000 } else { 0 };
+        let enough = config.repl_diskless_sync_max_replicas as usize;
+        now_ms.saturating_sub(since) >= delay_ms || (enough > 0 && waiting >= enough)
     }
 
     /// Answers a replica that goes on where it was.

@@ -19,9 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_net::{Address, Stream, WorkerQueues};
+use dunlin_net::{Address, Stream, WorkerQueues, begin_connection};
 use dunlin_replication::{Action, Event, LinkState, Replica, ReplicaOptions};
-use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
+use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 
 use super::{apply::Applier, failover, snapshot::Incoming, waiting::WaitingStream};
 use crate::{
@@ -126,7 +126,8 @@ impl Link {
                 // The thread that drives a shard's machine waits for it.
                 self.shared.cluster.shard.wake();
             }
-            let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
+            let may_read =
+                self.connection.as_ref().is_some_and(|connection| connection.readable) && !self.is_held();
             let timeout = match &self.primary {
                 // A link that is ordered is made at once.
                 _ if may_read || has_order => Duration::ZERO,
@@ -207,7 +208,21 @@ impl Link {
         self.send();
     }
 
+    /// Whether the stream waits for the end of CLIENT PAUSE, as the writes of clients do.
+    fn is_held(&self) -> bool {
+        let is_connected =
+            self.primary.as_ref().is_some_and(|primary| primary.replica.link() == LinkState::Connected);
+        let pause = &self.shared.pause;
+        // A failover's own pause has no end by the clock, and needs the stream.
+        is_connected && pause.is_set() && matches!(pause.in_force(Instant::now()), Some((_, Some(_))))
+    }
+
     fn read_what_came(&mut self, buffer: &mut [u8]) {
+        if self.is_held() {
+            // It is not read from meanwhile, which is not the primary's silence.
+            self.step(Event::Received(&[]));
+            return;
+        }
         let mut read = 0;
         while read < TURN_BYTES_MAX
             && !self.shared.replication.has_order()
@@ -369,7 +384,7 @@ impl Link {
         match self.empty() {
             Ok(has_log) => {
                 replication.end_stream_for_replicas(&self.shared.engine);
-                replication.end_copy();
+                replication.end_copy(&self.shared.durability);
                 self.shared.loading.end();
                 self.turn_log_on(has_log);
                 tracing::info!("The data set is thrown away: the node has left its shard");
@@ -408,7 +423,7 @@ impl Link {
     }
 
     fn open(&self, address: SocketAddr, host: &str) -> io::Result<Connection> {
-        let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+        let socket = begin_connection(address, self.shared.config.current().source_address())?;
         if self.shared.cluster.is_on() {
             limit_silence(&socket, SILENCE_MAX)?;
         }

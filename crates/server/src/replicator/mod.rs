@@ -54,6 +54,14 @@ impl Threads {
                 None => return Err(std::io::Error::other("the workers do not run")),
             }
         };
+        let server = Arc::downgrade(shared);
+        shared.config.on_change(
+            &["min-replicas-to-write", "min-replicas-max-lag"],
+            Box::new(move |_, new| {
+                server.upgrade().into_iter().for_each(|server| server.replication.ask_for_replicas(new));
+                Ok(())
+            }),
+        );
         let feeder = feeder::start(shared, queues)?;
         let replica = link::start(shared, queues)?;
         let config = shared.config.current();

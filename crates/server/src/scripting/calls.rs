@@ -14,7 +14,7 @@ use crate::{
     access::AclRequest,
     admission::{self, Check, Conditions, Facts, Slots, Verdict, decide},
     cluster::route::script_refusal,
-    executor::{Handler, ServerContext, check_patterns},
+    executor::{Handler, ServerContext, check_patterns, filled_database},
     lua::{
         self,
         running::{Due, KILLED_LINE, Kind, Running, Watch},
@@ -38,6 +38,10 @@ pub(super) struct Calls<'c, 'a, 'k> {
     /// Whether memory is short, and commands that need more are refused until the first write.
     short_of_memory: bool,
     has_written: bool,
+    /// Whether databases with a limit of their own are asked for room.
+    keeps_limits: bool,
+    /// The databases that had room when the script began to fill them.
+    filled: Vec<usize>,
     /// The slot that its keys have to be in, on a node of a cluster.
     slots: Slots,
     may_cross_slots: bool,
@@ -99,6 +103,8 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             read_only,
             short_of_memory,
             has_written: false,
+            keeps_limits: !flags.has(ScriptFlags::ALLOW_OOM),
+            filled: Vec::new(),
             slots,
             may_cross_slots,
             who,
@@ -168,6 +174,11 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
     }
 
+    /// Whether the databases that it fills may have no room.
+    fn asks_databases(&self) -> bool {
+        self.keeps_limits && self.context.executor.limits_databases()
+    }
+
     /// The conditions for each command that the script calls.
     fn conditions(&self) -> Conditions {
         let shared = self.context.shared;
@@ -178,9 +189,15 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             .with(Check::ReadOnlyScript, self.read_only)
             .with(Check::Slots, shared.cluster.is_on())
             .with(Check::Unsaved, shared.persistence.has_failed())
-            .with(Check::Memory, self.short_of_memory)
+            .with(Check::Memory, self.short_of_memory || self.asks_databases())
             .with(Check::LogFailure, fails)
+            .with(Check::FewReplicas, !self.has_written && self.lacks_replicas())
             .and(self.role_conditions())
+    }
+
+    fn lacks_replicas(&self) -> bool {
+        let shared = self.context.shared;
+        self.context.executor.lacks_replicas(shared, self.context.session, shared.cluster.is_on())
     }
 
     /// The conditions of the server's role. A script that has written goes on to its end.
@@ -213,7 +230,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         if entry.command.is_write() {
             if entry.command.flags.has(Flags::DENY_OOM) {
                 let context = &mut *self.context;
-                context.executor.over_memory_limit(words, self.database, context.turn.inside.as_ref());
+                context.executor.is_short_for(entry, words, self.database, context.turn.inside.as_ref());
             }
             // A script that has begun to write goes on.
             self.short_of_memory = false;
@@ -247,7 +264,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 let request = Request { entry, words, keys: &[], encoded: &[] };
                 let (environment, worker) =
                     (Environment::new(&executor.policy, &executor.caller), &mut executor.worker);
-                self.transaction.run(&request, self.database, environment, worker, reply)
+                let result = self.transaction.run(&request, self.database, environment, worker, reply);
+                executor.see(entry, words);
+                result
             }
         }
     }
@@ -289,7 +308,22 @@ impl Facts for ScriptFacts<'_, '_, '_, '_> {
     }
 
     fn is_short_of_memory(&mut self, entry: &Entry) -> bool {
-        entry.command.is_write()
+        let Calls { context, database, short_of_memory, filled, .. } = &mut *self.calls;
+        if *short_of_memory {
+            return entry.command.is_write();
+        }
+        // Once in each database: a script that has begun to fill it goes on.
+        let database = filled_database(entry, self.words, *database);
+        if filled.contains(&database) {
+            return false;
+        }
+        let context = &mut **context;
+        let inside = context.turn.inside.as_ref();
+        let is_short = context.executor.is_short_in(entry, self.words, database, inside);
+        if !is_short {
+            filled.push(database);
+        }
+        is_short
     }
 
     fn denies_unsaved_writes(&self) -> bool {

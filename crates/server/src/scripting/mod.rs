@@ -23,7 +23,7 @@ use dunlin_scripting::{ScriptFlags, Sha, Shebang};
 
 use self::calls::{Calls, Name, Who};
 use crate::{
-    admission::{Slots, UNSAVED},
+    admission::{Check, MASTERDOWN, Slots},
     cluster::slots_of,
     executor::{Flow, ServerContext},
     lua::{Compiled, CompiledScript, Operands, Script, key_access, not_compiled, parse},
@@ -143,8 +143,14 @@ impl Plan<'_> {
         script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
     ) -> CommandResult {
         let shared = context.shared;
-        let database = context.session.database;
-        let short_of_memory = context.executor.over_memory_limit(&[], database, context.turn.inside.as_ref());
+        // Its flags were asked when it was admitted, alone or with the transaction that it is in. A script without flags says
+        // nothing about stale data.
+        let is_stale =
+            shared.replication.conditions(context.executor.config.config()).has(Check::StaleReplica);
+        if is_stale && self.flags.has(ScriptFlags::COMPATIBLE) {
+            return Err(MASTERDOWN);
+        }
+        let short_of_memory = context.executor.is_short_of_all(&[], context.turn.inside.as_ref());
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
             if self.flags.has(ScriptFlags::NO_CLUSTER) && shared.cluster.is_on() {
@@ -156,21 +162,6 @@ impl Plan<'_> {
                 return Err(CommandError::text(
                     "ERR Can not execute a script with write flag using *_ro command.",
                 ));
-            }
-            if short_of_memory && !no_writes && !self.flags.has(ScriptFlags::ALLOW_OOM) {
-                return Err(CommandError::OutOfMemory);
-            }
-        }
-        // As in Redis, a script that declares its flags is refused before it has begun, not in the middle.
-        if !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
-            if let Some(error) = shared.replication.write_refusal(context.executor.config.config()) {
-                return Err(error);
-            }
-            if shared.denies_writes(context.executor.config.config()) {
-                return Err(UNSAVED);
-            }
-            if shared.engine.log.is_on() && shared.durability.is_failing() {
-                return Err(shared.durability.refusal());
             }
         }
         let engine = &shared.engine;
@@ -185,16 +176,19 @@ impl Plan<'_> {
                 } else {
                     footprint = Footprint::everything();
                 }
-                let begun = begun.insert(engine.begin(
-                    &footprint,
-                    &context.executor.worker,
-                    &mut context.turn.inside,
-                )?);
+                let transaction =
+                    engine.begin(&footprint, &context.executor.worker, &mut context.turn.inside)?;
+                if !engine.is_admitted(context.executor.environment()) {
+                    // A failover, a pause or another role came while it waited for the gate.
+                    context.executor.end_transaction(shared, transaction, context.turn);
+                    context.flow = context.executor.hold(context.session);
+                    return Ok(());
+                }
                 context.executor.worker.mark_client();
-                begun
+                begun.insert(transaction)
             }
         };
-        context.executor.saw_data = true;
+        context.executor.saw_data.note();
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
         let caller = context.executor.caller;
         context.executor.caller = Caller { deny_blocking: true, in_script: true, ..caller };

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Footprint, LongWord, LongWords, Request,
-    command::{Entry, Flags},
+    command::{CommandTable, Entry, Flags},
     keyspace::{Keyspace, Watcher},
 };
+use dunlin_resp::number::parse_integer;
 
-use crate::admission::{Slots, may_change};
+use crate::admission::{Effects, Slots};
 
 /// Memory of a queue that is kept for the next transaction of any client of the worker.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -30,6 +31,13 @@ pub(crate) struct Queued {
     pub(crate) words_end: usize,
     pub(crate) keys_end: usize,
     pub(crate) entry: usize,
+}
+
+/// Bytes of arguments of commands that may need memory, and the database that they fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) database: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The commands since `MULTI`.
@@ -47,12 +55,16 @@ pub(crate) struct Queue {
     pub(crate) slots: Slots,
     /// A command was refused: `EXEC` will run none.
     pub(crate) aborted: bool,
-    /// One of the commands is refused when memory is short.
-    needs_memory: bool,
-    /// One of the commands may change the data set.
-    pub(crate) writes: bool,
-    /// The same, or one of them runs a script that may.
-    pub(crate) may_change: bool,
+    /// Where a command was sent that is not for this node, while nothing else was refused: EXEC is sent there, too.
+    pub(crate) redirection: Option<Box<[u8]>>,
+    /// The database of the commands that come: that of the client, unless one of the commands selects another.
+    pub(crate) database: Option<usize>,
+    /// The effects of the commands, those of scripts aside.
+    pub(crate) effects: Effects,
+    /// One of the commands runs a script.
+    pub(crate) has_scripts: bool,
+    /// Bytes that databases with a limit are given.
+    pub(crate) given: Vec<Given>,
     /// One of the commands replaces databases as a whole.
     pub(crate) is_exclusive: bool,
 }
@@ -90,20 +102,39 @@ impl Queue {
             entry: request.entry.index,
         });
         self.footprint.add(keyspace, request);
-        self.needs_memory |= command.flags.has(Flags::DENY_OOM);
-        self.writes |= command.may_write();
-        self.may_change |= may_change(command);
+        self.effects = self.effects.and(Effects::of(command));
+        self.has_scripts |= command.flags.has(Flags::RUNS_SCRIPT);
         self.is_exclusive |= command.is_exclusive();
+        if command.name == "select" {
+            let chosen = request.words.get(1).and_then(|index| parse_integer(index));
+            let chosen = chosen.and_then(|index| usize::try_from(index).ok());
+            // Any other one is refused when its turn comes.
+            self.database = chosen.filter(|index| *index < keyspace.databases()).or(self.database);
+        }
     }
 
-    /// Whether a command that comes now is refused when memory is short: all that would be queued,
-    /// and `EXEC` where what it runs would be.
-    pub(crate) fn needs_memory(&self, entry: &Entry) -> bool {
-        match entry.command.name {
-            "exec" => self.needs_memory,
-            "discard" | "quit" | "reset" => false,
-            _ => true,
+    /// Notes that a command which may need memory gives so many bytes to a database.
+    pub(crate) fn give(&mut self, database: usize, bytes: usize) {
+        match self.given.iter_mut().find(|given| given.database == database) {
+            Some(given) => given.bytes += bytes,
+            None => self.given.push(Given { database, bytes }),
         }
+    }
+
+    /// The entries and the words of the commands.
+    pub(crate) fn requests<'q>(
+        &'q self,
+        table: &'q CommandTable,
+    ) -> impl Iterator<Item = (&'q Entry, Vec<&'q [u8]>)> {
+        let mut start = 0;
+        let mut words: Vec<&[u8]> =
+            self.words.iter().map(|end| &self.bytes[std::mem::replace(&mut start, *end)..*end]).collect();
+        self.long_words.iter().for_each(|(at, word)| words[*at] = word.bytes());
+        let mut start = 0;
+        self.commands.iter().map(move |queued| {
+            let own = words[std::mem::replace(&mut start, queued.words_end)..queued.words_end].to_vec();
+            (&table.entries()[queued.entry], own)
+        })
     }
 
     /// Empties it, keeping memory that is worth keeping.
@@ -118,8 +149,10 @@ impl Queue {
         self.commands.clear();
         self.footprint = Footprint::default();
         self.slots = Slots::None;
-        (self.aborted, self.needs_memory) = (false, false);
-        (self.writes, self.may_change, self.is_exclusive) = (false, false, false);
+        (self.aborted, self.has_scripts, self.is_exclusive) = (false, false, false);
+        (self.database, self.effects) = (None, Effects::NONE);
+        self.given.clear();
+        self.redirection = None;
         Some(self)
     }
 }

@@ -122,7 +122,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
                     check(column, &mut done, &expected).map_err(failed)?;
                     if let (Some(page), 0, false) = (lab.query, round, matches!(column, Column::Null)) {
                         let record = (done.records)(page).map_err(failed)?;
-                        lab.bar.suspend(|| println!("{name}, {row}: {}", described(page, &record)));
+                        lab.bar.suspend(|| dunlin_print::say!("{name}, {row}: {}", described(page, &record)));
                     }
                     section.table.add(row, name, done.samples(rewrites));
                 }

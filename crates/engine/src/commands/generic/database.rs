@@ -90,6 +90,9 @@ fn flush(
         return Err(HELD);
     }
     context.flush(database, lazy);
+    if database.is_none() {
+        context.note_emptied();
+    }
     reply.ok();
     Ok(())
 }
@@ -101,6 +104,7 @@ fn swapdb(context: &mut ExclusiveContext<'_>, args: &mut Args<'_>, reply: &mut R
     args.finish()?;
     let (one, other) = (in_range(one, context.databases())?, in_range(other, context.databases())?);
     if one != other {
+        context.check_swap(one, other)?;
         context.swap(one, other);
     }
     reply.ok();

@@ -156,6 +156,8 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         }
     } else {
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
+        // A payload may be compressed.
+        context.check_room(database, value.bytes())?;
         value.store(|value| context.set_value_in(database, key, value, expiry));
         context.set_usage(key, options.idle_seconds, options.frequency);
         if let Some(at) = relative.filter(|_| context.is_recorded()) {

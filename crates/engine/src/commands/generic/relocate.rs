@@ -104,6 +104,9 @@ fn move_key(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         return Err(SAME_OBJECT);
     }
     let free = !context.contains_in(to, key);
+    if free {
+        context.check_room_for(to, (from, key))?;
+    }
     let moved = free && context.relocate((from, key), (to, key));
     if moved {
         context.notify_in(from, EventClass::Generic, "move_from", key);
@@ -135,6 +138,9 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         if !found || !replace && context.contains_in(to.0, to.1) {
             reply.integer(0);
             return Ok(());
+        }
+        if from.0 != to.0 {
+            context.check_room_for(to.0, from)?;
         }
     }
     let elements = |entry: Option<EntryRef<'_>>| entry.map_or(0, elements_about);

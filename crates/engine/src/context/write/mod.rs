@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dunlin_structures::Slot;
 
 use crate::{
-    command::{Command, CommandError},
+    command::{Command, CommandError, CommandResult},
     keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, Ranking, Touch},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
@@ -283,6 +283,20 @@ impl<'a> WriteContext<'a> {
     pub fn contains_in(&mut self, database: usize, key: &[u8]) -> bool {
         let key = self.key(key);
         self.slot(database, &key).is_some()
+    }
+
+    /// Refuses to give a database the entry under a key if the database has a limit that leaves no room for it.
+    pub fn check_room_for(&mut self, database: usize, from: (usize, &[u8])) -> CommandResult {
+        if self.environment.policy.database_limits.is_none() {
+            return Ok(());
+        }
+        let bytes = self.find_in(from.0, from.1).map_or(0, EntryRef::memory_bytes);
+        self.check_room(database, bytes)
+    }
+
+    /// Refuses to give a database so many bytes more than its limit has room for.
+    pub fn check_room(&self, database: usize, bytes: usize) -> CommandResult {
+        self.environment.check_room(self.locked.keyspace(), database, bytes)
     }
 
     /// The string under a key; an error where it holds another type.

@@ -110,7 +110,7 @@ fn info(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     let mut text = String::new();
     client_line::write(&mut text, &context.session.client, &context.shared.commands, context.executor.now());
     text.push('\n');
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         client_line::write(&mut text, &client, &context.shared.commands, now);
         text.push('\n');
     }
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
@@ -218,7 +218,11 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     if timeout_ms > i64::MAX as u64 - now.unix_ms {
         return Err(CommandError::text("ERR timeout is out of range"));
     }
-    let begin = |shared: &Shared| shared.pause.begin(now.instant, timeout_ms, held);
+    // Commands that wait for the gate, and were admitted before, are presented again.
+    let begin = |shared: &Shared| {
+        shared.pause.begin(now.instant, timeout_ms, held);
+        shared.engine.log.end_admissions();
+    };
     // Batches that are under way would not see it: it begins behind their end. A transaction has waited for that.
     let begun = context.outside_gate(|shared| {
         let _closed = shared.engine.keyspace.close_unless_long()?;
@@ -270,6 +274,9 @@ fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
         ensure_backlog(context);
     }
     context.session.durability_mode = chosen;
+    if chosen != Durability::Configured {
+        context.executor.want_marks();
+    }
     reply.ok();
     Ok(())
 }

@@ -70,7 +70,7 @@ impl Order {
     /// Has commands on the move's slots wait. None runs any more when this returns.
     fn park(&self) {
         let Shared { cluster, engine, .. } = &*self.shared;
-        cluster.park(&engine.keyspace, self.one.id, &self.one.slots);
+        cluster.park(engine, self.one.id, &self.one.slots);
     }
 
     /// Has them run again, or be sent away.

@@ -114,6 +114,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         cleared: 0,
         replaced: BTreeMap::new(),
         ending_failed: None,
+        is_refusing: false,
         published: (0, 0, 0),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
@@ -203,6 +204,8 @@ struct Driver {
     replaced: BTreeMap<ShardId, u64>,
     /// When the file that says whether synced data count could not be written.
     ending_failed: Option<Instant>,
+    /// Clients are told that the primary has been without its lease for long.
+    is_refusing: bool,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
     published: (Revision, Revision, Revision),
 }
@@ -226,6 +229,7 @@ impl Driver {
                 self.begin();
             }
             self.note_durability();
+            self.note_failure();
             self.note_rest();
             self.step(Event::Tick);
             self.send_held();
@@ -276,6 +280,20 @@ impl Driver {
                 tracing::error!("{line}");
                 self.ending_failed = Some(Instant::now());
             }
+        }
+    }
+
+    /// Has the machine hear whether the disk fails, while it is the disk that counts.
+    fn note_failure(&mut self) {
+        let is_failing = self.is_durable && self.shared.durability.is_failing();
+        let Some(machine) = &self.machine else { return };
+        if machine.shard.is_failing() != is_failing {
+            if is_failing {
+                tracing::warn!(
+                    "Cluster: the disk fails: another member is to lead, or to go on without this node"
+                );
+            }
+            self.step(Event::Failing(is_failing));
         }
     }
 
@@ -796,6 +814,13 @@ impl Driver {
         if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {
             self.wake_clients();
         }
+        let is_long_gone = self.shared.cluster.lease.is_long_gone();
+        if is_long_gone && !std::mem::replace(&mut self.is_refusing, is_long_gone) {
+            // What has waited for the lease is refused.
+            self.wake_clients();
+            self.shared.replication.wake_withheld(&self.shared.durability);
+        }
+        self.is_refusing = is_long_gone;
         if self.shared.cluster.lease.take_awaited() {
             replication.wake_withheld(&self.shared.durability);
         }

@@ -32,7 +32,9 @@ macro_rules! fields {
 }
 
 fields! {
-    Commands, "commands", Merge::Sum, "Commands executed.";
+    Seconds, "seconds", Merge::Sum, "Seconds that were sampled, by which counts are divided to give rates.";
+    Commands, "commands", Merge::Sum, "Commands executed for clients, without those that scripts called.";
+    Calls, "calls", Merge::Sum, "Commands that scripts called.";
     Errors, "errors", Merge::Sum, "Commands that were refused or failed.";
     P50, "p50", Merge::Mean, "Median latency of the commands, in tenths of a microsecond.";
     P99, "p99", Merge::Max, "Their 99th percentile, in tenths of a microsecond.";
@@ -95,6 +97,7 @@ impl Default for Sample {
         let mut values = [0; FIELD_COUNT];
         values[Field::WorstCommand as usize] = NO_COMMAND;
         values[Field::TopCommand as usize] = NO_COMMAND;
+        values[Field::Seconds as usize] = 1;
         Self { time_s: 0, values }
     }
 }
@@ -195,7 +198,7 @@ mod tests {
         let sample = merged.sample(1).unwrap();
         let figures = [Field::Commands, Field::Worst, Field::WorstCommand, Field::Idle, Field::Keys];
         assert_eq!(figures.map(|field| sample.get(field)), [60, 50, 2, 300, 6]);
-        assert_eq!(sample.time_s, 1);
+        assert_eq!((sample.time_s, sample.get(Field::Seconds)), (1, 3));
     }
 
     #[test]

@@ -82,6 +82,14 @@ fn usual(question: &Question<'_>, field: Field) -> Option<u32> {
     values.get(values.len() / 2).copied()
 }
 
+/// The median of a latency over the usual time's samples in which commands ran; `None` where none ran.
+fn usual_latency(question: &Question<'_>, field: Field) -> Option<u32> {
+    let busy = question.usual.iter().filter(|sample| sample.get(Field::Commands) > 0);
+    let mut values: Vec<u32> = busy.map(|sample| sample.get(field)).collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
 /// Whether a figure is far above what is usual.
 fn stands_out(value: u32, usual: Option<u32>, factor: u32, least: u32) -> bool {
     value >= least && usual.is_none_or(|usual| value / factor >= usual.max(1))
@@ -93,30 +101,39 @@ fn peak<'a>(question: &Question<'a>, field: Field) -> Option<&'a Sample> {
 }
 
 fn is_slow(question: &Question<'_>, all: &Sample) -> bool {
-    stands_out(all.get(Field::Worst), usual(question, Field::Worst), 3, SLOW_MIN)
-        || stands_out(all.get(Field::P99), usual(question, Field::P99), 3, SLOW_MIN / 5)
+    stands_out(all.get(Field::Worst), usual_latency(question, Field::Worst), 3, SLOW_MIN)
+        || stands_out(all.get(Field::P99), usual_latency(question, Field::P99), 3, SLOW_MIN / 5)
 }
 
 fn headline(question: &Question<'_>, all: &Sample, span: &str) -> String {
     let commands = all.get(Field::Commands);
-    let seconds = (question.samples.len() as u32 * question.step_s).max(1);
+    let seconds = all.get(Field::Seconds).max(1);
+    let calls = match all.get(Field::Calls) {
+        0 => String::new(),
+        calls => format!("; scripts called {} more", count(calls.into())),
+    };
     let figures = format!(
-        "{} commands ran, {} a second; the 99th percentile of their latency was at most {}, the longest took {}",
+        "{} commands ran, {} a second; the 99th percentile of their latency was at most {}, the longest took {}{calls}",
         count(commands.into()),
         count((commands / seconds).into()),
         latency(all.get(Field::P99)),
         latency(all.get(Field::Worst)),
     );
-    let before = match (usual(question, Field::P99), usual(question, Field::Worst)) {
+    if commands == 0 {
+        return format!("From {span} no command ran.");
+    }
+    match (usual_latency(question, Field::P99), usual_latency(question, Field::Worst)) {
         (Some(p99), Some(worst)) => {
-            format!(" In the ten minutes before, {} and {} were usual.", latency(p99), latency(worst))
+            let verdict = match is_slow(question, all) {
+                true => "the server was slower than usual",
+                false => "nothing was unusually slow",
+            };
+            let (p99, worst) = (latency(p99), latency(worst));
+            format!(
+                "From {span} {verdict}: {figures}. In the ten minutes before, {p99} and {worst} were usual."
+            )
         }
-        _ => String::new(),
-    };
-    match (commands, is_slow(question, all)) {
-        (0, _) => format!("From {span} no command ran."),
-        (_, true) => format!("From {span} the server was slower than usual: {figures}.{before}"),
-        (_, false) => format!("From {span} nothing was unusually slow: {figures}.{before}"),
+        _ => format!("From {span} {figures}. No command ran in the ten minutes before, to compare with."),
     }
 }
 
@@ -432,6 +449,43 @@ mod tests {
             [
                 "Nothing was recorded from 14:03:00 to 14:03:59 UTC: the server did not run, or it was too long ago."
             ]
+        );
+    }
+
+    #[test]
+    fn why_compares_with_seconds_in_which_commands_ran() {
+        let idle = Sample::new(START - 1);
+        let ask = |usual: &[Sample]| {
+            let samples =
+                [second(0, &[(Field::Commands, 1), (Field::Calls, 2_000_000), (Field::Worst, 9_000)])];
+            explain(&Question {
+                from_s: START,
+                to_s: START + 59,
+                step_s: 1,
+                samples: &samples,
+                usual,
+                events: &[],
+                hot_keys: &[],
+                command: &|_| None,
+                facts: Facts::default(),
+            })
+        };
+        let figures = "1 commands ran, 1 a second; the 99th percentile of their latency was at most 40 µs, the longest \
+                       took 900 µs; scripts called 2,000,000 more.";
+        assert_eq!(
+            ask(&[idle; 600])[0],
+            format!(
+                "From 14:03:00 to 14:03:59 UTC {figures} No command ran in the ten minutes before, to compare with."
+            )
+        );
+        let mut usual = [idle; 600];
+        usual[5] = second(0, &[(Field::Worst, 8_000)]);
+        assert_eq!(
+            ask(&usual)[0],
+            format!(
+                "From 14:03:00 to 14:03:59 UTC nothing was unusually slow: {figures} In the ten minutes before, 40 µs \
+                 and 800 µs were usual."
+            )
         );
     }
 
