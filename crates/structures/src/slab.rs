@@ -11,8 +11,8 @@
 //! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows
 //! when its last cell is freed and goes back to the pool at once; one empty page a class stays, so that a
 //! size that comes and goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the
-//! largest sizes of which a whole number fits a page, about 12.5% apart: a finer step could not fit one more
-//! cell into the page, a larger one would waste more inside the cell.
+//! largest sizes of which a whole number fits a page, 6 to 12% apart up to 1 KiB. More classes would waste less inside
+//! cells, and more in pages that are not full: each stripe has such a page for each class that it uses.
 //!
 //! Invariants: page numbers start at [`FIRST_PAGE`], so a handle is never 0. A page is in its class's `room`
 //! list exactly when 0 < live < cells; `live == 0` means reserve or pool; `used_bytes` is the sum of the
@@ -43,7 +43,7 @@ const TIER_COUNT: usize = (PAGES_END.ilog2() - FIRST_PAGE_LOG2) as usize;
 const FINE_BYTES_MAX: usize = 256;
 const FINE_CLASSES: usize = FINE_BYTES_MAX / GRANULE_BYTES;
 /// Cells per page of the classes above [`FINE_BYTES_MAX`].
-const COARSE_CELLS: [usize; 17] = [28, 25, 22, 20, 18, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4];
+const COARSE_CELLS: [usize; 21] = [30, 28, 26, 24, 22, 20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4];
 const CLASS_COUNT: usize = FINE_CLASSES + COARSE_CELLS.len();
 
 /// Bytes of a cell by class.

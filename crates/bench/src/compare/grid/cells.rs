@@ -104,6 +104,20 @@ pub const PANELS: [Panel; 9] = [
     Panel { kind: Kind::String, expiry: Expiry::All },
 ];
 
+/// Keys as applications have them.
+pub const EXAMPLES: [(&str, Cell); 6] = [
+    ("a session: hash of 8 fields, 1.2 KB", example(Kind::Hash, Expiry::None, 8, 145)),
+    ("the same, one field expires", example(Kind::Hash, Expiry::One, 8, 145)),
+    ("a profile: hash of 20 fields of 40 B", example(Kind::Hash, Expiry::None, 20, 40)),
+    ("a feed: list of 500 elements of 24 B", example(Kind::List, Expiry::None, 500, 24)),
+    ("a leaderboard: sorted set of 5,000 members of 20 B", example(Kind::SortedSet, Expiry::None, 5_000, 20)),
+    ("tags: set of 12 members of 9 B", example(Kind::Set, Expiry::None, 12, 9)),
+];
+
+const fn example(kind: Kind, expiry: Expiry, members: u64, value_bytes: usize) -> Cell {
+    Cell { kind, expiry, members, value_bytes }
+}
+
 impl Panel {
     /// Its heading.
     pub fn title(self) -> &'static str {

@@ -22,7 +22,7 @@ use indicatif::ProgressBar;
 use super::server::{Program, Server};
 use crate::target::{Client, encode};
 pub use cells::Kind;
-use cells::{Cell, PANELS, look_up_keys};
+use cells::{Cell, EXAMPLES, PANELS, look_up_keys};
 use page::{Column, Figure, Memory, Page};
 
 /// What the keys of a server take together, at least: 90 MB are asked for, so that no server has less than 64.
@@ -65,17 +65,17 @@ impl Grid<'_> {
         let mut page = Page::resumed(folder, self.settings.clone(), columns);
         let has_field_expiry = self.programs.iter().map(|program| self.has_field_expiry(program));
         let has_field_expiry: Vec<bool> = has_field_expiry.collect::<Result<_, String>>()?;
+        let examples = EXAMPLES.iter().filter(|_| !self.quick).map(|(_, cell)| *cell);
+        let cells = examples.chain(PANELS.into_iter().flat_map(|panel| panel.cells(self.quick)));
+        let is_wanted =
+            |cell: &Cell| !cell.is_skipped() && (self.only.is_empty() || self.only.contains(&cell.kind));
         let mut wanted = Vec::new();
-        for panel in
-            PANELS.into_iter().filter(|panel| self.only.is_empty() || self.only.contains(&panel.kind))
-        {
-            for cell in panel.cells(self.quick).filter(|cell| !cell.is_skipped()) {
-                for (program, has_field_expiry) in self.programs.iter().zip(&has_field_expiry) {
-                    if (*has_field_expiry || !cell.needs_field_expiry())
-                        && page.memory(cell, &program.name).is_none()
-                    {
-                        wanted.push((cell, program));
-                    }
+        for cell in cells.filter(is_wanted) {
+            for (program, has_field_expiry) in self.programs.iter().zip(&has_field_expiry) {
+                if (*has_field_expiry || !cell.needs_field_expiry())
+                    && page.memory(cell, &program.name).is_none()
+                {
+                    wanted.push((cell, program));
                 }
             }
         }
@@ -105,8 +105,9 @@ impl Grid<'_> {
     }
 
     fn has_field_expiry(&self, program: &Program) -> Result<bool, String> {
-        let mut client = Server::start(program, &self.processors)?.client()?;
-        let Ok(reply) = client.call(&["COMMAND", "INFO", "HEXPIRE"]) else { return Ok(false) };
+        let server = Server::start(program, &self.processors)?;
+        let reply =
+            server.client()?.call(&["COMMAND", "INFO", "HEXPIRE"]).map_err(|error| error.to_string())?;
         Ok(matches!(reply, Value::Array(commands) if matches!(commands.first(), Some(Value::Array(_)))))
     }
 

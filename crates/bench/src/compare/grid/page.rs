@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Cell, PANELS, Panel};
+use super::cells::{Cell, EXAMPLES, PANELS, Panel};
 use crate::figures::short;
 use crate::plot::{self, Heat, Palette, Plot};
 
@@ -106,12 +106,12 @@ impl Page {
     }
 
     /// Panels of which something was measured.
-    fn panels(&self) -> impl Iterator<Item = Panel> {
-        PANELS.into_iter().filter(|panel| {
-            self.figures
-                .iter()
-                .any(|figure| (figure.cell.kind, figure.cell.expiry) == (panel.kind, panel.expiry))
-        })
+    fn panels(&self, quick: bool) -> impl Iterator<Item = Panel> {
+        let has_figures = move |panel: &Panel| {
+            let is_of_panel = |figure: &Figure| panel.cells(quick).any(|cell| cell == figure.cell);
+            self.figures.iter().any(is_of_panel)
+        };
+        PANELS.into_iter().filter(has_figures)
     }
 
     /// The page as Markdown.
@@ -146,7 +146,7 @@ impl Page {
         );
         let _ = writeln!(text, "![{TITLE}, ratios]({NAME}.svg)\n");
         let ratios: Vec<(Cell, f64)> = self
-            .panels()
+            .panels(quick)
             .flat_map(|panel| panel.cells(quick))
             .filter_map(|cell| Some((cell, self.ratio(cell)?)))
             .collect();
@@ -170,37 +170,51 @@ impl Page {
             }
             text.push('\n');
         }
-        text.push_str("## Bytes\n\nBytes a key, `used_memory` / resident.\n");
-        for panel in self.panels() {
-            let _ = writeln!(text, "\n<details><summary>{}</summary>\n", panel.title());
-            text.push_str("| members | value |");
+        text.push_str("## Bytes\n\nBytes a key, `used_memory` / resident.\n\n");
+        let heads = |text: &mut String, first: &str, line: &str| {
+            text.push_str(first);
             for column in &self.columns {
                 let _ = write!(text, " {} |", column.name);
             }
-            let _ = writeln!(text, " ratio |\n|---:|---:|{}---:|", "---:|".repeat(self.columns.len()));
-            for cell in panel.cells(quick) {
-                let columns: Vec<_> =
-                    self.columns.iter().map(|column| self.memory(cell, &column.name)).collect();
-                if columns.iter().all(Option::is_none) {
-                    continue;
-                }
+            let _ = writeln!(text, " ratio |\n{line}{}---:|", "---:|".repeat(self.columns.len()));
+        };
+        if EXAMPLES.iter().any(|(_, cell)| self.has(*cell)) {
+            heads(&mut text, "| keys as applications have them |", "|---|");
+            for (name, cell) in EXAMPLES {
+                let _ = write!(text, "| {name} |");
+                self.write_cell(&mut text, cell);
+            }
+        }
+        for panel in self.panels(quick) {
+            let _ = writeln!(text, "\n<details><summary>{}</summary>\n", panel.title());
+            heads(&mut text, "| members | value |", "|---:|---:|");
+            for cell in panel.cells(quick).filter(|cell| self.has(*cell)) {
                 let _ = write!(text, "| {} | {} |", cell.members, cell.value_bytes);
-                for memory in columns {
-                    match memory {
-                        Some(Memory { used_bytes, resident_bytes, .. }) => {
-                            let _ = write!(text, " {} / {} |", short(used_bytes), short(resident_bytes));
-                        }
-                        None => text.push_str(" – |"),
-                    }
-                }
-                let _ = match self.ratios(cell) {
-                    Some((used, resident)) => writeln!(text, " {used:.2} / {resident:.2} |"),
-                    None => writeln!(text, " – |"),
-                };
+                self.write_cell(&mut text, cell);
             }
             text.push_str("\n</details>\n");
         }
         text
+    }
+
+    fn has(&self, cell: Cell) -> bool {
+        self.figures.iter().any(|figure| figure.cell == cell)
+    }
+
+    /// Appends the figures of a cell on all servers, and its ratios.
+    fn write_cell(&self, text: &mut String, cell: Cell) {
+        for column in &self.columns {
+            let _ = match self.memory(cell, &column.name) {
+                Some(Memory { used_bytes, resident_bytes, .. }) => {
+                    write!(text, " {} / {} |", short(used_bytes), short(resident_bytes))
+                }
+                None => write!(text, " – |"),
+            };
+        }
+        let _ = match self.ratios(cell) {
+            Some((used, resident)) => writeln!(text, " {used:.2} / {resident:.2} |"),
+            None => writeln!(text, " – |"),
+        };
     }
 
     /// Writes the figures alone: a run that is interrupted goes on from there.
@@ -234,7 +248,7 @@ impl Page {
         Plot::Heat {
             title: format!("{TITLE}: {first} over the better peer. Rows: members; columns: bytes of a value"),
             goal: GOAL,
-            panels: self.panels().map(heat).collect(),
+            panels: self.panels(quick).map(heat).collect(),
         }
     }
 }

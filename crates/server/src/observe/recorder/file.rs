@@ -170,8 +170,8 @@ pub(super) fn create(path: &Path, commands: u64, rings: &Rings) -> io::Result<Fi
     file.write_all(&head(commands))?;
     file.set_len(FILE_BYTES)?;
     for (number, ring) in rings.rings.iter().enumerate() {
-        for (place, sample) in ring.slots.iter().enumerate().filter(|(_, sample)| sample.time_s > 0) {
-            write(&file, &[sample_piece(number, place, sample)])?;
+        for (place, sample) in ring.slots.iter() {
+            write(&file, &[sample_piece(number, place, &sample)])?;
         }
     }
     for event in &rings.events {

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::fields::{Merged, Sample};
+use super::fields::{FIELD_COUNT, Merged, Sample};
 
 /// Seconds of a sample, and how many of them are kept.
 pub(super) const RESOLUTIONS: [(u32, usize); 3] = [(1, 3600), (10, 8640), (300, 8640)];
@@ -87,11 +87,50 @@ pub(crate) struct HotSecond {
     pub(crate) share: u32,
 }
 
+/// Places for samples. A place without one is zeros, so that the system gives memory only to places that were ever filled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Slots(Box<[u32]>);
+
+/// Words of a place: the time, then the figures.
+const SLOT_WORDS: usize = 1 + FIELD_COUNT;
+
+impl Slots {
+    fn new(length: usize) -> Self {
+        Self(vec![0; length * SLOT_WORDS].into())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() / SLOT_WORDS
+    }
+
+    /// The sample at a place.
+    fn get(&self, place: usize) -> Option<Sample> {
+        sample(&self.0[place * SLOT_WORDS..][..SLOT_WORDS])
+    }
+
+    fn put(&mut self, place: usize, sample: &Sample) {
+        let words = &mut self.0[place * SLOT_WORDS..][..SLOT_WORDS];
+        words[0] = sample.time_s;
+        words[1..].copy_from_slice(sample.values());
+    }
+
+    /// All samples, with their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Sample)> {
+        self.0.chunks(SLOT_WORDS).map(sample).enumerate().filter_map(|(place, sample)| Some((place, sample?)))
+    }
+}
+
+/// The sample in the words of a place, if there is one.
+fn sample(words: &[u32]) -> Option<Sample> {
+    let (&time_s, values) = words.split_first()?;
+    (time_s > 0).then_some(Sample::from_parts(time_s, values.try_into().ok()?))
+}
+
 /// The samples of one resolution.
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) step_s: u32,
-    pub(super) slots: Box<[Sample]>,
+    pub(super) slots: Slots,
     merged: Merged,
     /// When the samples that are merged began.
     merging: u32,
@@ -99,7 +138,7 @@ pub(super) struct Ring {
 
 impl Ring {
     fn new((step_s, length): (u32, usize)) -> Self {
-        let slots = vec![Sample::default(); length].into();
+        let slots = Slots::new(length);
         Self { step_s, slots, merged: Merged::default(), merging: 0 }
     }
 
@@ -123,7 +162,7 @@ impl Ring {
         let span = (self.slots.len() as u32 - 1) * self.step_s;
         let first = from_s.max(to_s.saturating_sub(span)).checked_next_multiple_of(self.step_s);
         let times = first.into_iter().flat_map(move |first| (first..=to_s).step_by(self.step_s as usize));
-        let found = |time_s: u32| Some(self.slots[self.place(time_s)]).filter(|found| found.time_s == time_s);
+        let found = |time_s: u32| self.slots.get(self.place(time_s)).filter(|found| found.time_s == time_s);
         times.filter(|time_s| *time_s > 0).filter_map(found)
     }
 }
@@ -168,7 +207,7 @@ impl Rings {
                 next = next.and_then(|finer| ring.merge(&finer));
             }
             let Some(sample) = next else { return };
-            ring.slots[ring.place(sample.time_s)] = sample;
+            ring.slots.put(ring.place(sample.time_s), &sample);
             stored(number, &sample);
         }
     }
@@ -177,7 +216,7 @@ impl Rings {
     pub(super) fn restore(&mut self, ring: usize, sample: Sample) {
         self.first_s = self.first_s.min(sample.time_s);
         let ring = &mut self.rings[ring];
-        ring.slots[ring.place(sample.time_s)] = sample;
+        ring.slots.put(ring.place(sample.time_s), &sample);
         self.last_s = self.last_s.max(if ring.step_s == 1 { sample.time_s } else { 0 });
     }
 
