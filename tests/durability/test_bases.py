@@ -170,13 +170,13 @@ def test_logged_scripts_may_ask_the_server(tmp_path, call):
     lines = [("select", 0), ("eval", script, 2, "type", "n"), ("eval", raising, 1, "n"), ("set", "last", 1)]
     (tmp_path / "appendonly.aof").write_bytes(b"".join(encode(*words) for words in lines))
     found = []
-    for program in (DUNLIN, ORACLE):
+    # Redis refuses READONLY without a cluster, and 7.0 does not survive an error of a script in a log.
+    for program in (DUNLIN, ORACLE) if call != "readonly" else (DUNLIN,):
         with Server(*LOG, program=program, files=tmp_path) as server:
             found.append(Client(server).call("mget", "type", "n", "last"))
             assert program == ORACLE or "was refused" not in server.log()
-    # Redis refuses READONLY and READWRITE without a cluster.
     assert found[0][1:] == ["3", "1"]
-    assert found[0] == found[1] or call == "readonly"
+    assert found[0] == found[-1]
 
 
 # Commands with a time to live of a thousand seconds, as a log may hold them: in words, and in a script.

@@ -171,9 +171,9 @@ class Caller(Peer):
 
 
 def shown(reply):
-    """A reply; errors without the place in a script, which the servers write in different ways."""
+    """A reply; errors without the place in a script, and without the advice, which the servers write in different ways."""
     if isinstance(reply, Failure):
-        return "-" + re.sub(r" script: .*", "", reply)
+        return "-" + re.sub(r" script: .*| Please use EVAL\.", "", reply)
     return [shown(each) for each in reply] if isinstance(reply, list) else reply
 
 
@@ -205,6 +205,10 @@ def test_commands_that_bring_others_along_meet_every_condition(state):
         pytest.skip(WITHOUT_VALKEY)
     ours, theirs = play(state, DUNLIN), play(state, oracle)
     differences = {call: (ours[call], theirs[call]) for call in ours if ours[call] != theirs[call]}
+    for call in list(differences) if oracle == VALKEY else []:
+        # As in redis-server 7.0, a script that writes though it must not hears that first.
+        if "-ERR Write commands are not allowed from read-only scripts." in differences[call][0]:
+            del differences[call]
     assert differences == {}
 
 

@@ -82,6 +82,9 @@ def test_scripts_transactions_and_copies_keep_to_the_limit(limited):
     eventually(lambda: figures(peer, 3)[1] <= 4 * MB, "copies into the database count")
     assert peer.line("DBSIZE") == 1
     script = "redis.call('SELECT', 3) redis.call('SET', KEYS[1], string.rep('z', 5000000)) return 'done'"
+    # A value that would not fit if nothing else were there is refused, as outside of scripts.
+    assert str(OOM) in peer.ask("EVAL", script, 1, "far")
+    script = "redis.call('SELECT', 3) for i = 1, 5 do redis.call('SET', KEYS[1] .. i, string.rep('z', 1000000)) end return 'done'"
     assert peer.ask("EVAL", script, 1, "far") == "done"
     eventually(lambda: figures(peer, 3)[1] <= 4 * MB, "as do writes of scripts elsewhere")
     assert peer.line("EXISTS large") == 1

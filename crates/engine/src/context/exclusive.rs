@@ -11,7 +11,7 @@ use crate::{
     value::Layout,
 };
 
-use super::{Caller, Environment, Garbage, Policy, Worker};
+use super::{Caller, Environment, EvictedKeys, Garbage, Policy, Worker};
 
 /// Notes that all keys of a database that clients wait for may be ready.
 fn note_ready(
@@ -206,8 +206,13 @@ impl<'a> ExclusiveContext<'a> {
         self.changed = true;
     }
 
-    /// Refuses to exchange databases if one of them has a limit that leaves no room for what the other one has more.
+    /// Refuses to exchange databases if one of them has a limit that leaves no room for what the other one has more, and no key
+    /// may be evicted for that.
     pub fn check_swap(&self, one: usize, other: usize) -> CommandResult {
+        let limits = self.environment.policy.database_limits.as_deref();
+        if limits.is_none_or(|limits| limits.evicted != EvictedKeys::None) {
+            return Ok(());
+        }
         let keyspace = self.locked.keyspace();
         let used = |database| keyspace.database_bytes(database);
         let check = |database: usize, coming: usize| match coming.saturating_sub(used(database)) {

@@ -27,7 +27,10 @@ use crate::{
     admission::Effects,
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
-    session::{ClientFlags, transaction::Queue},
+    session::{
+        ClientFlags,
+        transaction::{Given, Queue},
+    },
     shared::Shared,
     workers::drain::drain,
 };
@@ -110,7 +113,10 @@ impl Executor {
         if !effects.has_any(Effects::NEEDS_MEMORY) {
             return false;
         }
-        queue.given.iter().any(|given| self.is_database_short(given.database, given.bytes, inside))
+        // Where keys may go, each command makes its own room.
+        let is_fixed = self.config.config().maxmemory_policy == MaxmemoryPolicy::Noeviction;
+        let coming = |given: &Given| if is_fixed { given.bytes } else { 0 };
+        queue.given.iter().any(|given| self.is_database_short(given.database, coming(given), inside))
             || self.is_short_of_all(&[], inside)
     }
 
