@@ -10,6 +10,8 @@ use dunlin_resp::ReplyBuffer;
 /// A client whose commands may visit few elements where they stand, beside sets `s` of 0–999 and `t` of 500–1499.
 fn client(store: &Store) -> Client<'_> {
     let mut client = store.client(0);
+    // Tables, which views share: a block is copied.
+    client.policy.collection_limits.block_max_members = 500;
     let members =
         |range: std::ops::Range<u32>| range.map(|number| format!(" m{number}")).collect::<Vec<_>>().concat();
     assert_eq!(client.say(&format!("SADD s{}", members(0..1000))), ":1000");

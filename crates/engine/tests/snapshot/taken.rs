@@ -54,6 +54,7 @@ pub(crate) fn recorded_store(clients: usize) -> (Store, Arc<Tape>) {
 
 pub(crate) fn limits() -> CollectionLimits {
     CollectionLimits {
+        block_max_members: 32,
         hash_max_listpack_entries: 8,
         hash_max_listpack_value: 64,
         list_max_listpack_size: 4,

@@ -55,7 +55,7 @@ fn equal_bytes(bytes: u128, byte: u8) -> u128 {
     !(((differs & LOW) + LOW) | differs | LOW)
 }
 
-/// A hash that is known to everybody: of a block's records only so many can collide.
+/// A public hash: of a block's records only so many can collide.
 #[inline]
 fn hash(key: &[u8]) -> u64 {
     const ONE: u64 = 0x9e37_79b9_7f4a_7c15;

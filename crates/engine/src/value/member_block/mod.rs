@@ -16,8 +16,8 @@
 //!
 //! The order, if the owner keeps one, names the records by rank.
 //!
-//! The block has no pointer and no secret in it: its bytes mean the same wherever they are. So its hash is known to
-//! everybody; keys that collide cost a search through all records of the block, as in a listpack.
+//! The block has no pointer and no secret in it: its bytes mean the same wherever they are. So its hash is public:
+//! keys that collide cost a search through all records of the block, as in a listpack.
 //!
 //! Invariants: an offset is at most `u16::MAX`; records + graves fill no more than [`places_filled_max`] places; the
 //! order, where there is one, has `count` entries.
@@ -30,7 +30,7 @@ use dunlin_structures::{ThinBlock, allocation_bytes};
 
 use super::{
     CollectionLimits, Record,
-    member_table::{decode_first, head_bytes, write_head},
+    member_table::{SPECIAL_MIN, decode_first, head_bytes, write_head},
 };
 use crate::random::Random;
 pub(super) use index::is_block_cursor;
@@ -190,7 +190,29 @@ impl MemberBlock {
         if self.groups() > 0 {
             return self.find_indexed(key);
         }
-        self.iter().find(|(_, record)| record.key == key).map(|(at, _)| at)
+        self.find_unindexed(key)
+    }
+
+    /// [`Self::find`] without an index: most records are passed by the two bytes of their lengths.
+    #[inline]
+    fn find_unindexed(&self, key: &[u8]) -> Option<usize> {
+        let records = self.records();
+        let mut at = 0;
+        while let [key_bytes, payload_bytes, rest @ ..] = &records[at..] {
+            let (has_key, bytes) = if (*key_bytes).max(*payload_bytes) < SPECIAL_MIN {
+                let key_bytes = usize::from(*key_bytes);
+                let has_key = key_bytes == key.len() && &rest[..key_bytes] == key;
+                (has_key, 2 + key_bytes + usize::from(*payload_bytes))
+            } else {
+                let (record, behind) = decode_first(&records[at..]);
+                (record.key == key, records.len() - at - behind.len())
+            };
+            if has_key {
+                return Some(at);
+            }
+            at += bytes;
+        }
+        None
     }
 
     /// The record of a key. O(1).
@@ -405,6 +427,18 @@ impl MemberBlock {
     #[inline]
     pub(super) fn at_rank(&self, rank: usize) -> usize {
         self.u16_at(self.order_start() + 2 * rank)
+    }
+
+    /// The rank of the record at an offset. O(n), of two bytes each, 32 at a time.
+    #[inline]
+    pub(super) fn rank_of(&self, at: usize) -> usize {
+        let start = self.order_start();
+        let order = self.bytes[start..start + 2 * self.len()].as_chunks::<2>().0;
+        let is_it = |offset: &[u8; 2]| usize::from(u16::from_le_bytes(*offset)) == at;
+        // Whole chunks are compared without a branch, so that the compiler compares many at once.
+        let chunk = order.chunks(32).position(|chunk| chunk.iter().fold(false, |hit, own| hit | is_it(own)));
+        let first = chunk.expect("each record is in the order") * 32;
+        first + order[first..].iter().position(is_it).expect("the chunk has it")
     }
 
     /// Gives the record at an offset, which was just added, its rank. O(n), of two bytes each.

@@ -63,6 +63,7 @@ fn agrees(block: &MemberBlock, model: &Model, in_order: bool) {
     if in_order {
         let ordered = (0..block.len()).map(|rank| block.record(block.at_rank(rank)).key);
         assert!(ordered.eq(model.keys().map(Vec::as_slice)));
+        assert!((0..block.len()).all(|rank| block.rank_of(block.at_rank(rank)) == rank));
     }
 }
 

@@ -35,7 +35,7 @@ use super::{
 use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
-const SPECIAL_MIN: u8 = 252;
+pub(super) const SPECIAL_MIN: u8 = 252;
 const STAMPED_FAR: u8 = 252;
 const STAMPED: u8 = 253;
 const LONG_LENGTH: u8 = 254;

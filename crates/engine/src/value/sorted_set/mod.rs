@@ -190,7 +190,7 @@ impl SortedSet {
                 let found = block.find(member);
                 let Some(score) = decide(found.map(|(_, score)| score)) else { return };
                 match found {
-                    Some((at, old)) => block.set_score(at, member, old, score),
+                    Some((at, _)) => block.set_score(at, member, score),
                     None if block.insert(member, score, layout.limits) => {}
                     None => self.make_ranked(layout).insert(member, score),
                 }

@@ -71,11 +71,11 @@ impl RankedBlock {
         })
     }
 
-    /// The rank of a member, and its score. O(log n).
+    /// The rank of a member, and its score. O(n), of two bytes each: less than to compare with log n members.
     #[inline]
     pub(super) fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        let (_, score) = self.find(member)?;
-        Some((self.before(member, score), score))
+        let (at, score) = self.find(member)?;
+        Some((self.block.rank_of(at), score))
     }
 
     /// Adds a member that is not there; false, and nothing changed, if the block would outgrow the limits. O(n), of two
@@ -102,8 +102,8 @@ impl RankedBlock {
 
     /// Gives the member at an offset another score. O(n), of two bytes each.
     #[inline]
-    pub(super) fn set_score(&mut self, at: usize, member: &[u8], old: f64, new: f64) {
-        let from = self.before(member, old);
+    pub(super) fn set_score(&mut self, at: usize, member: &[u8], new: f64) {
+        let from = self.block.rank_of(at);
         // Where it would be if its old place were still taken.
         let to = self.before(member, new);
         self.block.overwrite(at, &new.to_le_bytes());
