@@ -14,7 +14,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster install deb tarball image test lint audit bench lab fuzz miri simulate jepsen console docs setup
+.PHONY: help run cluster install deb tarball image test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,9 +38,9 @@ deb: ## Build the release binary and write a Debian package into dist/
 tarball: ## Build a static program for musl and write a tarball into dist/
 	@scripts/make-tarball.sh --build dist
 
-image: ## Build the release binary and write a container image into dist/image (OCI layout)
+image: ## Build the release binary and write a container image into dist/dunlin-image.tar
 	@scripts/build.sh --release -p dunlin $(features)
-	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/image
+	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/dunlin-image.tar
 
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
@@ -48,11 +48,12 @@ test: ## Set up what is missing, then run every test
 setup: ## Only install what the tests need
 	@scripts/setup-tests.sh
 
-lint: ## Formatting, clippy, whether the generated documents are fresh, and licences of dependencies (deny.toml)
+lint: ## Formatting, clippy, whether the generated documents are fresh, links of all pages, licences of dependencies (deny.toml)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile fast --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --profile fast -p dunlin-bench -p dunlin-ops --no-default-features -- -D warnings
 	@scripts/docs.sh --check
+	@scripts/check-links.py
 	@scripts/deny.sh
 
 audit: ## Published faults of dependencies: from the database of RustSec, or from docs/advisories.md without it
@@ -63,6 +64,10 @@ bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valk
 	@scripts/build.sh --release -p dunlin-net --example constant_answer
 	@target="$$(scripts/target-dir.sh)/release"; \
 	exec "$$target/dunlin" bench compare --limit "$$target/examples/constant_answer" --out docs/benchmarks $(ARGS)
+
+instructions: ## Count the instructions of requests by callgrind; fail if one grew by more than 1% (ARGS=--update, ARGS="--rows get")
+	@scripts/build.sh --release -p dunlin $(features)
+	@exec scripts/instructions.py "$$(scripts/target-dir.sh)/release/dunlin" $(or $(ARGS),--check)
 
 lab: ## Run the lab's experiments (ARGS="E1 --peer redis-server --scale 0.1")
 	@scripts/build.sh --release -p dunlin

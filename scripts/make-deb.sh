@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 version=${DEB_VERSION:-$("$program" --version | cut -d' ' -f2)}
 architecture=$(dpkg --print-architecture)
 tree=$(mktemp -d)
+# The package's root entry becomes that of the system: dpkg would take the permissions of mktemp over.
+chmod 755 "$tree"
 trap 'rm -rf "$tree"' EXIT
 
 install -D -m 755 "$program" "$tree/usr/bin/dunlin"
@@ -36,6 +38,8 @@ for shell in bash zsh fish; do
     "$program" completions "$shell" >"$tree/$place"
 done
 install -D -m 644 deploy/debian/copyright "$tree/usr/share/doc/dunlin/copyright"
+scripts/licences.py | gzip -9n >"$tree/usr/share/doc/dunlin/licences.gz"
+chmod 644 "$tree/usr/share/doc/dunlin/licences.gz"
 install -D -m 644 deploy/grafana/dunlin.json "$tree/usr/share/doc/dunlin/examples/grafana.json"
 install -D -m 644 deploy/prometheus/dunlin.rules.yml "$tree/usr/share/doc/dunlin/examples/dunlin.rules.yml"
 mkdir -p "$tree/DEBIAN"

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a container image as an OCI layout: scripts/make-image.py PROGRAM OUT-DIRECTORY
+"""Writes a container image as one archive: scripts/make-image.py PROGRAM OUT.tar
 
 Nothing but Python is needed. The image has one layer from scratch: the program, the shared libraries that it asks for (none
-where it is linked statically), a user, and /data. The same program makes the same bytes.
+if it is linked statically), a user, and /data. The same program makes the same bytes.
+
+The archive is an OCI layout with the manifest of `docker save` beside it, so that docker, podman, buildah, skopeo, containerd
+and kind take it, each under the name dunlin:VERSION.
 """
 
 import gzip
@@ -56,13 +59,14 @@ def layer(program):
 
 
 class Layout:
-    def __init__(self, out):
-        self.out = pathlib.Path(out)
-        (self.out / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+    """The files of the archive by their names."""
+
+    def __init__(self):
+        self.files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
     def add(self, content, media_type):
         digest = hashlib.sha256(content).hexdigest()
-        (self.out / "blobs" / "sha256" / digest).write_bytes(content)
+        self.files[f"blobs/sha256/{digest}"] = content
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
 
     def add_json(self, value, media_type):
@@ -72,7 +76,7 @@ class Layout:
 def main(program, out):
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     tar = layer(program)
-    layout = Layout(out)
+    layout = Layout()
     packed = layout.add(gzip.compress(tar, 9, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip")
     labels = {
         "org.opencontainers.image.title": "dunlin",
@@ -103,11 +107,22 @@ def main(program, out):
         {"schemaVersion": 2, "mediaType": manifest_type, "config": config, "layers": [packed], "annotations": labels},
         manifest_type,
     )
-    manifest["annotations"] = {"org.opencontainers.image.ref.name": version}
+    manifest["annotations"] = {
+        "org.opencontainers.image.ref.name": version,
+        "io.containerd.image.name": f"docker.io/library/dunlin:{version}",
+    }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest]}
-    (layout.out / "index.json").write_text(json.dumps(index, sort_keys=True))
-    (layout.out / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    print(f"{layout.out}: dunlin {version}, {packed['size'] >> 10} KiB", file=sys.stderr)
+    path = {name: "blobs/" + part["digest"].replace(":", "/") for name, part in (("config", config), ("layer", packed))}
+    saved = [{"Config": path["config"], "RepoTags": [f"dunlin:{version}"], "Layers": [path["layer"]]}]
+    layout.files["index.json"] = json.dumps(index, sort_keys=True).encode()
+    layout.files["manifest.json"] = json.dumps(saved, sort_keys=True).encode()
+    pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(layout.files):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(layout.files[name]), 0o644
+            archive.addfile(entry, io.BytesIO(layout.files[name]))
+    print(f"{out}: the image dunlin:{version}, {packed['size'] >> 10} KiB", file=sys.stderr)
 
 
 if __name__ == "__main__":

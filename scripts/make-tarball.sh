@@ -49,6 +49,7 @@ install -D -m 644 deploy/prometheus/dunlin.rules.yml "$root/share/examples/dunli
 mkdir -p "$root/etc"
 "$from" server --print-config | sed -E 's/^([a-z])/# \1/' >"$root/etc/dunlin.conf"
 install -m 644 LICENSE CHANGELOG.md "$root/"
+scripts/licences.py >"$root/LICENCES-OF-LIBRARIES"
 cat >"$root/README" <<END
 Dunlin $version: one static program, which needs nothing else.
 

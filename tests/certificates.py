@@ -32,6 +32,35 @@ class Authority:
         )
         return cert, key
 
+    def issue_version_1(self, name, is_late=False):
+        """A certificate of X.509 version 1, as `openssl x509 -req` without extensions makes it before OpenSSL 3.2; and its key."""
+        cert, key, request = (self.folder / f"{name}.{kind}" for kind in ("crt", "key", "csr"))
+        make_key(key)
+        openssl("req", "-new", "-key", key, "-out", request, "-subj", f"/CN={name}")
+        # `openssl ca` without extensions still makes it.
+        config = self.folder / f"{name}.cnf"
+        database = self.folder / f"{name}.db"
+        database.write_text("")
+        config.write_text(
+            f"[ca]\ndefault_ca=one\n[one]\ndatabase={database}\nnew_certs_dir={self.folder}\nrand_serial=yes\n"
+            "policy=any\n[any]\ncommonName=supplied\n"
+        )
+        dates = ["-startdate", "20200101000000Z", "-enddate", "20210101000000Z"] if is_late else ["-days", "90"]
+        openssl(
+            "ca", "-batch", "-config", config, "-cert", self.cert, "-keyfile", self.key, "-in", request, "-out", cert,
+            *dates, "-md", "sha256", "-notext",
+        )
+        assert "Version: 1 " in openssl("x509", "-in", cert, "-noout", "-text")
+        return cert, key
+
+
+def self_signed(folder, name, *options, days=90):
+    """A certificate that is its own authority, as `openssl req -x509` makes it; and its key."""
+    cert, key = pathlib.Path(folder) / f"{name}.crt", pathlib.Path(folder) / f"{name}.key"
+    make_key(key)
+    openssl("req", "-x509", "-new", "-key", key, "-out", cert, "-days", days, "-subj", f"/CN={name}", *options)
+    return cert, key
+
 
 def make_key(path, rsa=False):
     kind = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"] if rsa else [

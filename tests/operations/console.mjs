@@ -212,7 +212,7 @@ await step("list_is_edited", async () => {
   await page.getByRole("button", { name: "Edit 0" }).click();
   await page.locator("td textarea").fill("first");
   await page.locator("td").getByRole("button", { name: "Save" }).click();
-  await toast("Saved");
+  await page.locator("td textarea").waitFor({ state: "detached" });
 });
 await step("set_is_edited", async () => {
   await choose("edit:set");
@@ -227,7 +227,7 @@ await step("sorted_set_is_edited", async () => {
   await page.getByRole("button", { name: "Edit one" }).click();
   await page.locator("td textarea").fill("1.5");
   await page.locator("td textarea").press("Enter");
-  await toast("Saved");
+  await page.locator("td textarea").waitFor({ state: "detached" });
 });
 await step("stream_is_edited_and_shows_its_groups", async () => {
   await choose("edit:stream");

@@ -158,9 +158,9 @@ UPGRADE = {
 }
 
 
-def open_socket(port, **changed):
-    """The answer to a request for a WebSocket, and its connection."""
-    client = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+def open_socket(port, address="127.0.0.1", **changed):
+    """The answer to a request for a WebSocket from `address`, and its connection."""
+    client = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
     headers = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", **UPGRADE, **changed}
     lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
     client.sendall(("GET /connect HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n").encode())
@@ -218,6 +218,169 @@ def test_a_websocket_of_another_site_or_kind_is_refused(open_server, changed):
     client, head, _ = open_socket(port, **changed)
     assert head.split()[1] in ("400", "403", "421"), head
     client.close()
+
+
+PING = 0x89
+# A frame that is the beginning of a message, and one that goes on with it.
+BEGINNING, MIDDLE = 0x02, 0x00
+
+
+def flood(client, piece, bytes_max):
+    """Sends the same piece again and again without reading, until the server has had so many bytes."""
+    sent = 0
+    while sent < bytes_max:
+        try:
+            client.sendall(piece)
+        except ConnectionError:
+            return
+        sent += len(piece)
+
+
+def resident(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["between-messages", "inside-a-message"])
+@pytest.mark.parametrize("password", [True, False], ids=["strangers", "members"])
+def test_pings_that_nobody_reads_the_answers_of_take_no_memory(inside, password):
+    """Consoles send pings with 125 bytes each, 8 MB a console, and read nothing."""
+    directives = ["--requirepass", "secret"] if password else []
+    with serving(*directives) as (server, port):
+        client = redis.Redis(port=server.port, password="secret" if password else None)
+        consoles = [open_socket(port, f"127.0.0.{number // 8 + 2}") for number in range(16)]
+        consoles = [console for console, head, _ in consoles if head.startswith("HTTP/1.1 101")]
+        assert len(consoles) >= 8
+        eventually(lambda: client.info("memory")["mem_http_consoles"] > 0)
+        if inside:
+            for console in consoles:
+                console.sendall(frame(b"*1\r\n", first=BEGINNING))
+        pings = frame(b"x" * 125, first=PING) * 500
+        before = resident(server)
+        for console in consoles:
+            flood(console, pings, 8_000_000)
+        # Half a MB a console, where its share of 1 GB stood before.
+        assert resident(server) - before < 24_000_000
+        shown = client.info("memory")
+        assert 100_000 * len(consoles) < shown["mem_http_consoles"] < 300_000 * len(consoles)
+        assert shown["used_memory"] > shown["mem_http_consoles"]
+        assert client.ping()
+        [console.close() for console in consoles]
+        eventually(lambda: client.info("memory")["mem_http_consoles"] == 0)
+
+
+def test_pings_are_answered_and_answers_stay_behind_each_other(open_server):
+    """One that reads late gets all replies whole, and of the pings the latest at least."""
+    _, port = open_server
+    client, head, rest = open_socket(port)
+    assert head.startswith("HTTP/1.1 101")
+    big = "x" * 200_000
+    client.sendall(frame(f"*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n$200000\r\n{big}\r\n".encode()))
+    for number in range(2000):
+        client.sendall(frame(b"%d" % number, first=PING))
+        if number % 100 == 0:
+            client.sendall(frame(b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n"))
+    text, pongs = b"", []
+    expected = b"+OK\r\n" + (b"$200000\r\n" + big.encode() + b"\r\n") * 20
+    stream = Frames(client, rest)
+    while len(text) < len(expected) or pongs[-1:] != [1999]:
+        opcode, payload = stream.next()
+        if opcode == 0xA:
+            pongs.append(int(payload))
+        else:
+            text += payload
+    assert text == expected
+    assert pongs == sorted(set(pongs))
+    client.close()
+
+
+class Frames:
+    """What a server sends."""
+
+    def __init__(self, client, rest=b""):
+        self.client, self.rest = client, rest
+
+    def take(self, count):
+        while len(self.rest) < count:
+            piece = self.client.recv(1 << 16)
+            assert piece, "the server has closed"
+            self.rest += piece
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        return taken
+
+    def next(self):
+        first, size = self.take(2)
+        if size == 126:
+            size = int.from_bytes(self.take(2), "big")
+        elif size == 127:
+            size = int.from_bytes(self.take(8), "big")
+        return first & 0xF, self.take(size)
+
+
+def log_in(console):
+    client, head, rest = console
+    assert head.startswith("HTTP/1.1 101"), head
+    client.sendall(frame(b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n"))
+    assert Frames(client, rest).next()[1] == b"+OK\r\n"
+    return client
+
+
+def test_strangers_keep_no_operator_out_of_the_console():
+    with serving("--requirepass", "secret") as (server, port):
+        client = redis.Redis(port=server.port, password="secret")
+        operators = [log_in(open_socket(port, "127.0.0.9"))]
+        strangers = []
+
+        def fill():
+            while True:
+                console, head, _ = open_socket(port)
+                strangers.append(console)
+                if head.startswith("HTTP/1.1 503"):
+                    return
+
+        fill()
+        # Half of the places is for those who have logged in; the rest may be taken by turns already.
+        eventually(lambda: len(client.client_list()) == 1 + 1 + 8)
+        # From another address an operator gets in at once.
+        operators += [log_in(open_socket(port, "127.0.0.8")) for _ in range(7)]
+        # From the same one when the strangers have had their time, whatever they say meanwhile.
+        fill()
+
+        def gets_in():
+            for console in strangers:
+                try:
+                    console.sendall(frame(b"", first=PING))
+                except OSError:
+                    pass
+            console = open_socket(port)
+            if console[1].startswith("HTTP/1.1 503"):
+                console[0].close()
+                return False
+            operators.append(log_in(console))
+            return True
+
+        eventually(gets_in)
+        # Those who have logged in stay, though they are older.
+        for operator in operators:
+            operator.sendall(frame(b"PING\r\n"))
+            assert Frames(operator).next()[1] == b"+PONG\r\n"
+        assert client.ping()
+
+
+def test_a_stranger_leaves_no_long_message_unfinished():
+    with serving("--requirepass", "secret") as (_, port):
+        stranger, head, _ = open_socket(port)
+        assert head.startswith("HTTP/1.1 101")
+        # It says that a megabyte comes, and sends less.
+        flood(stranger, frame(b"x" * 1_000_000)[:900_000], 900_000)
+        with pytest.raises((ConnectionError, AssertionError)):
+            Frames(stranger).next()
+        operator = log_in(open_socket(port))
+        operator.sendall(frame(b"*2\r\n$4\r\nECHO\r\n$1000000\r\n" + b"x" * 1_000_000 + b"\r\n"))
+        stream, got = Frames(operator), b""
+        while len(got) < 1_000_012:
+            got += stream.next()[1]
+        assert got == b"$1000000\r\n" + b"x" * 1_000_000 + b"\r\n"
 
 
 def test_a_websocket_leads_to_no_other_address(open_server):

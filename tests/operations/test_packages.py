@@ -53,9 +53,19 @@ def test_package_has_all_that_belongs_to_it(packages):
         "./usr/share/man/man1/dunlin.1.gz",
         "./usr/share/man/man1/dunlin-server.1.gz",
         "./usr/share/bash-completion/completions/dunlin",
+        "./usr/share/man/man1/dunlin-bench-replay.1.gz",
         "./usr/share/doc/dunlin/copyright",
     ]:
         assert path in listed, path
+    root = next(line for line in listed.splitlines() if line.endswith(" ./"))
+    assert root.startswith("drwxr-xr-x"), "dpkg gives these permissions to the root of the system"
+    tar = subprocess.run(["dpkg-deb", "--fsys-tarfile", packages[0]], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(tar)) as files:
+        licences = gzip.decompress(files.extractfile("./usr/share/doc/dunlin/licences.gz").read()).decode()
+        copyright = files.extractfile("./usr/share/doc/dunlin/copyright").read().decode()
+    for library in ("Lua 5.1 (MIT)", "1994-2012 Lua.org", "mimalloc (MIT)", "rustls ", "Permission is hereby granted"):
+        assert library in licences, library
+    assert "Lua.org" in copyright and "licences.gz" in copyright
     about = run("dpkg-deb", "--info", packages[0])
     assert re.search(r"Depends: libc6 \(>= 2\.\d+\)", about) and "Package: dunlin" in about
 
@@ -86,8 +96,14 @@ def test_package_is_installed_started_upgraded_and_purged(packages, tmp_path):
     assert (tmp_path / "etc/dunlin/dunlin.conf").read_text() == changed, "a configuration that was changed stays"
     assert (data / "dump.rdb").exists()
 
+    wanted = tmp_path / "etc/systemd/system/multi-user.target.wants/dunlin.service"
+    assert wanted.is_symlink(), "the unit is enabled"
     run(*dpkg, "--remove", "dunlin", env=environment)
     assert not installed.exists() and (data / "dump.rdb").exists()
+    run(*dpkg, "--install", packages[1], env=environment)
+    masked = tmp_path / "etc/systemd/system/dunlin.service"
+    assert wanted.is_symlink() and not masked.is_symlink(), "the unit is on again"
+    run(*dpkg, "--remove", "dunlin", env=environment)
     run(*dpkg, "--purge", "dunlin", env=environment)
     assert not data.exists() and not (tmp_path / "etc/dunlin").exists()
 
@@ -101,15 +117,28 @@ def test_unit_is_understood_by_systemd(tmp_path):
     assert [line for line in checked.stderr.splitlines() if "dunlin.service" in line] == []
 
 
+def version():
+    return run(DUNLIN, "--version").split()[1]
+
+
 def digest(content):
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
+def archive(tmp_path_factory):
+    """The archive of an image."""
+    out = tmp_path_factory.mktemp("archive") / "image.tar"
+    run(ROOT / "scripts" / "make-image.py", DUNLIN, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def image(archive, tmp_path_factory):
     """The folder of an image, and its layer's tar."""
     out = tmp_path_factory.mktemp("image")
-    run(ROOT / "scripts" / "make-image.py", DUNLIN, out)
+    with tarfile.open(archive) as tar:
+        tar.extractall(out, filter="data")
     return out
 
 
@@ -130,13 +159,18 @@ def unpack(image):
     return config["config"], tar
 
 
-def test_image_is_whole_and_the_same_each_time(image, tmp_path):
+def test_image_is_whole_and_the_same_each_time(archive, image, tmp_path):
     config, tar = unpack(image)
     assert config["User"] == "10001:10001" and config["Entrypoint"] == ["/usr/bin/dunlin", "server"]
     names = tarfile.open(fileobj=io.BytesIO(tar)).getnames()
     assert "usr/bin/dunlin" in names and "data" in names and not any("/.." in name for name in names)
-    run(ROOT / "scripts" / "make-image.py", DUNLIN, tmp_path)
-    assert (tmp_path / "index.json").read_bytes() == (image / "index.json").read_bytes()
+    again = tmp_path / "again.tar"
+    run(ROOT / "scripts" / "make-image.py", DUNLIN, again)
+    assert again.read_bytes() == archive.read_bytes()
+    # What `docker load` reads names the same blobs.
+    [saved] = json.loads((image / "manifest.json").read_text())
+    assert saved["RepoTags"] == [f"dunlin:{version()}"]
+    assert gzip.decompress((image / saved["Layers"][0]).read_bytes()) == tar
 
 
 @needs_root
@@ -230,9 +264,9 @@ def buildah(tmp_path):
         run(*store.words, "rm", "--all")
 
 
-def test_image_is_taken_and_run_by_buildah(image, buildah):
-    buildah("pull", f"oci:{image}")
-    container = buildah.container(buildah("images", "--quiet").split()[0])
+def test_image_is_taken_by_its_name_and_run_by_buildah(archive, buildah):
+    buildah("pull", f"docker-archive:{archive}")
+    container = buildah.container(f"dunlin:{version()}")
     assert buildah("run", "--isolation", "chroot", container, "--", "/usr/bin/dunlin", "--version").startswith("dunlin ")
 
 
@@ -363,6 +397,7 @@ def test_manifests_of_kubernetes_and_compose_agree_with_the_image():
     assert {by_kind["ServiceMonitor"]["spec"]["endpoints"][0]["port"], container["readinessProbe"]["httpGet"]["port"]} <= ports
     assert container["readinessProbe"]["httpGet"]["path"] == "/health"
     compose = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())["services"]["dunlin"]
+    assert container["image"] == compose["image"] == f"dunlin:{version()}", "the name under which `make image` is taken"
     for arguments in (container["args"], compose["command"]):
         flags = [word for word in arguments if word.startswith("--")]
         known = run(DUNLIN, "server", "--help")

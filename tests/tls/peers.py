@@ -58,6 +58,13 @@ class TlsServer(Server):
         with context.wrap_socket(plain, server_hostname="localhost", session=session) as wrapped:
             yield wrapped
 
+    def in_one_piece(self, requests, client=None, context=None, session=None):
+        """A socket and its TLS whose last flight of the handshake and these requests have left in one write."""
+        context = context or self.context(client)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost", session=session)
+        return OnePiece(socket.create_connection(("127.0.0.1", self.tls_port), timeout=60), tls, incoming, outgoing, requests)
+
     def ask(self, *words, client=None):
         """One request over a connection of its own; the bytes that come back first."""
         from wire import command
@@ -65,6 +72,48 @@ class TlsServer(Server):
         with self.session(client) as wrapped:
             wrapped.sendall(command(*words))
             return wrapped.recv(1 << 16)
+
+
+class OnePiece:
+    """A client whose records leave when the test says so."""
+
+    def __init__(self, plain, tls, incoming, outgoing, requests):
+        self.plain, self.tls, self.incoming, self.outgoing = plain, tls, incoming, outgoing
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(outgoing.read())
+                self._feed()
+        tls.write(requests)
+        plain.sendall(outgoing.read())
+
+    def _feed(self):
+        got = self.plain.recv(1 << 16)
+        assert got, "the server has closed the connection"
+        self.incoming.write(got)
+
+    def read(self, count):
+        got = b""
+        while len(got) < count:
+            try:
+                got += self.tls.read(count - len(got))
+            except ssl.SSLWantReadError:
+                self._feed()
+        return got
+
+    def ask(self, request, count):
+        self.tls.write(request)
+        self.plain.sendall(self.outgoing.read())
+        return self.read(count)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.plain.close()
 
 
 @pytest.fixture(scope="module")

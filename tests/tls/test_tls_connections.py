@@ -7,8 +7,8 @@ import subprocess
 import time
 
 import pytest
-from certificates import Authority, serial_of
-from harness import DUNLIN, Server, free_port
+from certificates import Authority, self_signed, serial_of
+from harness import DUNLIN, ORACLE, Server, free_port
 from peers import TlsServer, files  # noqa: F401
 from wire import Session, command, eventually, exactly
 
@@ -372,3 +372,70 @@ def test_redis_py(server):
         for number in range(1000):
             pipeline.incr("counter")
         assert pipeline.execute()[-1] == 1000
+
+
+CERTIFICATES = {
+    # name: how it is made, whether it is accepted, and else the words of the log
+    "good": (lambda ca, place: ca.issue("good"), None),
+    "own-authority": (lambda ca, place: self_signed(place, "own"), None),
+    "own-authority-for-signing": (
+        lambda ca, place: self_signed(place, "signer", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+        "usage (keyUsage, extendedKeyUsage) does not allow this",
+    ),
+    "own-authority-for-servers": (
+        lambda ca, place: self_signed(place, "serving", "-addext", "extendedKeyUsage=serverAuth"),
+        "usage (keyUsage, extendedKeyUsage) does not allow this",
+    ),
+    "version-1": (lambda ca, place: ca.issue_version_1("one"), None),
+    "version-1-expired": (lambda ca, place: ca.issue_version_1("late", is_late=True), "the certificate has expired"),
+    "version-1-of-another": (lambda ca, place: Authority(place, "another").issue_version_1("foreign"), "no authority in tls-ca-cert-file"),
+    "version-1-forged": (lambda ca, place: Authority(place, "ca").issue_version_1("forged"), "signature is not its authority's"),
+    "another-authority": (lambda ca, place: self_signed(place, "alone"), "not itself among the trusted ones"),
+    "for-servers": (lambda ca, place: ca.issue("serving", usage="serverAuth"), "usage (keyUsage, extendedKeyUsage) does not allow this"),
+    "expired": (lambda ca, place: ca.issue("expired", days=-1), "the certificate has expired"),
+    "none": (lambda ca, place: None, "the peer shows no certificate"),
+}
+TRUSTED = {"own-authority", "own-authority-for-signing", "own-authority-for-servers"}
+
+
+@pytest.mark.parametrize("program", [ORACLE, DUNLIN], ids=["redis", "own"])
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_certificates_that_redis_accepts_are_accepted_and_refusals_have_a_reason(tmp_path, name, program):
+    (tmp_path / "made").mkdir()
+    authority = Authority(tmp_path)
+    server_pair = authority.issue("server")
+    make, refusal = CERTIFICATES[name]
+    client = make(authority, tmp_path / "made")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(authority.cert.read_text() + (client[0].read_text() if name in TRUSTED else ""))
+    port = free_port()
+    given = ["--tls-port", port, "--tls-cert-file", server_pair[0], "--tls-key-file", server_pair[1]]
+    with Server(*given, "--tls-ca-cert-file", trusted, program=program) as server:
+        for version in [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]:
+            context = ssl.create_default_context(cafile=str(authority.cert))
+            context.minimum_version = context.maximum_version = version
+            if client is not None:
+                context.load_cert_chain(*map(str, client))
+            answer = b""
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+                    with context.wrap_socket(plain, server_hostname="localhost") as wrapped:
+                        wrapped.sendall(b"PING\r\n")
+                        answer = wrapped.recv(64)
+            except (ssl.SSLError, ConnectionError):
+                pass
+            assert (answer == b"+PONG\r\n") == (refusal is None), server.log()
+        if refusal is not None and program == DUNLIN:
+            eventually(lambda: server.log().count(refusal) == 2, f"a line for each\n{server.log()}")
+
+
+def test_refused_handshakes_do_not_fill_the_log(files):  # noqa: F811
+    with TlsServer(files) as server:
+        for _ in range(200):
+            with socket.create_connection(("127.0.0.1", server.tls_port), timeout=60) as plain:
+                context = server.context(maximum_version=ssl.TLSVersion.TLSv1_2)
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    context.wrap_socket(plain, server_hostname="localhost")
+        eventually(lambda: int(info(server)["tls_handshakes_failed"]) >= 200, "all of them failed")
+        lines = server.log().count("shows no certificate")
+        assert 0 < lines < 200, lines

@@ -1,7 +1,8 @@
 """Replication inside TLS: primaries and replicas of Dunlin and of redis-server, in both directions."""
 
 import pytest
-from harness import DUNLIN, ORACLE, Server
+from certificates import self_signed
+from harness import DUNLIN, ORACLE, Server, free_port
 from peers import Files
 from wire import Session, eventually
 
@@ -56,7 +57,8 @@ def test_a_primary_that_nobody_vouches_for_is_refused(files):
     try:
         with node(other, DUNLIN) as primary, node(files, DUNLIN) as replica, Session(replica) as below:
             assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
-            eventually(lambda: "invalid peer certificate" in replica.log(), "the reason in the log")
+            eventually(lambda: "the certificate's signature is not its authority's" in replica.log(), "the reason in the log")
+            eventually(lambda: "the peer refuses our certificate" in primary.log(), "and at the other end")
             assert not link(below)
     finally:
         other.remove()
@@ -72,3 +74,38 @@ def test_migrate_inside_tls(files, programs):
             move = lambda *words: above("MIGRATE", "127.0.0.1", target.tls_port, "", 0, 25_000, *words)
             assert move("KEYS", "a", "b") == "OK"
             assert (above("DBSIZE"), below("STRLEN", "a"), below("GET", "b")) == (0, 1_000_000, b"small")
+
+
+@pytest.mark.parametrize("programs", [(ORACLE, ORACLE), (DUNLIN, DUNLIN), (ORACLE, DUNLIN), (DUNLIN, ORACLE)], ids=["redis", "own", "from-redis", "to-redis"])
+def test_one_certificate_that_is_its_own_authority_serves_links_and_migrate(tmp_path, programs):
+    cert, key = self_signed(tmp_path, "all", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+
+    def start(program):
+        port = free_port()
+        given = ["--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert]
+        server = Server(*given, "--tls-replication", "yes", program=program)
+        server.tls_port = port
+        return server
+
+    with start(programs[0]) as primary, start(programs[1]) as replica:
+        with Session(primary) as above, Session(replica) as below:
+            assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
+            eventually(lambda: link(below), f"a link\n{primary.log()[-1500:]}\n{replica.log()[-1500:]}", 60)
+            assert below("REPLICAOF", "NO", "ONE") == "OK"
+            assert above("CONFIG", "SET", "tls-cluster", "yes") == "OK"
+            above("SET", "a", "moved")
+            assert above("MIGRATE", "127.0.0.1", replica.tls_port, "a", 0, 25_000) == "OK"
+            assert below("GET", "a") == b"moved"
+
+
+def test_migrate_names_the_reason_in_the_log(files):
+    other = Files()
+    try:
+        with node(other, DUNLIN) as target, node(files, DUNLIN) as source, Session(source) as above:
+            assert above("CONFIG", "SET", "tls-cluster", "yes") == "OK"
+            above("SET", "a", "stays")
+            assert above("MIGRATE", "127.0.0.1", target.tls_port, "a", 0, 25_000).startswith("-IOERR")
+            assert f"TLS to 127.0.0.1:{target.tls_port} fails: the certificate's signature is not its authority's" in source.log()
+            eventually(lambda: "the peer refuses our certificate" in target.log(), "the other end's log")
+    finally:
+        other.remove()

@@ -34,6 +34,7 @@ ADDED = {
     "acl_access_denied_channel": "Redis 7.2",
     "acl_access_denied_db": "Valkey 9.1",
     "acl_access_denied_tls_cert": "Valkey 9.0",
+    "mem_http_consoles": "buffers of consoles, which redis-server does not have",
     "acl_auth_delayed": "attempts that wait behind many failures of their address",
     "used_cpu_worker_N": "processor time of each worker thread",
     "cluster_moving_slots": "slots on their way from and to the node",

@@ -53,6 +53,8 @@ pub struct Denied<'a> {
     pub client: &'a str,
     /// Milliseconds since 1970.
     pub now_ms: u64,
+    /// Milliseconds of a clock that nobody sets.
+    pub steady_ms: u64,
 }
 
 /// An entry.
@@ -76,6 +78,8 @@ pub struct LogEntry {
     pub created_ms: u64,
     /// When it happened last.
     pub updated_ms: u64,
+    /// The same moment by the clock that nobody sets, for its age.
+    pub updated_steady_ms: u64,
 }
 
 /// The latest denials, the newest first.
@@ -95,12 +99,18 @@ impl AclLog {
         let is_like = |entry: &LogEntry| {
             entry.reason == denied.reason
                 && entry.context == denied.context
-                && denied.now_ms.abs_diff(entry.updated_ms) <= GROUPING_MS_MAX
+                && denied.steady_ms.saturating_sub(entry.updated_steady_ms) <= GROUPING_MS_MAX
                 && (&entry.object, &entry.user) == (&object, &user)
         };
         let like = self.entries.iter().take(SCANNED_MAX).position(is_like);
         let entry = match like.and_then(|at| self.entries.remove(at)) {
-            Some(entry) => LogEntry { client, count: entry.count + 1, updated_ms: denied.now_ms, ..entry },
+            Some(entry) => LogEntry {
+                client,
+                count: entry.count + 1,
+                updated_ms: denied.now_ms,
+                updated_steady_ms: denied.steady_ms,
+                ..entry
+            },
             None => {
                 self.created += 1;
                 LogEntry {
@@ -113,6 +123,7 @@ impl AclLog {
                     client,
                     created_ms: denied.now_ms,
                     updated_ms: denied.now_ms,
+                    updated_steady_ms: denied.steady_ms,
                 }
             }
         };
@@ -148,6 +159,7 @@ mod tests {
             user: b"app",
             client: "id=1",
             now_ms,
+            steady_ms: now_ms,
         }
     }
 

@@ -55,9 +55,23 @@ mod workload;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+
 /// How to get a binary with everything, for one that was built without.
 #[cfg(not(all(feature = "lab", feature = "tls")))]
 const FULL_BUILD: &str = "in Dunlin's sources, `make install FULL=1` builds one with everything";
+
+/// The command as clap describes it, for manual pages and completions: with the subcommands that this build has.
+pub fn command() -> clap::Command {
+    let command = cli::BenchArguments::command().name("bench").subcommands(traffic::commands());
+    #[cfg(all(target_os = "linux", feature = "lab"))]
+    let command = command.subcommands([
+        cache::command(),
+        compare::CompareArguments::command().name("compare"),
+        lab::command().name("lab"),
+    ]);
+    command
+}
 
 /// Runs `dunlin bench`; `arguments` are those behind the subcommand. `cache`, `compare` and `lab` as
 /// the first of them put servers side by side, `record` and `replay` are about real traffic, everything

@@ -9,7 +9,8 @@ use clap_mangen::Man;
 /// The whole command line: the subcommands here pass their words on, so each is described where it is read.
 fn whole() -> Command {
     let mut whole = crate::Arguments::command();
-    let described = [dunlin_server::config::command()].into_iter().chain(dunlin_ops::commands());
+    let described = [dunlin_server::config::command(), dunlin_bench::command()];
+    let described = described.into_iter().chain(dunlin_ops::commands()).chain(dunlin_tools::commands());
     for command in described {
         let name = command.get_name().to_owned();
         whole = whole.mut_subcommand(name, |_| command);
@@ -40,15 +41,17 @@ fn write_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut whole = whole();
     whole.build();
-    let write = |name: &str, command: &Command| {
-        let mut page = Vec::new();
-        // No date: the same program writes the same pages.
-        Man::new(command.clone()).title(name.to_uppercase()).date("").render(&mut page)?;
-        fs::write(directory.join(format!("{name}.1")), page)
-    };
-    write("dunlin", &whole)?;
-    for command in whole.get_subcommands().filter(|command| command.get_name() != "help") {
-        write(&format!("dunlin-{}", command.get_name()), command)?;
+    write_page(directory, "dunlin", &whole)
+}
+
+/// Writes the page of a command, and those of its subcommands.
+fn write_page(directory: &Path, name: &str, command: &Command) -> io::Result<()> {
+    let mut page = Vec::new();
+    // No date: the same program writes the same pages.
+    Man::new(command.clone()).title(name.to_uppercase()).date("").render(&mut page)?;
+    fs::write(directory.join(format!("{name}.1")), page)?;
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        write_page(directory, &format!("{name}-{}", command.get_name()), command)?;
     }
     Ok(())
 }
@@ -63,13 +66,44 @@ mod tests {
     }
 
     #[test]
+    fn completions_know_the_options_of_each_command_and_the_words_of_directives() {
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut whole(), "dunlin", &mut script);
+        let script = String::from_utf8(script).unwrap();
+        let options_of = |command: &str| {
+            let start = script
+                .find(&format!("        dunlin__subcmd__{command})"))
+                .or_else(|| script.find(&format!("        dunlin__{command})")));
+            let start = start.unwrap_or_else(|| panic!("{command} has no completions"));
+            script[start..].lines().nth(1).unwrap().to_owned()
+        };
+        assert!(options_of("check").contains("--fix"));
+        assert!(options_of("convert").contains("--rdb-version"));
+        #[cfg(feature = "full")]
+        assert!(script.contains("pipelining"), "names of experiments");
+        assert!(script.contains("allkeys-lfu"), "words of a directive");
+    }
+
+    #[test]
     fn manual_has_a_page_for_each_subcommand_and_every_directive() {
         let directory = std::env::temp_dir().join(format!("dunlin-man-{}", std::process::id()));
         write_pages(&directory).unwrap();
         let text = |name: &str| fs::read_to_string(directory.join(format!("dunlin{name}.1"))).unwrap();
         for name in [
-            "", "-server", "-top", "-why", "-doctor", "-health", "-adopt", "-cluster", "-check", "-convert",
+            "",
+            "-server",
+            "-top",
+            "-why",
+            "-doctor",
+            "-health",
+            "-adopt",
+            "-cluster",
+            "-check",
+            "-convert",
             "-bench",
+            "-bench-record",
+            "-bench-replay",
+            "-cluster-status",
         ] {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
@@ -79,6 +113,15 @@ mod tests {
                 "{}",
                 directive.name
             );
+        }
+        // Options of the commands that read their words themselves.
+        for (name, option) in [
+            ("-bench", "requests"),
+            ("-check", "fix"),
+            ("-convert", "rdb-version"),
+            ("-bench-replay", "speed"),
+        ] {
+            assert!(text(name).replace('\\', "").contains(option), "{name} lacks {option}");
         }
         fs::remove_dir_all(directory).unwrap();
     }

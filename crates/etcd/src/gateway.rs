@@ -11,12 +11,16 @@ use serde::{Serialize, de::DeserializeOwned};
 use ureq::{
     Agent, Body,
     http::Response,
-    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem},
+    unversioned::{
+        resolver::DefaultResolver,
+        transport::{Connector, TcpConnector},
+    },
 };
 
 use crate::{
-    Options, Tls,
+    Options,
     json::{Authenticate, GatewayError, Token},
+    tls::TlsConnector,
 };
 
 /// Bytes of an answer at most. A cluster of a thousand nodes has a megabyte of records.
@@ -71,7 +75,7 @@ impl Gateway {
             return Err("etcd has no endpoint".to_owned());
         }
         let timeout = Some(Duration::from_millis(options.timeout_ms.max(1)));
-        let mut config = Agent::config_builder()
+        let config = Agent::config_builder()
             // The body of an error says more than its status.
             .http_status_as_error(false)
             .max_redirects(0)
@@ -81,11 +85,15 @@ impl Gateway {
             .timeout_connect(timeout)
             .timeout_send_request(timeout)
             .timeout_send_body(timeout)
-            .timeout_recv_response(timeout);
-        if options.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
-            config = config.tls_config(tls(&options.tls)?);
-        }
-        let agent = config.build().new_agent();
+            .timeout_recv_response(timeout)
+            .build();
+        let agent = match options.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
+            false => Agent::new_with_config(config),
+            true => {
+                let connector = TcpConnector::default().chain(TlsConnector::new(&options.tls)?);
+                Agent::with_parts(config, connector, DefaultResolver::default())
+            }
+        };
         Ok(Self { agent, options: Arc::new(options), state: Arc::default() })
     }
 
@@ -249,7 +257,6 @@ fn is_unsent(error: &ureq::Error) -> bool {
                 // The standard library has no stable kind for it.
                 || error.to_string().starts_with("failed to lookup address information")
         }
-        Error::Rustls(error) => is_bad_certificate(error),
         _ => false,
     }
 }
@@ -299,38 +306,6 @@ fn judge(error: GatewayError) -> Failure {
         code::NOT_FOUND if why.contains("lease") => MetaError::NoLease,
         _ => MetaError::Refused(why),
     })
-}
-
-fn tls(tls: &Tls) -> Result<TlsConfig, String> {
-    let certificates = |pem: &[u8]| {
-        let items = parse_pem(pem).map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Ok(Some(certificate)),
-            Ok(_) => Ok(None),
-            Err(error) => Err(format!("a certificate for etcd: {error}")),
-        });
-        let certificates: Vec<Certificate<'static>> =
-            items.filter_map(Result::transpose).collect::<Result<_, _>>()?;
-        match certificates.is_empty() {
-            true => Err("a file of certificates for etcd has none".to_owned()),
-            false => Ok(certificates),
-        }
-    };
-    let authorities = match &tls.authorities {
-        Some(pem) => certificates(pem)?,
-        None => {
-            let system = rustls_native_certs::load_native_certs().certs;
-            system.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
-        }
-    };
-    let mut config = TlsConfig::builder()
-        .provider(TlsProvider::Rustls)
-        .root_certs(RootCerts::from(authorities))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
-    if let Some((chain, key)) = &tls.identity {
-        let key = PrivateKey::from_pem(key).map_err(|error| format!("the key for etcd: {error}"))?;
-        config = config.client_cert(Some(ClientCert::new_with_certs(&certificates(chain)?, key)));
-    }
-    Ok(config.build())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 mod gateway;
 mod json;
+mod tls;
 mod url;
 mod watch;
 

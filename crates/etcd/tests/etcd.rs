@@ -360,6 +360,31 @@ fn tls_proves_both_ends() {
     assert!(Etcd::new(Options { tls: broken, ..patient(vec![server.url.clone()]) }).is_err());
 }
 
+#[test]
+fn a_certificate_that_is_its_own_authority_is_good_for_the_names_that_it_has() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().to_owned();
+    openssl(
+        &path,
+        "req -x509 -newkey rsa:2048 -nodes -keyout own.key -out own.pem -days 30 -subj /CN=own \
+         -addext subjectAltName=IP:127.0.0.1",
+    );
+    let pem = std::fs::read(path.join("own.pem")).unwrap();
+    let name = |name: &str| path.join(name).to_str().unwrap().to_owned();
+    let server = Server::start_with(
+        directory,
+        "https",
+        &["--cert-file", &name("own.pem"), "--key-file", &name("own.key")],
+    );
+    let at = |url: String| {
+        let tls = Tls { authorities: Some(pem.clone()), identity: None };
+        Etcd::new(Options { tls, ..patient(vec![url]) }).unwrap()
+    };
+    assert!(matches!(at(server.url.clone()).commit(&put("a")), Outcome::Done(_)));
+    let other = at(server.url.replace("127.0.0.1", "localhost")).commit(&put("b"));
+    assert!(matches!(other, Outcome::Failed(MetaError::Unavailable(_))), "{other:?}");
+}
+
 /// Answers every request with the same bytes.
 fn liar(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

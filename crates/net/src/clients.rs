@@ -124,9 +124,9 @@ pub struct Client {
     pub peer: Option<PeerIds>,
     /// The number of its socket in this process.
     pub descriptor: i32,
-    /// When it connected, in milliseconds since 1970.
+    /// When it connected, by [`Now::steady_ms`].
     pub created_ms: u64,
-    /// When bytes last arrived, in milliseconds since 1970.
+    /// When bytes last arrived, by [`Now::steady_ms`].
     pub last_interaction_ms: Counter,
     /// `qbuf`: received bytes that wait to be served.
     pub query_buffer_bytes: Counter,
@@ -204,8 +204,8 @@ impl Client {
             is_tls,
             peer,
             descriptor,
-            created_ms: now.unix_ms,
-            last_interaction_ms: Counter::new(now.unix_ms),
+            created_ms: now.steady_ms,
+            last_interaction_ms: Counter::new(now.steady_ms),
             query_buffer_bytes: zero(),
             query_buffer_free_bytes: zero(),
             output_chunks: zero(),
@@ -332,6 +332,11 @@ impl Clients {
     /// Bytes that all clients hold beside their connections. O(n).
     pub fn held_bytes(&self) -> usize {
         self.by_id().values().map(|client| client.held_bytes()).sum::<u64>() as usize
+    }
+
+    /// Shows every client to `look`, in no order. O(n), with the registry locked.
+    pub fn visit(&self, mut look: impl FnMut(&Client)) {
+        self.by_id().values().for_each(|client| look(client));
     }
 
     /// One client by its number.

@@ -202,6 +202,14 @@ impl<S: Service> EventLoop<S> {
         self.poll.poll(events, Some(until.saturating_duration_since(now)))
     }
 
+    /// Looks for events without waiting. Returns whether there is anything to do.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn look(&mut self, events: &mut Events) -> io::Result<bool> {
+        self.poll.poll(events, Some(Duration::ZERO))?;
+        let has_messages = self.shared.queues.mailbox(self.worker).has_messages();
+        Ok(!events.is_empty() || !self.ready.is_empty() || has_messages)
+    }
+
     /// Until when to wait at most; `None`: there is something to do.
     fn rests_until(&self, background_at: Instant) -> Option<Instant> {
         let may_accept = self.may_accept();
@@ -358,17 +366,31 @@ impl<S: Service> EventLoop<S> {
                 let WithheldReply { commitment, slot, client } = reply;
                 let is_lost = kit.service.has_lost(commitment);
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
+                let mut refusal = None;
                 if !is_met && !is_lost {
-                    if kit.service.await_release(commitment) {
-                        break;
+                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    refusal = kit.service.refusal(commitment);
+                    if refusal.is_none() && kit.service.await_release(commitment) {
+                        refusal = kit.service.refusal(commitment);
+                        if refusal.is_none() {
+                            break;
+                        }
                     }
-                    continue;
+                    if refusal.is_none() {
+                        continue;
+                    }
                 }
                 self.withheld[level].pop_front();
                 match self.find(slot, client) {
-                    Some(_) if !is_met => self.close(kit, slot),
+                    Some(_) if is_lost => self.close(kit, slot),
                     Some(connection) => {
                         let service = &*kit.service;
+                        if let Some(error) = refusal
+                            && !connection.refuse(service, commitment.level, &error)
+                        {
+                            self.close(kit, slot);
+                            continue;
+                        }
                         connection.release(|commitment| {
                             !service.has_lost(commitment)
                                 && service.released(commitment.level) >= commitment.mark
@@ -601,7 +623,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Admits a new connection and gives it to the worker with the fewest.
-    fn welcome(&mut self, socket: socket2::Socket, transport: Transport, is_tls: bool) {
+    pub(crate) fn welcome(&mut self, socket: socket2::Socket, transport: Transport, is_tls: bool) {
         let traffic = &self.shared.traffic[self.worker];
         traffic.connections_received.add(1);
         let refusal = if self.limits.loopback_only && !transport.is_local() {

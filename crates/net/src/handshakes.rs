@@ -6,11 +6,24 @@
 //! that goes on is over after two round trips.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Steps of handshakes in one tick: some milliseconds.
 const STEPS_PER_TICK: u32 = 8;
 /// Handshakes that are kept where few clients are allowed.
 const KEPT_MIN: usize = 64;
+
+/// Lines of the log about failed handshakes in [`LOG_WINDOW`]: strangers must not fill a disk.
+const LOGGED_MAX: u32 = 20;
+const LOG_WINDOW: Duration = Duration::from_secs(10);
+
+/// The budget of lines about failed handshakes.
+#[derive(Debug, Default)]
+struct LogBudget {
+    begun: Option<Instant>,
+    logged: u32,
+    unlogged: u32,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
@@ -19,6 +32,7 @@ pub(crate) struct Handshakes {
     under_way: usize,
     /// In this tick.
     steps: u32,
+    log: LogBudget,
 }
 
 impl Handshakes {
@@ -51,6 +65,20 @@ impl Handshakes {
         }
     }
 
+    /// Whether a failure may be logged, and how many were not since the last that was.
+    pub(crate) fn may_log(&mut self, now: Instant) -> Option<u32> {
+        let LogBudget { begun, logged, unlogged } = &mut self.log;
+        if begun.is_none_or(|begun| now.saturating_duration_since(begun) >= LOG_WINDOW) {
+            (*begun, *logged) = (Some(now), 0);
+        }
+        if *logged == LOGGED_MAX {
+            *unlogged += 1;
+            return None;
+        }
+        *logged += 1;
+        Some(std::mem::take(unlogged))
+    }
+
     /// The oldest one that may still be under way, where there are more than a worker's share of a quarter of all clients.
     pub(crate) fn excess(&mut self, clients_max: usize, workers: usize) -> Option<(u32, u64)> {
         let kept_max = (clients_max / 4 / workers).max(KEPT_MIN);
@@ -63,6 +91,15 @@ impl Handshakes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_handshakes_are_logged_within_a_budget() {
+        let (mut handshakes, start) = (Handshakes::default(), Instant::now());
+        assert!((0..LOGGED_MAX).all(|_| handshakes.may_log(start) == Some(0)));
+        assert!((0..5).all(|_| handshakes.may_log(start).is_none()));
+        assert_eq!(handshakes.may_log(start + LOG_WINDOW), Some(5));
+        assert_eq!(handshakes.may_log(start + LOG_WINDOW), Some(0));
+    }
 
     #[test]
     fn the_oldest_handshakes_make_room_for_new_ones() {

@@ -37,12 +37,15 @@ mod listener;
 mod listening;
 mod nested_poll;
 mod open_files;
+mod outgoing;
 mod output;
 mod pending_writes;
 mod pushes;
 mod service;
 mod stages;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tls;
 mod withheld;
 mod worker;
@@ -52,7 +55,7 @@ mod workers;
 #[cfg(any(test, feature = "testing"))]
 pub use clients::test_client;
 pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
-pub use connection::{SHARED_BYTES, connection_bytes};
+pub use connection::{SHARED_BYTES, STRANGER_AGE_MAX, connection_bytes};
 pub use counter::{Counter, Traffic};
 /// Of [`StageTimes`].
 pub use dunlin_structures::{Log2Counts, Log2Histogram};
@@ -61,8 +64,9 @@ pub use limits::{Limits, OutputLimit};
 pub use listener::{ListenError, ListenOptions, listen_on};
 pub use listening::Listening;
 pub use open_files::{CONSOLES_MAX, HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
+pub use outgoing::begin_connection;
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed, WaitingPush};
-pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use service::{Next, Now, REPLY_BYTES_MAX, SeenReplies, SeenReply, Served, Service, To};
 pub use stages::StageTimes;
 pub use stream::Stream;
 pub use tls::Identity;

@@ -105,6 +105,13 @@ impl Output {
         }
     }
 
+    /// A copy of all that waits.
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes + self.sent);
+        self.queue.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+        bytes.split_off(self.sent)
+    }
+
     /// Offers what waits to the socket, once, up to [`OFFERED_BYTES_MAX`].
     pub(crate) fn flush(&mut self, stream: &Stream) -> io::Result<Sent> {
         if self.queue.is_empty() {

@@ -1,20 +1,26 @@
 //! The interface between this layer and the program on top of it.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Mark, ReplyBuffer};
 use dunlin_structures::GrowingBlock;
 
 use super::withheld::Commitment;
 use super::{Client, EventLoop};
 
 /// The clocks, read once a tick.
+///
+/// The wall clock dates what is shown and what expires at a date. An operator or a time server may set it, so ages, pauses
+/// and timeouts are differences of the other two.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// Wall clock, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// Monotonic clock as a number, for ages that several threads look at: the wall clock's milliseconds at the first reading of
+    /// the process, and those that have passed since.
+    pub steady_ms: u64,
     /// Monotonic clock, for deadlines.
     pub instant: Instant,
 }
@@ -23,7 +29,12 @@ impl Now {
     /// Reads both clocks.
     pub fn read() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { unix_ms: since_epoch.as_millis() as u64, instant: Instant::now() }
+        let (unix_ms, instant) = (since_epoch.as_millis() as u64, Instant::now());
+        static FIRST: OnceLock<(Instant, u64)> = OnceLock::new();
+        let (first, first_ms) = *FIRST.get_or_init(|| (instant, unix_ms));
+        let passed = instant.saturating_duration_since(first);
+        let steady_ms = first_ms + passed.as_secs() * 1000 + u64::from(passed.subsec_millis());
+        Self { unix_ms, steady_ms, instant }
     }
 }
 
@@ -61,6 +72,24 @@ pub struct Served {
     pub wanted: usize,
     /// How many bytes at the end of the input the service keeps itself ([`Service::arriving`]): they are not presented again.
     pub detached: usize,
+}
+
+/// A reply, or something else between two replies, among the bytes that one call has appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenReply {
+    /// Its bytes.
+    pub bytes: usize,
+    /// The place, of the measure that its part waits for, up to which it has seen changes; 0 for what may leave at any time.
+    pub mark: u64,
+}
+
+/// The replies of one call, one by one.
+#[derive(Debug, Default)]
+pub struct SeenReplies {
+    /// The end of those in front that have seen nothing that still has to be waited for.
+    pub leaving: Option<Mark>,
+    /// The others, which take all bytes behind; none where they are not known one by one.
+    pub waiting: Vec<SeenReply>,
 }
 
 /// Whom a service's message is for.
@@ -180,6 +209,11 @@ pub trait Service: Sized + 'static {
         Commitment::default()
     }
 
+    /// Takes what the replies of the last [`Self::serve`] have seen, where they are withheld.
+    fn take_seen(&mut self) -> SeenReplies {
+        SeenReplies::default()
+    }
+
     /// Takes the commitments of pushes that stand among the replies of the last [`Self::serve`].
     fn take_pushed_to(&mut self) -> Vec<Commitment> {
         Vec::new()
@@ -202,6 +236,13 @@ pub trait Service: Sized + 'static {
     fn has_lost(&self, commitment: Commitment) -> bool {
         let _ = commitment;
         false
+    }
+
+    /// The error, encoded, that replies get in their place whose commitment cannot be met as things are; `None` to go on
+    /// waiting.
+    fn refusal(&self, commitment: Commitment) -> Option<Vec<u8>> {
+        let _ = commitment;
+        None
     }
 
     /// A tick ends: all that was ready has been served.

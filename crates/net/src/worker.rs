@@ -11,6 +11,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use mio::{Events, Poll, Token};
@@ -64,22 +65,31 @@ impl<S: Service> Worker<S> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 other => other?,
             }
-            event_loop.begin_tick();
-            kit.service.tick(event_loop.now);
-            event_loop.go_round(&mut kit, &events);
-            event_loop.pass_deadlines(&mut kit);
-            event_loop.depart();
-            event_loop.sweep(&mut kit);
-            kit.service.end_tick();
-            event_loop.release(&mut kit);
-            event_loop.depart();
-            if event_loop.now.instant >= background_at {
-                background_at = event_loop.now.instant + kit.service.background(event_loop.now);
-            }
+            background_at = event_loop.tick(&mut kit, &events, background_at);
         }
         for slot in 0..event_loop.connections.len() {
             event_loop.close(&mut kit, slot as u32);
         }
         Ok(())
+    }
+}
+
+impl<S: Service> EventLoop<S> {
+    /// Does one tick's work behind a poll. Returns when the next slice of background work is due.
+    #[inline]
+    pub(crate) fn tick(&mut self, kit: &mut Kit<'_, S>, events: &Events, background_at: Instant) -> Instant {
+        self.begin_tick();
+        kit.service.tick(self.now);
+        self.go_round(kit, events);
+        self.pass_deadlines(kit);
+        self.depart();
+        self.sweep(kit);
+        kit.service.end_tick();
+        self.release(kit);
+        self.depart();
+        if self.now.instant < background_at {
+            return background_at;
+        }
+        self.now.instant + kit.service.background(self.now)
     }
 }

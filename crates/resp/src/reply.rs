@@ -390,13 +390,12 @@ impl ReplyBuffer {
     }
 
     /// Text with a three-letter format (`txt`, `mkd`); a bulk string in RESP2.
-    pub fn verbatim(&mut self, format: &str, text: &[u8]) {
-        debug_assert_eq!(format.len(), 3);
+    pub fn verbatim(&mut self, format: &[u8; 3], text: &[u8]) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 => {
                 self.header(b'=', text.len() as i64 + 4);
-                self.bytes.extend_from_slice(format.as_bytes());
+                self.bytes.extend_from_slice(format);
                 self.bytes.push(b':');
                 self.bytes.extend_from_slice(text);
                 self.bytes.extend_from_slice(b"\r\n");
@@ -502,7 +501,7 @@ mod tests {
             (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
             (|r| r.double_text("0.10"), "$4\r\n0.10\r\n", ",0.10\r\n"),
             (|r| r.boolean(true), ":1\r\n", "#t\r\n"),
-            (|r| r.verbatim("txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+            (|r| r.verbatim(b"txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
         ];
         for (write, resp2, resp3) in rows {

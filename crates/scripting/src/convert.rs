@@ -334,10 +334,11 @@ impl Writer<'_> {
             self.reply.big_number(&String::from_utf8_lossy(&digits));
         } else if field("verbatim_string", Kind::Table) {
             let (string, format) = (field_text(stack, "string"), field_text(stack, "format"));
-            match (string, format.as_deref()) {
-                (Some(text), Some([a, b, c, ..])) if [a, b, c].iter().all(|byte| byte.is_ascii()) => {
-                    let format = [*a, *b, *c];
-                    self.reply.verbatim(std::str::from_utf8(&format).unwrap_or("txt"), &text);
+            match (string, format) {
+                // As in Redis, the first three bytes count, and blanks stand for those that lack.
+                (Some(text), Some(mut format)) => {
+                    format.resize(3, b' ');
+                    self.reply.verbatim(&[format[0], format[1], format[2]], &text);
                 }
                 _ => {
                     // Not a verbatim string after all: an array, and one without elements.

@@ -9,6 +9,8 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
+use dunlin_net::Now;
+
 /// How often progress is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -49,6 +51,7 @@ pub(crate) struct Loading {
     /// Loading is to end as soon as possible: the server stops.
     abandoned: AtomicBool,
     started_ms: AtomicU64,
+    started_steady_ms: AtomicU64,
     bytes_total: AtomicU64,
     bytes_loaded: AtomicU64,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Loading {
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
+    /// The same moment by the clock that nobody sets.
+    pub(crate) started_steady_ms: u64,
     pub(crate) bytes_total: u64,
     pub(crate) bytes_loaded: u64,
 }
@@ -69,8 +74,8 @@ impl LoadingProgress {
     }
 
     /// Seconds that the rest takes at the speed so far.
-    pub(crate) fn seconds_left(&self, now_ms: u64) -> u64 {
-        let elapsed_ms = now_ms.saturating_sub(self.started_ms);
+    pub(crate) fn seconds_left(&self, steady_ms: u64) -> u64 {
+        let elapsed_ms = steady_ms.saturating_sub(self.started_steady_ms);
         let left = self.bytes_total.saturating_sub(self.bytes_loaded);
         let ms = u128::from(elapsed_ms) * u128::from(left) / u128::from(self.bytes_loaded.max(1));
         (ms / 1000) as u64
@@ -88,14 +93,16 @@ impl Loading {
     pub(crate) fn progress(&self) -> Option<LoadingProgress> {
         self.is_active().then(|| LoadingProgress {
             started_ms: self.started_ms.load(Relaxed),
+            started_steady_ms: self.started_steady_ms.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
             bytes_loaded: self.bytes_loaded.load(Relaxed),
         })
     }
 
-    /// It begins. `now_ms` is unix time.
-    pub(crate) fn begin(&self, now_ms: u64) {
-        self.started_ms.store(now_ms, Relaxed);
+    /// It begins.
+    pub(crate) fn begin(&self, now: Now) {
+        self.started_ms.store(now.unix_ms, Relaxed);
+        self.started_steady_ms.store(now.steady_ms, Relaxed);
         self.bytes_total.store(0, Relaxed);
         self.bytes_loaded.store(0, Relaxed);
         self.active.store(true, Release);
@@ -173,7 +180,8 @@ mod tests {
 
     #[test]
     fn what_is_left_takes_as_long_as_what_is_done() {
-        let progress = LoadingProgress { started_ms: 1000, bytes_total: 400, bytes_loaded: 100 };
+        let progress =
+            LoadingProgress { started_ms: 7, started_steady_ms: 1000, bytes_total: 400, bytes_loaded: 100 };
         assert_eq!((progress.percent(), progress.seconds_left(11_000)), (25.0, 30));
         let none = LoadingProgress { bytes_total: 0, bytes_loaded: 0, ..progress };
         assert_eq!((none.percent(), none.seconds_left(11_000)), (0.0, 0));
@@ -183,7 +191,8 @@ mod tests {
     fn progress_counts_over_files() {
         let loading = Loading::default();
         assert_eq!(loading.progress(), None);
-        loading.begin(5);
+        let now = Now::read();
+        loading.begin(now);
         loading.expect(30);
         let mut reporter = Reporter::new(&loading);
         assert!(reporter.report(4));
@@ -191,7 +200,12 @@ mod tests {
         assert!(reporter.report(3));
         assert_eq!(
             loading.progress(),
-            Some(LoadingProgress { started_ms: 5, bytes_total: 30, bytes_loaded: 13 })
+            Some(LoadingProgress {
+                started_ms: now.unix_ms,
+                started_steady_ms: now.steady_ms,
+                bytes_total: 30,
+                bytes_loaded: 13
+            })
         );
         loading.abandon();
         assert!(!reporter.report(5));

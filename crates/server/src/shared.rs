@@ -52,7 +52,7 @@ pub(crate) struct Stop {
 /// The state that all workers of a server share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) commands: CommandTable,
+    pub(crate) commands: Arc<CommandTable>,
     pub(crate) access: Arc<Access>,
     pub(crate) config: Arc<ConfigStore>,
     pub(crate) tls: Arc<Tls>,
@@ -99,7 +99,7 @@ impl Shared {
     #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
     pub(crate) fn new(
         engine: Engine,
-        commands: CommandTable,
+        commands: Arc<CommandTable>,
         config: Arc<ConfigStore>,
         workers: usize,
         maintenance: Maintenance,
@@ -209,6 +209,7 @@ impl Shared {
             log: self.durability.ring().memory_bytes(),
             snapshots: self.engine.keyspace.snapshots().copied_bytes(),
             garbage: self.maintenance.pending_bytes(),
+            consoles: self.stats.console_bytes.load(Relaxed),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Large blocks for the general allocator: each is a run of pages of its own, an *extent*.
 //!
 //! ```text
-//! region   64 MiB of address space, mapped at once, never unmapped
+//! region   64 MiB of address space, aligned to as many, mapped at once, never unmapped
+//!          │ heads: 24 bytes a page │ extent │ extent │ …
 //! extent   whole pages of a region: in use, or free
+//! head     room for the owner of a page, found from any address in it; [`crate::Spans`] uses it
 //!
 //!            take                    give_back                 discard
 //!   clean ───────────▶ in use ──────────────────▶ dirty ─────────────────▶ clean
@@ -22,22 +24,109 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ptr::NonNull,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use crate::memory_map::{discard, map, remap, unmap};
+use crate::memory_map::{discard, map, map_aligned, remap, unmap};
 
 /// From so many bytes on a block is worth pages of its own: rounding up to whole pages takes an eighth at most, a twentieth on
-/// average. Blocks below are the allocator's; so are nodes of the trees here, which are far below.
+/// average. Blocks of 1 KiB and more below stand in spans ([`crate::Spans`]). Nodes of the trees here are smaller.
 pub const EXTENT_BYTES_MIN: usize = 32 << 10;
 /// The size of an extent is a multiple of this, which is its alignment, too.
 pub const EXTENT_ALIGN: usize = 4096;
 const REGION_BYTES: usize = 64 << 20;
+const REGION_PAGES: usize = REGION_BYTES / EXTENT_ALIGN;
+/// Bytes of the heads at the start of a region.
+const HEADS_BYTES: usize = REGION_PAGES * size_of::<PageHead>();
 /// Larger blocks are mappings of their own.
-const SHARED_BYTES_MAX: usize = REGION_BYTES / 2;
+const SHARED_BYTES_MAX: usize = (REGION_BYTES - HEADS_BYTES) / 2;
 /// How much is dirty at most: a share of what is in use, and a little.
 const DIRTY_DIVISOR: usize = 32;
 const DIRTY_BYTES_MIN: usize = 4 << 20;
+
+const _: () =
+    assert!(HEADS_BYTES.is_multiple_of(EXTENT_ALIGN) && SHARED_BYTES_MAX.is_multiple_of(EXTENT_ALIGN));
+
+/// Bits of addresses that processes get.
+const ADDRESS_BITS: u32 = 48;
+/// A bit for each place that a region may have, set for those that are regions, of all [`Extents`].
+static REGIONS: [AtomicU64; REGION_WORDS] = [const { AtomicU64::new(0) }; REGION_WORDS];
+const REGION_WORDS: usize = (1 << ADDRESS_BITS) / REGION_BYTES / 64;
+
+/// Whether an address is in a region, and its page has a head.
+pub(crate) fn is_in_region(address: usize) -> bool {
+    let place = address / REGION_BYTES;
+    REGIONS.get(place / 64).is_some_and(|bits| bits.load(Relaxed) >> (place % 64) & 1 == 1)
+}
+
+fn note_region(address: usize) {
+    let place = address / REGION_BYTES;
+    if let Some(bits) = REGIONS.get(place / 64) {
+        bits.fetch_or(1 << (place % 64), Relaxed);
+    }
+}
+
+/// Room for the owner of a page of a region; extents themselves use none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageHead {
+    /// Neighbours in the owner's list.
+    pub(crate) next: *mut PageHead,
+    pub(crate) prev: *mut PageHead,
+    /// The number of the page in its region.
+    page: u16,
+    /// The owner's numbers.
+    pub(crate) class: u8,
+    pub(crate) shard: u8,
+    pub(crate) free: u8,
+    /// How many pages before this one the extent begins. In other pages than the first this is all that counts.
+    pub(crate) back: u8,
+}
+
+const _: () = assert!(size_of::<PageHead>() == 24 && REGION_PAGES <= 1 << u16::BITS);
+
+/// The head of the page that an address is in.
+#[inline]
+pub(crate) fn page_head(block: NonNull<u8>) -> *mut PageHead {
+    let address = block.as_ptr().expose_provenance();
+    let page = address % REGION_BYTES / EXTENT_ALIGN;
+    let region: *mut PageHead = std::ptr::with_exposed_provenance_mut(address & !(REGION_BYTES - 1));
+    region.wrapping_add(page)
+}
+
+impl PageHead {
+    /// Fills the heads of an extent's pages; that of the first.
+    ///
+    /// # Safety
+    /// The extent is in a region, has so many pages, less than 256, and no other owner.
+    pub(crate) unsafe fn lay_out(start: NonNull<u8>, pages: usize) -> *mut Self {
+        let head = page_head(start);
+        let page = (start.addr().get() % REGION_BYTES / EXTENT_ALIGN) as u16;
+        for back in 0..pages {
+            let none = std::ptr::null_mut();
+            let fresh = Self { next: none, prev: none, page, class: 0, shard: 0, free: 0, back: back as u8 };
+            // SAFETY: by the caller; each page of a region has a head.
+            unsafe { head.add(back).write(fresh) };
+        }
+        head
+    }
+
+    /// Where the extent of a head begins.
+    ///
+    /// # Safety
+    /// The head was filled by [`Self::lay_out`], as that of a first page.
+    #[inline]
+    pub(crate) unsafe fn start(head: *mut Self) -> NonNull<u8> {
+        let region = head.expose_provenance() & !(REGION_BYTES - 1);
+        // SAFETY: by the caller. A region has no address 0.
+        unsafe {
+            let page = usize::from((*head).page);
+            NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(region + page * EXTENT_ALIGN))
+        }
+    }
+}
 
 /// The memory that extents hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,8 +196,9 @@ impl Extents {
         let (at, kind) = match state.fit(bytes) {
             Some(found) => found,
             None => {
-                let region = map(REGION_BYTES)?;
-                state.insert(region.as_ptr().expose_provenance(), REGION_BYTES, Kind::Clean);
+                let region = map_aligned(REGION_BYTES)?.as_ptr().expose_provenance();
+                note_region(region);
+                state.insert(region + HEADS_BYTES, REGION_BYTES - HEADS_BYTES, Kind::Clean);
                 state.fit(bytes)?
             }
         };
@@ -356,7 +446,7 @@ mod tests {
             extents.discard_free();
             let state = extents.state();
             prop_assert_eq!(state.dirty.len(), 0);
-            prop_assert!(state.clean.iter().all(|(bytes, _)| bytes.is_multiple_of(REGION_BYTES)));
+            prop_assert!(state.clean.iter().all(|(bytes, _)| *bytes == REGION_BYTES - HEADS_BYTES));
         }
     }
 

@@ -10,7 +10,7 @@
 //! LeafMap     an ordered map whose copies share the leaves that neither has changed
 //! Log2Histogram  counts of numbers by powers of two
 //! Rope        a long string in chunks that copies share until they change them
-//! Extents     runs of pages, for the general allocator's large blocks
+//! Extents     runs of pages, for the general allocator's large blocks ── Spans: a few smaller blocks of one size in each
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
@@ -41,8 +41,10 @@ mod page_pool;
 mod prefetch;
 mod rope;
 mod slab;
+mod spans;
 mod tiers;
 
+pub use block::{ThinBlock, allocation_bytes};
 pub use block_deque::{
     Block, BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd, Past, SharedPast, TakenBlocks, lock_past,
 };
@@ -64,6 +66,7 @@ pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::{prefetch, prefetch_span, prefetch_span_for_write};
 pub use rope::{Chunk, GrowingBlock, Rope, RopeSource};
 pub use slab::{CELL_BYTES_MAX, CellPosition, CellWalk, Compacted, Handle, PageDirectory, Slab, class_bytes};
+pub use spans::{SPAN_ALIGN, SPAN_BYTES_ABOVE, SpanUsage, Spans, allocated_bytes};
 
 /// Ends the process with one clear line, because the system refused `bytes` bytes of memory.
 ///

@@ -160,6 +160,23 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     Some(start)
 }
 
+/// The same, aligned to its bytes, a power of two.
+#[cfg(not(miri))]
+pub(crate) fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::munmap;
+    let mapped = map(bytes.checked_mul(2)?)?;
+    let before = mapped.as_ptr().align_offset(bytes);
+    // A failed cut only leaves address space unused, never memory: its pages are not touched.
+    // SAFETY: both ends lie inside the mapping just made and nothing refers to them.
+    unsafe {
+        if before > 0 {
+            let _ = munmap(mapped.as_ptr().cast(), before);
+        }
+        let _ = munmap(mapped.add(before + bytes).as_ptr().cast(), bytes - before);
+        Some(mapped.add(before))
+    }
+}
+
 /// Gives a mapping back, and the memory behind it before that, as [`unreserve`] does.
 ///
 /// # Safety
@@ -207,8 +224,8 @@ pub(crate) fn resident_bytes(start: usize, bytes: usize) -> usize {
 
 #[cfg(miri)]
 pub(crate) use stand_in::{
-    commit, discard, map, map_region, populate, prefer_huge_pages, remap, reserve, unmap, unmap_region,
-    unreserve,
+    commit, discard, map, map_aligned, map_region, populate, prefer_huge_pages, remap, reserve, unmap,
+    unmap_region, unreserve,
 };
 
 #[cfg(miri)]
@@ -241,6 +258,12 @@ mod stand_in {
 
     pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
         reserve(bytes)
+    }
+
+    pub(crate) fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(bytes, bytes).expect("a power of two");
+        // SAFETY: the layout is not empty.
+        NonNull::new(unsafe { alloc_zeroed(layout) })
     }
 
     pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {

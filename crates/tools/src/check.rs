@@ -66,7 +66,7 @@ The server must not run: --fix refuses files of one that does. The end is 0 wher
 /// Verifies files of a server: RDB, append-only files, manifests.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin check", version, after_help = EXAMPLES)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Files, manifests, directories of a log, directories of a server.
     #[arg(required = true)]
     paths: Vec<PathBuf>,

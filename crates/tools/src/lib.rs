@@ -5,3 +5,10 @@
 
 pub mod check;
 pub mod convert;
+
+use clap::CommandFactory;
+
+/// The commands as clap describes them, for manual pages and completions.
+pub fn commands() -> Vec<clap::Command> {
+    vec![check::Arguments::command().name("check"), convert::Arguments::command().name("convert")]
+}

@@ -17,7 +17,12 @@ mod trace;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+
+/// The subcommand as clap describes it.
+pub fn command() -> clap::Command {
+    cli::CacheArguments::command().name("cache")
+}
 
 /// Runs `dunlin bench cache` with its arguments (without the program's name and subcommands).
 pub fn cache(arguments: impl Iterator<Item = OsString>) -> ExitCode {

@@ -1,6 +1,6 @@
-//! Rows about collections: commands on one large collection, and its memory.
+//! Rows about collections: commands on one large collection.
 
-use super::measure::{Conditions, run, settled_bytes};
+use super::measure::{Conditions, run};
 use super::rows::Transport;
 use super::server::Server;
 use crate::figures::{Sample, sample};
@@ -63,15 +63,5 @@ impl Conditions {
         run(server, Transport::Tcp, &plan)?;
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
         Ok(vec![sample("server CPU per command", "ms", cpu_ns as f64 / 1e6 / WHOLE_RUNS as f64)])
-    }
-
-    /// Resident memory for each run of `words`, once for each number of the key space.
-    pub(super) fn memory_of(&self, server: &Server, words: &str) -> Result<Vec<Sample>, String> {
-        // Memory for the first key is taken once: the row is about each of a million.
-        self.fill(server, words, 1, DATA_BYTES)?;
-        let with_one = settled_bytes(server)?;
-        self.fill(server, words, self.scale.keys, DATA_BYTES)?;
-        let full = settled_bytes(server)?;
-        Ok(vec![sample("memory for each", "B", (full - with_one) / self.scale.keys as f64)])
     }
 }

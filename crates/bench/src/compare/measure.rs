@@ -87,7 +87,6 @@ impl Conditions {
             Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
             Method::Whole { fills, words } => self.whole_cost(server, fills, words),
             Method::Beside { fills, words } => self.beside(server, fills, words),
-            Method::MemoryOf(words) => self.memory_of(server, words),
             Method::Transaction => self.transaction_cost(server),
             Method::Publish => self.publish_cost(server),
             Method::ScriptTime(text) => self.script_time(server, text),
@@ -356,7 +355,7 @@ fn used_memory(server: &Server) -> Result<f64, String> {
 }
 
 /// Resident memory once it has come to rest, in bytes.
-pub(super) fn settled_bytes(server: &Server) -> Result<f64, String> {
+fn settled_bytes(server: &Server) -> Result<f64, String> {
     let start = Instant::now();
     let mut last = server.resident_bytes()? as f64;
     loop {

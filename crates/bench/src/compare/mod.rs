@@ -4,6 +4,8 @@
 //! rows (a table) ─→ measure ─→ page (.md, .json, .svg)
 //!                      │
 //!                   server (child processes, /proc)
+//!                      │
+//! grid (--memory) ─→ page (.md, .json, .svg)
 //! ```
 //!
 //! Invariants: servers take turns within a round, so a drift of the machine touches all alike; no
@@ -12,6 +14,7 @@
 mod beside;
 mod collections;
 mod compaction;
+mod grid;
 mod measure;
 mod page;
 mod programs;
@@ -30,6 +33,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::affinity;
 use crate::process;
+use grid::{Grid, Kind};
 use measure::Conditions;
 use page::Page;
 use rows::{ROWS, Row, Scale, Topic};
@@ -50,6 +54,10 @@ Examples:
     $ dunlin bench compare --peer valkey=/opt/valkey/bin/valkey-server
   Only the memory rows:
     $ dunlin bench compare --rows memory
+  Bytes of keys of every shape and size (an hour and more; again after an interruption, and it goes on):
+    $ dunlin bench compare --memory --peer valkey=/opt/valkey/bin/valkey-server
+  Only the parts of that about hashes:
+    $ dunlin bench compare --memory --only hash --peer valkey=/opt/valkey/bin/valkey-server
   Two other servers without dunlin, tiny, into a scratch folder:
     $ dunlin bench compare --servers redis,valkey --peer valkey=valkey-server --quick --out /tmp/figures";
 
@@ -59,7 +67,7 @@ Examples:
 /// lets them take turns, checks their answers and writes a page with a plot for each topic.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench compare", bin_name = "dunlin bench compare", after_help = EXAMPLES)]
-struct CompareArguments {
+pub(crate) struct CompareArguments {
     /// Dunlin's executable; this one when omitted
     #[arg(long, value_name = "PATH")]
     dunlin: Option<PathBuf>,
@@ -81,6 +89,12 @@ struct CompareArguments {
     /// Measurements of each row: 5, or 1 where each needs a fresh server
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// The grid of memory instead of rows: type, members, bytes of a value, expiry of fields
+    #[arg(long, conflicts_with_all = ["rows", "rounds", "keys"])]
+    memory: bool,
+    /// Only these types of the grid, separated by commas
+    #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "memory")]
+    only: Vec<Kind>,
     /// Folder for the pages
     #[arg(long, value_name = "FOLDER", default_value = "docs/benchmarks")]
     out: PathBuf,
@@ -122,6 +136,21 @@ struct Comparison {
 impl CompareArguments {
     fn run(&self) -> Result<(), String> {
         let programs = self.programs()?;
+        let processors = affinity::allowed()
+            .map_err(|error| format!("cannot tell which processors there are: {error}"))?;
+        let flags = Program::flags("PORT", "SOCKET").join(" ").replace("  ", " '' ");
+        let machine = process::machine(&processors);
+        let flags = format!("flags of every server: {flags}");
+        if self.memory {
+            let programs = programs.into_iter().filter(|program| !program.is_constant).collect();
+            let (only, quick) = (self.only.as_slice(), self.quick);
+            let grid = Grid { programs, only, quick, settings: vec![machine, flags], processors };
+            let bar = progress_bar();
+            grid.run(&self.out, &bar)?;
+            bar.finish_and_clear();
+            dunlin_print::say!("written to {}", self.out.display());
+            return Ok(());
+        }
         let rows: Vec<&Row> = ROWS
             .iter()
             .filter(|row| row.name.contains(&self.rows) || row.topic.file().contains(&self.rows))
@@ -130,14 +159,9 @@ impl CompareArguments {
             let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
             return Err(format!("no row matches '{}'; the rows are {}", self.rows, names.join(", ")));
         }
-        let processors = affinity::allowed()
-            .map_err(|error| format!("cannot tell which processors there are: {error}"))?;
-        let mut machine = vec![process::machine(&processors)];
+        let mut machine = vec![machine];
         machine.extend(programs.iter().map(|program| format!("{}: {}", program.name, program.version())));
-        machine.push(format!(
-            "flags of every server: {}",
-            Program::flags("PORT", "SOCKET").join(" ").replace("  ", " '' ")
-        ));
+        machine.push(flags);
         if self.quick {
             machine.push("**tiny sizes: these figures mean nothing**".into());
         }
@@ -320,7 +344,6 @@ impl Comparison {
             Topic::Compaction | Topic::Recovery => format!("{} keys", self.scale.compaction_keys),
             Topic::Growth => format!("{} keys", self.scale.growth_keys),
             Topic::Expiry => format!("{} keys", self.scale.expiry_keys),
-            Topic::CollectionMemory => format!("{} of each", self.scale.keys),
             Topic::LongCommands => format!("{} members", self.scale.long_members),
             _ => format!(
                 "{} keys; {} s measured after {} s of warm-up",

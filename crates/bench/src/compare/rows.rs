@@ -22,8 +22,6 @@ pub enum Topic {
     Expiry,
     /// Commands on hashes, sets and lists.
     Collections,
-    /// Bytes for each member, field or small collection.
-    CollectionMemory,
     /// Latency of other clients beside long commands.
     LongCommands,
     /// Transactions, scripts and messages.
@@ -40,7 +38,7 @@ pub enum Topic {
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 14] = [
+    pub const ALL: [Topic; 13] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
@@ -48,7 +46,6 @@ impl Topic {
         Self::Growth,
         Self::Expiry,
         Self::Collections,
-        Self::CollectionMemory,
         Self::LongCommands,
         Self::Programs,
         Self::Log,
@@ -67,7 +64,6 @@ impl Topic {
             Self::Growth => "growth",
             Self::Expiry => "expiry",
             Self::Collections => "collections",
-            Self::CollectionMemory => "collection-memory",
             Self::LongCommands => "long-commands",
             Self::Programs => "programs",
             Self::Log => "log",
@@ -87,7 +83,6 @@ impl Topic {
             Self::Growth => "Latency while the keyspace grows",
             Self::Expiry => "Many keys expiring in the same second",
             Self::Collections => "Processor time of commands on collections",
-            Self::CollectionMemory => "Memory of collections",
             Self::LongCommands => "Latency beside long commands",
             Self::Programs => "Processor time of transactions, scripts and messages",
             Self::Log => "Processor time of the append-only log",
@@ -135,11 +130,6 @@ impl Topic {
                  pipeline 16, uniformly random members, fields or keys, 16-byte values. Whole commands: for each of 20 \
                  runs, one after the other on one connection. A fresh server for each measurement, with one worker, alone \
                  on one processor; the client has another."
-            }
-            Self::CollectionMemory => {
-                "Resident memory above that of the server with one of them, divided by the number of members of one set or \
-                 sorted set, of fields of one hash, of elements of one list (16-byte values), or of hashes of ten short \
-                 fields; measured when the resident size has come to rest."
             }
             Self::LongCommands => {
                 "Latency of GETs, 2,000 a second on four connections, each counted from when it was due, while another \
@@ -278,8 +268,6 @@ pub enum Method {
         /// The command.
         words: &'static str,
     },
-    /// Resident memory for each run of a command that adds something.
-    MemoryOf(&'static str),
     /// CPU time of a transaction of ten commands.
     Transaction,
     /// CPU time for each subscriber that a message is delivered to.
@@ -389,11 +377,6 @@ pub const ROWS: &[Row] = &[
     row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
     row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
     row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
-    row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
-    row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
-    row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
-    row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
-    row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
     row(Topic::LongCommands, "long-del-set", Method::Beside { fills: LARGE_SET, words: "DEL set" }),
     row(Topic::LongCommands, "long-del-hash", Method::Beside { fills: LARGE_HASH, words: "DEL hash" }),
     row(Topic::LongCommands, "long-del-list", Method::Beside { fills: LARGE_LIST, words: "DEL list" }),
@@ -501,9 +484,6 @@ const RPUSH_50: &str = "RPUSH list __data__ __data__ __data__ __data__ __data__ 
     __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
     __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
     __data__ __data__ __data__ __data__ __data__";
-const SMALL_HASH: &str = "HSET hash:__seq_int__ f0 value0 f1 value1 f2 value2 f3 value3 f4 value4 \
-    f5 value5 f6 value6 f7 value7 f8 value8 f9 value9";
-
 const fn command(words: &'static str) -> Method {
     Method::Command { fill: None, words }
 }

@@ -39,7 +39,7 @@ mod ycsb;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser, builder::PossibleValuesParser};
 
 use cli::LabArguments;
 use experiment::Experiment;
@@ -60,6 +60,17 @@ static EXPERIMENTS: &[Experiment] = &[
     autocomplete::AUTOCOMPLETE,
     ycsb::YCSB,
 ];
+
+/// The subcommand as clap describes it, with the names of the experiments.
+pub fn command() -> clap::Command {
+    let mut names = vec!["all", "list"];
+    names.extend(EXPERIMENTS.iter().flat_map(|experiment| [experiment.name, experiment.founding]));
+    names.sort_unstable();
+    names.dedup();
+    LabArguments::command()
+        .name("lab")
+        .mut_arg("experiments", |names_of| names_of.value_parser(PossibleValuesParser::new(names)))
+}
 
 /// Runs `dunlin bench lab` with its arguments (without the program's name and subcommands).
 pub fn lab(arguments: impl Iterator<Item = OsString>) -> ExitCode {

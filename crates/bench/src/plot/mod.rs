@@ -60,6 +60,19 @@ pub struct Band {
     pub to: f64,
 }
 
+/// A table of ratios whose cells are coloured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Heat {
+    /// Heading.
+    pub title: String,
+    /// Headings of columns.
+    pub columns: Vec<String>,
+    /// Headings of rows.
+    pub rows: Vec<String>,
+    /// Row by row; nothing where there is no figure.
+    pub values: Vec<Option<f64>>,
+}
+
 /// A picture.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -88,5 +101,14 @@ pub enum Plot {
         curves: Vec<Curve>,
         /// Stretches that are set off.
         bands: Vec<Band>,
+    },
+    /// Tables of ratios, one below the other: a lower ratio is the better one.
+    Heat {
+        /// Heading.
+        title: String,
+        /// Ratio up to which a cell has the colour of success.
+        goal: f64,
+        /// The tables.
+        panels: Vec<Heat>,
     },
 }

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 
 use super::axis::Axis;
 use super::palette::{INK, PAPER, Palette, dark_style};
-use super::{Band, Bar, Curve, Plot, Spread};
+use super::{Band, Bar, Curve, Heat, Plot, Spread};
 use crate::figures::short;
 
 /// Narrow, so that text of this size can be read where a phone shrinks the whole plot.
@@ -34,6 +34,7 @@ pub fn svg(plot: &Plot, palette: &Palette) -> Result<String, String> {
     let drawn = match plot {
         Plot::Bars { title, bars, reference } => draw_bars(&mut svg, palette, title, bars, *reference),
         Plot::Curves { .. } => draw_curves(&mut svg, palette, plot),
+        Plot::Heat { title, goal, panels } => draw_heat(&mut svg, title, *goal, panels),
     };
     drawn.map_err(|error| format!("cannot draw a plot: {error}"))?;
     let body = svg.find('>').map_or(0, |end| end + 1);
@@ -128,6 +129,57 @@ fn draw_curves(svg: &mut String, palette: &Palette, plot: &Plot) -> Drawn {
     }
     draw_lines(chart, palette, names, curves)?;
     draw_legend(&legend, palette, curves)?;
+    area.present()?;
+    Ok(())
+}
+
+/// Text of cells, which keep their colours in the dark.
+const CELL_INK: RGBColor = RGBColor(17, 17, 17);
+/// Colours of cells, and the factor of the goal up to which each is used: from far below it to far above.
+const HEAT: [(f64, RGBColor); 6] = [
+    (0.6, RGBColor(90, 190, 160)),
+    (1.0, RGBColor(165, 222, 200)),
+    (1.0 / 0.85, RGBColor(250, 240, 175)),
+    (2.0, RGBColor(250, 200, 120)),
+    (5.0, RGBColor(240, 150, 90)),
+    (f64::INFINITY, RGBColor(225, 105, 85)),
+];
+
+fn draw_heat(svg: &mut String, title: &str, goal: f64, panels: &[Heat]) -> Drawn {
+    const LEFT: i32 = 56;
+    const ROW: i32 = 22;
+    /// Between two panels, with the heading and the headings of columns.
+    const HEAD: i32 = 54;
+    let top = title_height(title);
+    let rows: usize = panels.iter().map(|panel| panel.rows.len()).sum();
+    let height = top + HEAD * panels.len() as i32 + ROW * rows as i32 + 10;
+    let area = SVGBackend::with_string(svg, (WIDTH, height as u32)).into_drawing_area();
+    area.fill(&PAPER)?;
+    draw_title(&area, title)?;
+    let mut y = top;
+    for panel in panels {
+        let bold = ("sans-serif", TEXT).into_font().style(FontStyle::Bold);
+        area.draw(&Text::new(panel.title.clone(), (10, y + 8), bold.color(&INK)))?;
+        let small = ("sans-serif", TEXT - 2);
+        let width = (WIDTH as i32 - LEFT - 10) / (panel.columns.len().max(1) as i32);
+        for (index, column) in panel.columns.iter().enumerate() {
+            area.draw(&Text::new(column.clone(), (LEFT + width * index as i32 + 6, y + 34), small))?;
+        }
+        y += HEAD;
+        for (row, values) in panel.rows.iter().zip(panel.values.chunks(panel.columns.len().max(1))) {
+            area.draw(&Text::new(row.clone(), (20, y + 4), small))?;
+            for (index, value) in values.iter().enumerate() {
+                let Some(value) = value else { continue };
+                let x = LEFT + width * index as i32;
+                let shade = HEAT.iter().find(|(factor, _)| *value <= goal * factor);
+                let colour = shade.map_or(PAPER, |(_, colour)| *colour);
+                area.draw(&Rectangle::new([(x, y), (x + width - 2, y + ROW - 2)], colour.filled()))?;
+                let text = if *value < 9.95 { format!("{value:.2}") } else { format!("{value:.0}") };
+                area.draw(&Text::new(text, (x + 6, y + 4), small.into_font().color(&CELL_INK)))?;
+            }
+            y += ROW;
+        }
+    }
     area.present()?;
     Ok(())
 }
@@ -359,6 +411,21 @@ mod tests {
         let lines = |svg: &str| svg.matches("<line").count() + svg.matches("<polyline").count();
         assert_eq!(lines(&spread) - lines(&plain), 4);
         assert!(plain.contains("1,234") && plain.contains("prefers-color-scheme:dark"));
+    }
+
+    #[test]
+    fn cells_have_the_colour_of_their_ratio_and_none_without_one() {
+        let heat = |values: Vec<Option<f64>>| Heat {
+            title: "p".into(),
+            columns: vec!["x".into(), "y".into()],
+            rows: vec!["1".into(), "2".into()],
+            values,
+        };
+        let panels = vec![heat(vec![Some(0.85), Some(0.86), Some(70.4), None])];
+        let svg = svg(&Plot::Heat { title: "t".into(), goal: 0.85, panels }, &palette()).unwrap();
+        let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\" stroke=\"none\"")).count();
+        assert_eq!([count("#A5DEC8"), count("#FAF0AF"), count("#E16955")], [1, 1, 1], "{svg}");
+        assert!(svg.contains("\n70\n"), "{svg}");
     }
 
     #[test]

@@ -16,7 +16,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+
+/// The subcommands as clap describes them.
+pub fn commands() -> [clap::Command; 2] {
+    [record::RecordArguments::command().name("record"), replay::ReplayArguments::command().name("replay")]
+}
 
 /// Runs `dunlin bench record` with its arguments (without the program's name and subcommands).
 pub fn record(arguments: impl Iterator<Item = OsString>) -> ExitCode {

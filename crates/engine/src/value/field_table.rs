@@ -15,7 +15,7 @@ use std::{fmt, sync::Arc};
 
 use dunlin_structures::{Handle, OrderTree, Scored, Slot};
 
-use super::{MemberTable, Record, Resources};
+use super::{CollectionLimits, MemberTable, Record, Resources, member_block::Demand};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -65,6 +65,12 @@ impl FieldTable {
             Some(next_ms) if next_ms <= now_ms => self.deadlines.count_up_to(score(now_ms)),
             _ => 0,
         }
+    }
+
+    /// The room of its records in a block, if they are few enough for one; see [`MemberTable::fits_block`].
+    #[inline]
+    pub(super) fn fits_block(&self, limits: &CollectionLimits) -> Option<Demand> {
+        self.table.fits_block(limits)
     }
 
     /// Bytes that the fields take outside this struct. O(1).

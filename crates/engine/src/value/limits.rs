@@ -2,11 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Resources, stream::ProducerLimits};
+use super::{Resources, member_block::BLOCK_RECORD_BYTES_MAX, stream::ProducerLimits};
 
-/// The thresholds of the compact encodings; each field but the threshold of lists is the directive of its name.
+/// Members up to which a collection stays in one block (docs/decisions/0086).
+const BLOCK_MEMBERS_MAX: usize = 1024;
+
+/// The thresholds of the compact encodings; each field but those of blocks and the
+/// threshold of lists is the directive of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectionLimits {
+    /// Members of a hash, set or sorted set in one block; no directive.
+    pub block_max_members: usize,
+    /// Bytes of the members of such a block; no directive.
+    pub block_max_bytes: usize,
     /// Fields of a hash in a listpack.
     pub hash_max_listpack_entries: usize,
     /// Bytes of a field, and of a value, of a hash in a listpack.
@@ -41,6 +49,8 @@ impl Default for CollectionLimits {
     /// The defaults of Redis 7.2 and newer.
     fn default() -> Self {
         Self {
+            block_max_members: BLOCK_MEMBERS_MAX,
+            block_max_bytes: BLOCK_RECORD_BYTES_MAX,
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
             list_max_listpack_size: -2,

@@ -1,11 +1,13 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod field_block;
 mod field_table;
 pub(crate) mod hash;
 pub(crate) mod incremental_copy;
 mod limits;
 pub(crate) mod list;
+mod member_block;
 mod member_table;
 mod object;
 mod set;

@@ -35,6 +35,7 @@
 //! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a message or a deadline, or while
 //!   something of its own waits to be sent.
 
+mod lent;
 mod receive;
 
 use std::io;
@@ -42,56 +43,44 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_certificates::refusal;
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
+use self::lent::LentBuffers;
+pub use self::lent::SHARED_BYTES;
 use super::input::Input;
 use super::output::Output;
+use super::service::{SeenReplies, SeenReply};
 use super::stream::Stream;
 use super::withheld::{Commitment, Withheld};
 use super::{Client, EventLoop, Next, Served, Service};
 
-/// Capacity of the buffer that a worker shares among its connections: what one read takes.
-pub const SHARED_BYTES: usize = 64 * 1024;
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
 /// Input that is read for a stranger at once, and held where it is not served.
 const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 /// Above this many bytes of replies that a stranger does not read, it is closed.
 const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
-/// How long a stranger may stay while nobody else can connect.
-const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
+/// How long a stranger may stay while others cannot connect.
+pub const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// How long the handshake of TLS may take.
 const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Reply memory that a worker keeps between requests.
 const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 
-/// Buffers that a worker lends to the connection whose turn it is.
+/// Tools of a worker that the connection whose turn it is borrows.
 pub(crate) struct Kit<'s, S> {
     pub(crate) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
-    shared: Vec<u8>,
-    /// The same where it is a stranger's.
-    strangers: Vec<u8>,
+    buffers: LentBuffers,
     pub(crate) reply: ReplyBuffer,
 }
 
 impl<'s, S> Kit<'s, S> {
     pub(crate) fn new(service: &'s mut S) -> Self {
-        let shared = Vec::with_capacity(SHARED_BYTES);
-        Self { service, shared, strangers: Vec::new(), reply: ReplyBuffer::default() }
-    }
-
-    /// The buffer that connections share, with the unserved beginning of a request in it and room for a read.
-    fn begin_shared(&mut self, stranger: bool, held: &[u8]) -> &mut Vec<u8> {
-        let shared = if stranger { &mut self.strangers } else { &mut self.shared };
-        shared.clear();
-        if stranger {
-            shared.reserve_exact(held.len() + STRANGER_INPUT_BYTES_MAX);
-        }
-        shared.extend_from_slice(held);
-        shared
+        Self { service, buffers: LentBuffers::new(), reply: ReplyBuffer::default() }
     }
 }
 
@@ -146,7 +135,6 @@ pub(crate) struct Connection<T> {
     closing: bool,
     watching_writable: bool,
     parked: Option<Parked>,
-    last_active: Instant,
     /// Since when the soft limit of output is exceeded.
     over_soft_limit: Option<Instant>,
     /// Whether others do not write pushes.
@@ -198,7 +186,6 @@ impl<T> Connection<T> {
             closing: false,
             watching_writable: false,
             parked: None,
-            last_active: event_loop.now.instant,
             over_soft_limit: None,
             holds_pushes: true,
             has_writer: false,
@@ -234,7 +221,7 @@ impl<T> Connection<T> {
         let outcome = self.try_turn(kit, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             if self.is_handshaking {
-                event_loop.traffic().handshakes_failed.add(1);
+                self.note_failed_handshake(event_loop, &error);
             }
             Outcome::Close
         });
@@ -344,65 +331,107 @@ impl<T> Connection<T> {
         !self.closing && !self.stalled && self.parked.is_none()
     }
 
+    /// Counts a handshake that has failed, and tells operators if they can do something about it.
+    #[cold]
+    fn note_failed_handshake<S: Service<Session = T>>(
+        &self,
+        event_loop: &mut EventLoop<S>,
+        error: &io::Error,
+    ) {
+        event_loop.traffic().handshakes_failed.add(1);
+        let Some(reason) = refusal(error) else { return };
+        match event_loop.handshakes.may_log(event_loop.now.instant) {
+            Some(0) => tracing::warn!("TLS: closing {}: {reason}", self.client),
+            Some(unlogged) => tracing::warn!(
+                "TLS: closing {}: {reason} ({unlogged} more were closed without a line)",
+                self.client
+            ),
+            None => {}
+        }
+    }
+
     /// Whether the handshake of TLS is under way.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.is_handshaking
     }
 
-    /// Lets the service take requests off the input, and sends its reply.
+    /// Lets the service take requests off the input, and sends its reply. The input is `lent`, or the connection's own.
     fn serve<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        service: &mut S,
+        reply: &mut ReplyBuffer,
         event_loop: &mut EventLoop<S>,
-        in_shared: bool,
+        lent: Option<&[u8]>,
     ) -> io::Result<Outcome> {
-        self.hold_pushes(&*kit.service);
-        let shared = if self.stranger { &kit.strangers } else { &kit.shared };
-        let input = if in_shared { &shared[..] } else { self.input.held() };
+        self.hold_pushes(&*service);
+        let input = lent.unwrap_or_else(|| self.input.held());
         if input.is_empty() {
             self.backlog = false;
             return Ok(Outcome::Wait);
         }
-        let was_stranger = kit.service.is_stranger(&self.session);
+        let was_stranger = service.is_stranger(&self.session);
         let begun = event_loop.stages.now();
-        let lent = event_loop.lend();
+        let loan = event_loop.lend();
         let Served { consumed, next, wanted, detached } =
-            kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
+            service.serve(&mut self.session, input, reply, loan);
         assert!(consumed + detached <= input.len(), "a service consumes what it was given");
         event_loop.note_served(begun);
         event_loop.pending_writes.note_served(consumed);
         let rest = consumed..input.len() - detached;
-        if !in_shared {
-            self.input.consume(consumed);
-            self.input.detach(detached);
-        } else if !rest.is_empty() {
-            self.input.hold(&shared[rest]);
+        match lent {
+            None => {
+                self.input.consume(consumed);
+                self.input.detach(detached);
+            }
+            Some(lent) if !rest.is_empty() => self.input.hold(&lent[rest]),
+            Some(_) => {}
         }
-        self.detached_bytes = kit.service.detached_bytes(&self.session);
-        self.stranger = was_stranger && kit.service.is_stranger(&self.session);
+        self.detached_bytes = service.detached_bytes(&self.session);
+        self.stranger = was_stranger && service.is_stranger(&self.session);
         self.wanted = wanted;
         self.backlog = false;
         if !self.apply(next) {
             return Ok(Outcome::Close);
         }
-        let withheld_to = kit.service.withhold_to();
+        let withheld_to = service.withhold_to();
         if self.client.pushes.get().is_some() {
-            let pushed_to = kit.service.take_pushed_to();
+            let pushed_to = service.take_pushed_to();
             pushed_to.into_iter().for_each(|commitment| self.withheld.bar(commitment));
         }
         if withheld_to.mark > 0 || !self.withheld.is_empty() {
-            self.withheld.push(withheld_to, &mut kit.reply);
-            kit.reply.clear(REPLY_CAPACITY_MAX);
+            self.withhold(service, reply, withheld_to);
         } else if self.client.pushes.get().is_none() {
-            self.send(&mut kit.reply, event_loop)?;
-        } else if !self.output.is_empty() || !kit.reply.is_empty() {
-            self.output.push(&mut kit.reply, 0);
-            kit.reply.clear(REPLY_CAPACITY_MAX);
+            self.send(reply, event_loop)?;
+        } else if !self.output.is_empty() || !reply.is_empty() {
+            self.output.push(reply, 0);
+            reply.clear(REPLY_CAPACITY_MAX);
             if self.writable {
-                self.release_pushes(kit.service.owes_reply(&self.session), event_loop)?;
+                self.release_pushes(service.owes_reply(&self.session), event_loop)?;
             }
         }
         Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait })
+    }
+
+    /// Withholds replies that have been served, but for those in front that may leave.
+    #[cold]
+    fn withhold<S: Service<Session = T>>(
+        &mut self,
+        service: &mut S,
+        reply: &mut ReplyBuffer,
+        withheld_to: Commitment,
+    ) {
+        let SeenReplies { leaving, mut waiting } = service.take_seen();
+        if let Some(end) = leaving {
+            let mut rest = reply.split_off(end);
+            if self.withheld.is_empty() {
+                self.output.push(reply, 0);
+            } else {
+                waiting.insert(0, SeenReply { bytes: reply.len(), mark: 0 });
+            }
+            reply.append(&mut rest);
+        }
+        self.withheld.push(withheld_to, reply, &waiting);
+        reply.clear(REPLY_CAPACITY_MAX);
     }
 
     /// Follows the service's word. `false`: close now.
@@ -525,12 +554,17 @@ impl<T> Connection<T> {
         self.withheld.release(is_met, &mut self.output);
     }
 
+    /// Has replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
+    pub(crate) fn refuse<S: Service<Session = T>>(&mut self, service: &S, level: u8, error: &[u8]) -> bool {
+        self.withheld.refuse(level, service.released(level), error)
+    }
+
     /// Queues a reply for the next turn, behind all others.
     fn queue(&mut self, withheld_to: Commitment, reply: &mut ReplyBuffer) {
         if withheld_to.mark == 0 && self.withheld.is_empty() {
             self.output.push(reply, 0);
         } else {
-            self.withheld.push(withheld_to, reply);
+            self.withheld.push_one(withheld_to, reply);
         }
     }
 
@@ -655,7 +689,8 @@ impl<T> Connection<T> {
     /// The checks that only time brings about: the idle `timeout`, the soft limit of output, and strangers that keep others
     /// out.
     pub(crate) fn is_overdue<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
-        let idle_for = event_loop.now.instant.duration_since(self.last_active);
+        let since = |then_ms: u64| Duration::from_millis(event_loop.now.steady_ms.saturating_sub(then_ms));
+        let idle_for = since(self.client.last_interaction_ms.get());
         let is_listening =
             self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
         let may_idle = self.parked.is_some() || is_listening;
@@ -663,13 +698,13 @@ impl<T> Connection<T> {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;
         }
-        let age_ms = event_loop.now.unix_ms.saturating_sub(self.client.created_ms);
-        if self.is_handshaking && age_ms >= HANDSHAKE_AGE_MAX.as_millis() as u64 {
+        let age = since(self.client.created_ms);
+        if self.is_handshaking && age >= HANDSHAKE_AGE_MAX {
             tracing::debug!("closing {}: its TLS handshake takes too long", self.client);
             event_loop.traffic().handshakes_given_up.add(1);
             return true;
         }
-        if self.stranger && event_loop.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
+        if self.stranger && event_loop.is_crowded() && age >= STRANGER_AGE_MAX {
             tracing::debug!("closing {}: it has not authenticated, and others cannot connect", self.client);
             return true;
         }

@@ -1,8 +1,12 @@
-//! The way in: reading from the socket, into the shared buffer, the connection's own or the block of a long argument.
+//! The way in: reading from the socket, into a lent buffer, the connection's own or the block of a long argument.
+//!
+//! A turn chooses the buffer once. [`Connection::serve`] gets the very bytes that were read there as a slice, so that no
+//! later condition (a handshake ends, a user logs in) can make it look into another buffer.
 
 use std::io;
 
-use super::{Connection, Kit, Outcome, SHARED_BYTES, STRANGER_INPUT_BYTES_MAX};
+use super::lent::SHARED_BYTES;
+use super::{Connection, Kit, Outcome, STRANGER_INPUT_BYTES_MAX};
 use crate::{EventLoop, Limits, Service, input::Input, stream::Received};
 
 /// Input received for a connection that is not served.
@@ -22,56 +26,68 @@ impl<T> Connection<T> {
     ) -> io::Result<Outcome> {
         if !self.wants_input(event_loop, serving) {
             if serving && self.backlog {
-                return self.serve(kit, event_loop, false);
+                return self.serve(kit.service, &mut kit.reply, event_loop, None);
             }
             return Ok(Outcome::Wait);
         }
-        if let Some(arrived) = self.receive_block(kit)? {
+        if let Some(arrived) = self.receive_block(kit.service)? {
             self.note_arrived(event_loop, arrived);
             return Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait });
         }
-        // Short beginnings of requests go back to the shared buffer, which takes larger reads.
-        let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
-        let arrived = if in_shared {
-            let shared = kit.begin_shared(self.stranger, self.input.held());
+        // Short beginnings of requests go back to a lent buffer, which takes larger reads.
+        if serving && self.input.len() + self.wanted <= SHARED_BYTES / 2 {
+            let Kit { service, buffers, reply } = kit;
+            let service = &mut **service;
+            let lent = buffers.lend(self.stranger, self.input.held());
             self.input = Input::default();
-            self.read_into(shared)
-        } else {
-            let mut input = std::mem::take(&mut self.input);
-            let arrived = self.read_into(input.with_room(self.wanted));
-            self.input = input;
-            arrived
-        }?;
-        self.note_arrived(event_loop, arrived);
-        if self.is_handshaking {
-            self.go_on_with_handshake(kit, event_loop);
+            let arrived = self.read_into(lent)?;
+            self.after_read(service, event_loop, arrived);
+            return self.serve(service, reply, event_loop, Some(lent));
         }
-        if serving && (arrived > 0 || in_shared) {
-            return self.serve(kit, event_loop, in_shared);
+        let mut input = std::mem::take(&mut self.input);
+        let arrived = self.read_into(input.with_room(self.wanted));
+        self.input = input;
+        let arrived = arrived?;
+        self.after_read(kit.service, event_loop, arrived);
+        if serving && arrived > 0 {
+            return self.serve(kit.service, &mut kit.reply, event_loop, None);
         }
         self.backlog |= arrived > 0;
         Ok(Outcome::Wait)
     }
 
+    /// Notes a read of input, which may have ended the handshake.
+    #[inline]
+    fn after_read<S: Service<Session = T>>(
+        &mut self,
+        service: &mut S,
+        event_loop: &mut EventLoop<S>,
+        arrived: usize,
+    ) {
+        self.note_arrived(event_loop, arrived);
+        if self.is_handshaking {
+            self.go_on_with_handshake(service, event_loop);
+        }
+    }
+
     /// Reads once into the block of the argument that is arriving, if there is one.
     #[inline]
-    fn receive_block<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> io::Result<Option<usize>> {
-        let Some(block) = kit.service.arriving(&mut self.session) else { return Ok(None) };
+    fn receive_block<S: Service<Session = T>>(&mut self, service: &mut S) -> io::Result<Option<usize>> {
+        let Some(block) = service.arriving(&mut self.session) else { return Ok(None) };
         let mut received = Received::default();
         let arrived = block.fill_with(BLOCK_READ_BYTES_MAX, |room| {
             received = self.stream.receive_into(room)?;
             Ok::<_, io::Error>(received.bytes)
         })?;
         self.note_received(received);
-        kit.service.has_arrived(&mut self.session);
-        self.detached_bytes = kit.service.detached_bytes(&self.session);
+        service.has_arrived(&mut self.session);
+        self.detached_bytes = service.detached_bytes(&self.session);
         Ok(Some(arrived))
     }
 
     fn note_arrived<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>, arrived: usize) {
         if arrived > 0 {
-            self.last_active = event_loop.now.instant;
-            self.client.last_interaction_ms.set(event_loop.now.unix_ms);
+            self.client.last_interaction_ms.set(event_loop.now.steady_ms);
             self.client.input_bytes_total.add(arrived as u64);
             event_loop.traffic().input_bytes.add(arrived as u64);
         }
@@ -128,7 +144,7 @@ impl<T> Connection<T> {
     /// Looks whether the handshake of TLS is over, and hands the peer's identity to the service.
     fn go_on_with_handshake<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        service: &mut S,
         event_loop: &mut EventLoop<S>,
     ) {
         event_loop.handshakes.note_step();
@@ -142,8 +158,8 @@ impl<T> Connection<T> {
             event_loop.traffic().handshakes_resumed.add(1);
         }
         if let Some(identity) = self.stream.peer_identity() {
-            kit.service.identify(&mut self.session, &identity);
-            self.stranger = kit.service.is_stranger(&self.session);
+            service.identify(&mut self.session, &identity);
+            self.stranger = service.is_stranger(&self.session);
         }
     }
 }

@@ -9,26 +9,27 @@
 //!
 //! Decision 0033 has why records pass through buffers of the threads.
 
-mod certificate;
 mod session;
 mod sessions;
 mod suites;
-mod verifier;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+/// Of a read or a write that has failed.
+pub use dunlin_certificates::refusal;
+use dunlin_certificates::{PeerVerifier, Peers};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 
-pub use self::certificate::{CertificateFacts, Identity};
 pub(crate) use self::session::Session;
+pub use dunlin_certificates::{CertificateFacts, Identity};
 
 /// `tls-auth-clients`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,12 +181,6 @@ impl TlsOptions {
         let authorities = self.authorities()?;
         let ca_certificate =
             authorities.iter().filter_map(CertificateFacts::of).min_by_key(|facts| facts.expires_s);
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(authorities);
-        if trusts && roots.is_empty() {
-            return fail("tls-ca-cert-file and tls-ca-cert-dir hold no certificate that can be trusted");
-        }
-        let roots = Arc::new(roots);
         let other =
             match (self.client_cert_file.as_os_str().is_empty(), self.client_key_file.as_os_str().is_empty())
             {
@@ -206,10 +201,13 @@ impl TlsOptions {
         let server_certificate = own.facts.clone();
         let client_certificate = other.as_ref().map(|pair| pair.facts.clone());
         let client = match self.connects {
-            true => Some(Arc::new(self.client_config(&provider, &roots, other.as_ref().unwrap_or(&own))?)),
+            true => {
+                let verifier = verifier(Peers::ServersOfAnyName, &authorities, &provider)?;
+                Some(Arc::new(self.client_config(&provider, verifier, other.as_ref().unwrap_or(&own))?))
+            }
             false => None,
         };
-        let server = TlsServer { config: Arc::new(self.server_config(&provider, roots, own)?) };
+        let server = TlsServer { config: Arc::new(self.server_config(&provider, &authorities, own)?) };
         Ok(TlsMaterial { server, client, server_certificate, client_certificate, ca_certificate })
     }
 
@@ -229,7 +227,7 @@ impl TlsOptions {
     fn server_config(
         &self,
         provider: &Arc<CryptoProvider>,
-        roots: Arc<RootCertStore>,
+        authorities: &[CertificateDer<'static>],
         own: Pair,
     ) -> Result<ServerConfig, TlsError> {
         let refused = |error: rustls::Error| TlsError(format!("tls: {error}"));
@@ -238,15 +236,11 @@ impl TlsOptions {
             .map_err(refused)?;
         let builder = match self.client_certificates {
             ClientCertificates::NotAsked => builder.with_no_client_auth(),
-            asked => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
-                let verifier = match asked {
-                    ClientCertificates::Optional => verifier.allow_unauthenticated(),
-                    _ => verifier,
-                };
-                let verifier =
-                    verifier.build().map_err(|error| TlsError(format!("tls-ca-cert-file: {error}")))?;
-                builder.with_client_cert_verifier(verifier)
+            ClientCertificates::Optional => {
+                builder.with_client_cert_verifier(verifier(Peers::ClientsWithout, authorities, provider)?)
+            }
+            ClientCertificates::Required => {
+                builder.with_client_cert_verifier(verifier(Peers::Clients, authorities, provider)?)
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own.key)));
@@ -265,14 +259,13 @@ impl TlsOptions {
     fn client_config(
         &self,
         provider: &Arc<CryptoProvider>,
-        roots: &Arc<RootCertStore>,
+        verifier: Arc<PeerVerifier>,
         pair: &Pair,
     ) -> Result<ClientConfig, TlsError> {
         let builder = ClientConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(&suites::protocols(&self.protocols).map_err(TlsError)?)
             .map_err(|error| TlsError(format!("tls: {error}")))?;
-        let verifier = verifier::AnyName::new(Arc::clone(roots), Arc::clone(provider));
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.key.clone()))))
     }
 
@@ -303,6 +296,17 @@ impl TlsOptions {
         }
         Ok(authorities)
     }
+}
+
+fn verifier(
+    peers: Peers,
+    authorities: &[CertificateDer<'static>],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<PeerVerifier>, TlsError> {
+    let verifier = PeerVerifier::new(peers, authorities.to_vec(), Arc::clone(provider));
+    verifier.map(Arc::new).map_err(|_| {
+        TlsError("tls-ca-cert-file and tls-ca-cert-dir hold no certificate that can be trusted".to_owned())
+    })
 }
 
 /// A certificate with those between it and its root, and its key.
@@ -337,7 +341,7 @@ impl Pair {
             return fail(format!("{cert_directive} {}: the certificate cannot be read", cert_file.display()));
         };
         if let Some(public) = key.public_key()
-            && !certificate::has_public_key(&chain[0], &public)
+            && !dunlin_certificates::has_public_key(&chain[0], &public)
         {
             return fail(format!(
                 "{key_directive} {} is not the key of the certificate in {cert_directive} {}",

@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice};
 
+use dunlin_certificates::failure;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::client::UnbufferedClientConnection;
@@ -363,7 +364,7 @@ impl Session {
                     *has_failed = true;
                     // The alert that tells the peer.
                     let _ = connection.step(&mut incoming[*start..], &mut |_| {}, outgoing, None);
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                    return Err(failure(error));
                 }
             }
         }
@@ -433,7 +434,7 @@ impl Session {
                     Ok(_) => break,
                     Err(error) => {
                         *has_failed = true;
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                        return Err(failure(error));
                     }
                 }
             }
@@ -458,7 +459,7 @@ impl Session {
                 Ok(Step::Handshaking | Step::Closed) => return Err(io::ErrorKind::BrokenPipe.into()),
                 Err(error) => {
                     self.has_failed = true;
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                    return Err(failure(error));
                 }
             }
         }

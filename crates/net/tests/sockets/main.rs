@@ -6,3 +6,4 @@ mod limits;
 mod lines;
 mod messages;
 mod pipelines;
+mod tls;

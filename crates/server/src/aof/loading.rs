@@ -142,7 +142,7 @@ fn expect_bytes(shared: &Shared, parts: &[Part]) {
 /// Loads the files of one data set, in order, into an engine of its own. A file that is cut or damaged is refused.
 pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.current();
-    shared.loading.begin(Now::read().unix_ms);
+    shared.loading.begin(Now::read());
     expect_bytes(shared, parts);
     Loader::with(shared, &config, |loader| {
         parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))

@@ -437,13 +437,13 @@ fn log(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffe
         }
         Some(word) => usize::try_from(parse_integer(word).ok_or(CommandError::NotInteger)?).unwrap_or(0),
     };
-    let (entries, now_ms) = (access.log_entries(count), context.executor.now().unix_ms);
+    let (entries, steady_ms) = (access.log_entries(count), context.executor.now().steady_ms);
     reply.array(entries.len());
-    entries.iter().for_each(|entry| describe_entry(entry, now_ms, reply));
+    entries.iter().for_each(|entry| describe_entry(entry, steady_ms, reply));
     Ok(())
 }
 
-fn describe_entry(entry: &LogEntry, now_ms: u64, reply: &mut ReplyBuffer) {
+fn describe_entry(entry: &LogEntry, steady_ms: u64, reply: &mut ReplyBuffer) {
     reply.map(10);
     reply.bulk(b"count");
     reply.integer(entry.count as i64);
@@ -457,7 +457,7 @@ fn describe_entry(entry: &LogEntry, now_ms: u64, reply: &mut ReplyBuffer) {
         reply.bulk(text);
     }
     reply.bulk(b"age-seconds");
-    reply.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+    reply.double(steady_ms.saturating_sub(entry.updated_steady_ms) as f64 / 1000.0);
     reply.bulk(b"client-info");
     reply.bulk(entry.client.as_bytes());
     for (name, number) in [

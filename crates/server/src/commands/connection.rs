@@ -316,6 +316,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);
     context.session.reset(&context.shared.access);
+    context.executor.identify(context.session);
     context.executor.act_for(context.session);
     reply.set_protocol(context.session.protocol);
     reply.simple("RESET");

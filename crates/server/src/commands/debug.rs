@@ -60,9 +60,21 @@ const ANY: usize = usize::MAX;
 
 #[rustfmt::skip]
 static PARTS: &[Part] = &[
+    Part { name: "assert", operands: 0..=0, run: crash, help: &[
+        "ASSERT",
+        "    End the process by SIGABRT, as a failed assertion does; PANIC and OOM do the same.",
+    ] },
     Part { name: "change-repl-id", operands: 0..=0, run: change_replication_id, help: &[
         "CHANGE-REPL-ID",
         "    Draw another replication ID.",
+    ] },
+    Part { name: "client-enforce-reply-list", operands: 1..=1, run: absent, help: &[
+        "CLIENT-ENFORCE-REPLY-LIST <0|1>",
+        "    Answered with OK for test suites of others: a client has one kind of reply buffer here.",
+    ] },
+    Part { name: "dict-resizing", operands: 1..=1, run: absent, help: &[
+        "DICT-RESIZING <0|1>",
+        "    Answered with OK for test suites of others: tables grow bucket by bucket here.",
     ] },
     Part { name: "digest", operands: 0..=0, run: of_store, help: &[
         "DIGEST",
@@ -76,9 +88,17 @@ static PARTS: &[Part] = &[
         "ERROR <string>",
         "    Answer with this error.",
     ] },
+    Part { name: "hashtable-can-abort-shrink", operands: 1..=1, run: absent, help: &[
+        "HASHTABLE-CAN-ABORT-SHRINK <0|1>",
+        "    Answered with OK for test suites of others: tables shrink bucket by bucket here.",
+    ] },
     Part { name: "help", operands: 0..=0, run: help, help: &[
         "HELP",
         "    This text.",
+    ] },
+    Part { name: "leak", operands: 1..=1, run: leak, help: &[
+        "LEAK <string>",
+        "    Allocate a copy of the string, and never free it.",
     ] },
     Part { name: "log", operands: 1..=1, run: log, help: &[
         "LOG <message>",
@@ -88,6 +108,8 @@ static PARTS: &[Part] = &[
         "OBJECT <key>",
         "    Show how the value under the key is stored.",
     ] },
+    Part { name: "oom", operands: 0..=0, run: crash, help: &[] },
+    Part { name: "panic", operands: 0..=0, run: crash, help: &[] },
     Part { name: "populate", operands: 1..=3, run: populate, help: &[
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create strings `prefix:0` and so on, where there is no key; the prefix is `key`. Values",
@@ -111,7 +133,15 @@ static PARTS: &[Part] = &[
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Save the data set, remove it and load it again. NOSAVE loads the file that is there; NOFLUSH",
         "    keeps the data set, which must have no key of the file unless MERGE lets the file's replace it.",
-        "    Where the file cannot be read to its end, what was read before stays.",
+        "    With NOSAVE, a file that cannot be read to its end changes nothing.",
+    ] },
+    Part { name: "replybuffer", operands: 2..=2, run: absent, help: &[
+        "REPLYBUFFER PEAK-RESET-TIME|RESIZING <value>",
+        "    Answered with OK for test suites of others: a worker's clients share a reply buffer here.",
+    ] },
+    Part { name: "segfault", operands: 0..=0, run: crash, help: &[
+        "SEGFAULT",
+        "    End the process by SIGSEGV.",
     ] },
     Part { name: "set-active-expire", operands: 1..=1, run: set_active_expire, help: &[
         "SET-ACTIVE-EXPIRE <0|1>",
@@ -120,6 +150,7 @@ static PARTS: &[Part] = &[
     Part { name: "sleep", operands: 1..=1, run: sleep, help: &[
         "SLEEP <seconds>",
         "    Answer after this time, decimals allowed. Only the asking client waits: the workers go on.",
+        "    In a transaction, all who need its locks wait, too.",
     ] },
     Part { name: "stringmatch-len", operands: 2..=2, run: string_match_length, help: &[
         "STRINGMATCH-LEN <length> <pattern>",
@@ -135,7 +166,7 @@ static PARTS: &[Part] = &[
 static UNAVAILABLE: &[(&str, &str)] = &[
     ("listpack", "listpacks are shown by nothing but OBJECT ENCODING in this version"),
     ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
-    ("replicate", "there are no replicas in this version"),
+    ("replicate", "a command for replicas alone would let them differ from their primary"),
 ];
 
 fn debug(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -176,7 +207,7 @@ static OF_STORE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[c
 fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     let entry = OF_STORE.find(words[0]).expect("a row of the store");
     let request = Request { entry, words, keys: &[], encoded: &[] };
-    context.executor.saw_data = true;
+    context.executor.see_everything();
     let (environment, worker) =
         (Environment::new(&context.executor.policy, &context.executor.caller), &mut context.executor.worker);
     let (database, inside) = (context.session.database, &mut context.turn.inside);
@@ -245,6 +276,32 @@ fn change_replication_id(
     Ok(())
 }
 
+/// Ends the process as the fault of that name would.
+fn crash(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) -> CommandResult {
+    let name = String::from_utf8_lossy(words[0]).to_uppercase();
+    tracing::error!("DEBUG {name} ends the process");
+    if name == "SEGFAULT" {
+        // The handler of the standard library takes the first one, and leaves the next to the system.
+        for _ in 0..100 {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    std::process::abort()
+}
+
+/// Answers a switch of a mechanism that this server does not have.
+fn absent(_: &mut ServerContext<'_, '_>, _: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    reply.ok();
+    Ok(())
+}
+
+fn leak(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    Box::leak(words[1].to_vec().into_boxed_slice());
+    reply.ok();
+    Ok(())
+}
+
 fn error(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) -> CommandResult {
     Err(CommandError::Text(words[1].to_vec().into()))
 }
@@ -275,6 +332,8 @@ fn reload(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Repl
     let reloaded = save::alone(context, |exclusive| {
         if save {
             shared.save(exclusive)?;
+        } else {
+            shared.check_dump(exclusive)?;
         }
         if flush {
             exclusive.flush(None, false);
@@ -333,8 +392,12 @@ fn sleep(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Reply
     let wanted = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
     let now = Instant::now();
     match now.checked_add(wanted) {
-        // Nobody sleeps in a transaction, where others would wait.
-        Some(until) if !wanted.is_zero() && !context.in_transaction => {
+        // The commands of a transaction follow each other: its locks are held meanwhile, as all of Redis is.
+        Some(_) if context.in_transaction => {
+            std::thread::sleep(wanted);
+            reply.ok();
+        }
+        Some(until) if !wanted.is_zero() => {
             context.session.asleep = Some((now, IsHeard(context.session.replies == Replies::On)));
             context.flow = Flow::Stop(Next::Park { until: Some(until) });
         }
@@ -401,7 +464,7 @@ fn protocol(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuf
         }
         b"true" => reply.boolean(true),
         b"false" => reply.boolean(false),
-        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        b"verbatim" => reply.verbatim(b"txt", b"This is a verbatim\nstring"),
         _ => {
             return Err(CommandError::text(
                 "ERR Wrong protocol type name. Please use one of the following: string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",

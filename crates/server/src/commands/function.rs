@@ -210,7 +210,7 @@ fn change(
         return Ok(());
     }
     let (shared, database) = (context.shared, context.session.database);
-    context.executor.saw_data = true;
+    context.executor.see_everything();
     let (libraries, worker) = (&mut context.executor.libraries, &mut context.executor.worker);
     let record = || match &context.transaction {
         Some(transaction) => transaction.record(database, worker, words),

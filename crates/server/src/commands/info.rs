@@ -27,6 +27,6 @@ const INFO: Command = Command {
 fn info(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let now_ms = context.executor.caller.now_ms;
     let reading = Reading::new(context.shared, context.executor.config.config(), now_ms);
-    reply.verbatim("txt", render(&reading, args.take_rest()).as_bytes());
+    reply.verbatim(b"txt", render(&reading, args.take_rest()).as_bytes());
     Ok(())
 }

@@ -133,7 +133,7 @@ fn draw(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         return Err(CommandError::quoting_within("ERR No samples available for event '", event, "'"));
     };
     let now_s = context.executor.caller.now_ms / 1000;
-    reply.verbatim("txt", graph(event, &series, now_s).as_bytes());
+    reply.verbatim(b"txt", graph(event, &series, now_s).as_bytes());
     Ok(())
 }
 
@@ -179,7 +179,7 @@ fn doctor(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
         config.latency_monitor_threshold,
         config.slowlog_log_slower_than,
     );
-    reply.verbatim("txt", report.as_bytes());
+    reply.verbatim(b"txt", report.as_bytes());
     Ok(())
 }
 

@@ -54,7 +54,7 @@ fn lolwut(
         text += "\nDunlins over the flats. ";
     }
     text += &format!("Dunlin ver. {}\n", env!("CARGO_PKG_VERSION"));
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 

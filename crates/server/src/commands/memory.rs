@@ -234,7 +234,7 @@ fn doctor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Rep
     let clients = context.shared.stats.clients().map_or(0, Clients::connected);
     let limit = context.executor.config.config().maxmemory;
     let text = diagnosis(&figures, clients, limit);
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
@@ -277,7 +277,7 @@ fn diagnosis(figures: &Figures, clients: usize, limit: u64) -> String {
 }
 
 fn malloc_stats(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.verbatim("txt", &allocator::report());
+    reply.verbatim(b"txt", &allocator::report());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, builder::PossibleValuesParser};
 
 use super::directive::{Directive, Group};
 use super::documents;
@@ -185,16 +185,19 @@ pub fn command() -> Command {
     for group in Group::ALL {
         for directive in DIRECTIVES.iter().filter(|directive| directive.group == group) {
             let words = if directive.takes_several_words() { 1..=usize::MAX } else { 1..=1 };
-            command = command.arg(
-                Arg::new(directive.name)
-                    .long(directive.name)
-                    .aliases(directive.aliases)
-                    .help_heading(group.title())
-                    .value_name(directive.value_name())
-                    .num_args(words)
-                    .default_value(directive.default)
-                    .help(format!("{} [{}]", directive.doc, directive.values())),
-            );
+            let mut flag = Arg::new(directive.name)
+                .long(directive.name)
+                .aliases(directive.aliases)
+                .help_heading(group.title())
+                .value_name(directive.value_name())
+                .num_args(words)
+                .default_value(directive.default)
+                .help(format!("{} [{}]", directive.doc, directive.values()));
+            if let Some(choices) = directive.choices() {
+                // For completions; the help has them already.
+                flag = flag.value_parser(PossibleValuesParser::new(choices)).hide_possible_values(true);
+            }
+            command = command.arg(flag);
         }
     }
     command

@@ -360,6 +360,15 @@ impl Directive {
         }
     }
 
+    /// The only words that its value may be, if it is one of a few.
+    pub(super) fn choices(&self) -> Option<&'static [&'static str]> {
+        match &self.kind {
+            Kind::Flag(_) => Some(&["yes", "no"]),
+            Kind::Choice { words, .. } => Some(words),
+            _ => None,
+        }
+    }
+
     /// The same for whoever has just got it wrong: with the units.
     pub(super) fn values_and_units(&self) -> String {
         match &self.kind {

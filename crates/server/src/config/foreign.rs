@@ -43,7 +43,6 @@ const NO_KEY_PASSWORDS: Otherwise = Refused(
 #[rustfmt::skip]
 static FOREIGN: &[Foreign] = &[
     Foreign { names: &["loadmodule"], obeyed: &[], otherwise: Refused("modules cannot be loaded; remove the line") },
-    Foreign { names: &["bind-source-addr"], obeyed: &[""], otherwise: NO_REPLICATION },
     Foreign { names: &["mptcp", "repl-mptcp"], obeyed: &["no"], otherwise: Ignored("clients connect by plain TCP") },
     Foreign { names: &["rdma-*"], obeyed: &[], otherwise: Refused("RDMA is not available in this version; remove the line") },
     Foreign { names: &["unixsocketgroup"], obeyed: &[""], otherwise: Refused("the socket keeps the group of the process; remove the line, and use unixsocketperm or Group= in a systemd unit") },
@@ -59,7 +58,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
     Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
-    Foreign { names: &["repl-diskless-sync"], obeyed: &["yes"], otherwise: Ignored("snapshots go straight to the sockets of replicas") },
     Foreign { names: &["repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
@@ -97,7 +95,6 @@ static FACTS: &[(&str, &str)] = &[
     ("aof-rewrite-incremental-fsync", "no"),
     ("aof_rewrite_cpulist", ""),
     ("bgsave_cpulist", ""),
-    ("bind-source-addr", ""),
     ("bio_cpulist", ""),
     ("cluster-databases", "1"),
     ("cluster-node-timeout", "1300"),
@@ -228,13 +225,7 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = [
-            "always-show-logo",
-            "oom-score-adj",
-            "list-compress-depth",
-            "rdb-del-sync-files",
-            "repl-diskless-sync",
-        ];
+        let obeyed = ["always-show-logo", "oom-score-adj", "list-compress-depth", "rdb-del-sync-files"];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -245,7 +236,7 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(
             told[2],
-            "/r.conf:12: repl-diskless-sync-delay is ignored: this version replicates in one way, which the directive does not change"
+            "/r.conf:14: repl-disable-tcp-nodelay is ignored: this version replicates in one way, which the directive does not change"
         );
     }
 

@@ -36,6 +36,7 @@ pub(crate) fn policy(config: &Config) -> Policy {
                 duration_s: config.stream_idmp_duration,
                 entries_max: config.stream_idmp_maxsize,
             },
+            ..CollectionLimits::default()
         },
     }
 }

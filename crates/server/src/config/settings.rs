@@ -3,6 +3,7 @@
 //! A configuration never changes; CONFIG SET publishes another one (see [`super::ConfigStore`]). Fields
 //! carry the directive's name with `_` for `-`; [`super::DIRECTIVES`] says what each one means.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::{
@@ -84,6 +85,8 @@ config! {
     auto_aof_rewrite_percentage: u32,
     /// Addresses as written; see [`Config::bind_addresses`].
     bind: Vec<String>,
+    /// Empty for the system's choice.
+    bind_source_addr: String,
     /// Milliseconds after which nobody waits for a script any more; 0 for never.
     busy_reply_threshold: u64,
     /// By class of client.
@@ -252,6 +255,12 @@ config! {
     repl_backlog_ttl: u32,
     /// When a replica loads a snapshot while it comes.
     repl_diskless_load: ReplDisklessLoad,
+    /// Whether a snapshot for replicas waits for more of them.
+    repl_diskless_sync: bool,
+    /// In seconds.
+    repl_diskless_sync_delay: u32,
+    /// 0 for any number.
+    repl_diskless_sync_max_replicas: u32,
     /// In seconds.
     repl_ping_replica_period: u32,
     /// In seconds.
@@ -392,6 +401,11 @@ impl Config {
     /// Whether the server keeps its data set in files by itself.
     pub fn keeps_data(&self) -> bool {
         self.appendonly || !self.save.is_empty()
+    }
+
+    /// The address that links to other servers come from; `None` for the system's choice.
+    pub fn source_address(&self) -> Option<IpAddr> {
+        self.bind_source_addr.parse().ok()
     }
 
     /// `bind`, understood: `*` and `::*` are all IPv4 and all IPv6 addresses, and a leading `-`

@@ -15,6 +15,7 @@
 mod files;
 mod orders;
 mod rewriting;
+mod seen;
 mod status;
 mod wakeup;
 
@@ -36,6 +37,7 @@ pub(crate) use self::{
     files::{log_options, read_manifest},
     orders::{Base, Order},
     rewriting::Rewriting,
+    seen::{MarkedRing, SeenMarks, key_positions},
     status::{SYNC_INTERVAL, Status},
 };
 use crate::{
@@ -75,6 +77,8 @@ struct Awaited {
 #[derive(Debug)]
 pub(crate) struct Durability {
     pub(crate) ring: Arc<Ring>,
+    /// What of it keys have seen.
+    pub(crate) marks: Arc<SeenMarks>,
     /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
     /// How far it is on disk.
@@ -104,7 +108,7 @@ pub(crate) struct Durability {
 }
 
 impl Durability {
-    pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
+    pub(crate) fn new(ring: Arc<Ring>, marks: Arc<SeenMarks>, workers: usize) -> Self {
         ring.set_room(ROOM_BYTES.0);
         let none = || AtomicU64::new(NO_MARK);
         let awaited = (0..workers).map(|_| Awaited { mark: none(), sync_mark: none() });
@@ -114,6 +118,7 @@ impl Durability {
             lacks_base: AtomicBool::new(false),
             written: AtomicU64::new(ring.tail()),
             ring,
+            marks,
             failing: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             awaited: awaited.collect(),
@@ -307,6 +312,17 @@ impl Durability {
         !self.failing.load(Relaxed) && self.ring.has_room()
     }
 
+    /// Wakes the workers whose clients wait for a log that cannot be written: they are refused.
+    pub(crate) fn wake_waiting(&self) {
+        let Some(queues) = self.queues.get() else { return };
+        for (worker, awaited) in self.awaited.iter().enumerate() {
+            let waits = |mark: &AtomicU64| mark.load(SeqCst) != NO_MARK;
+            if waits(&awaited.mark) || waits(&awaited.sync_mark) {
+                queues.send_to_service(worker, WorkerMessage::Durable);
+            }
+        }
+    }
+
     /// Whether the log cannot be written at the moment.
     #[inline]
     pub(crate) fn is_failing(&self) -> bool {
@@ -405,7 +421,7 @@ mod tests {
     #[test]
     fn room_is_told_of_to_workers() {
         let (queues, messages) = TestQueues::of_workers(2);
-        let durability = Durability::new(Ring::new(RING, 2, 0).0, 2);
+        let durability = Durability::new(Ring::new(RING, 2, 0).0, Arc::default(), 2);
         durability.tell_room();
         durability.attach(&queues);
         assert_eq!(messages.recipients(0), [], "workers that have not begun");

@@ -16,7 +16,6 @@ use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::{self, AclRequest},
     admission::{Check, Conditions, Facts, Issuer, PauseScope, Slots, Verdict, Wait, decide},
-    config::SyncReplicasMissing,
     observe::client_line,
     push::pubsub::Kind,
     replicator::redirection,
@@ -245,11 +244,7 @@ impl Executor {
     #[inline]
     fn lacks_sync_replicas(&self, shared: &Shared, session: &Session) -> bool {
         let config = self.config.config();
-        let replicas = session.sync_replicas(config);
-        replicas > 0
-            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
-            && !shared.replication.is_replica()
-            && shared.replication.online() < usize::from(replicas)
+        shared.lacks_sync_replicas(session.sync_replicas(config), config)
     }
 
     /// The conditions for the next command of a client.
@@ -371,7 +366,15 @@ impl Executor {
         session.publish();
         let client = client_line::describe(&session.client, &self.shared.commands, self.now);
         self.audit_denial(session, reason, object, user);
-        let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
+        let denied = Denied {
+            reason,
+            context,
+            object,
+            user,
+            client: &client,
+            now_ms: self.now.unix_ms,
+            steady_ms: self.now.steady_ms,
+        };
         self.shared.access.note_denied(denied, self.config.config());
     }
 

@@ -9,8 +9,11 @@
 //! levels SEEN    the same, as far as a replica knows                  replicas, cluster-durability sync
 //! ```
 //!
-//! A reply waits for all that its commands may have seen: up to the log's end behind them. A connection that has chosen less
-//! than others sees what is not committed for them yet.
+//! A reply waits for what its command may have seen ([`super::seen`]), or for the log up to its end where that is not known.
+//! A connection that has chosen less than others sees what is not committed for them yet.
+//!
+//! A level may be out of reach as things are: the disk fails, or there are fewer replicas than it takes. Replies that wait
+//! for it are refused then, with the error that the client's next write gets (docs/durability.md).
 //!
 //! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its listener
 //! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
@@ -18,12 +21,13 @@
 
 use std::sync::{Arc, Weak};
 
-use dunlin_engine::LogConsumer;
+use dunlin_engine::{LogConsumer, command::CommandError};
 use dunlin_net::{Commitment, Commitments, WorkerQueues};
 
 use super::Executor;
 use crate::{
-    config::{AppendFsync, Config, SYNC_REPLICAS_MAX},
+    admission::NOREPLICAS,
+    config::{AppendFsync, Config, SYNC_REPLICAS_MAX, SyncReplicasMissing},
     session::{Durability, Session},
     shared::Shared,
     workers::WorkerMessage,
@@ -72,11 +76,12 @@ impl Shared {
         {
             return commitment;
         }
+        let tail = self.durability.tail();
         match config.min_sync_replicas {
-            0 => self.commitment_to_log(config),
+            0 => self.commitment_to_log(tail, config),
             // Changes only behind the closed gate, so it is the role under which the push's change was recorded.
-            _ if self.engine.log.follows() => self.commitment_to_log(config),
-            replicas => self.commitment_at(DISK + replicas, config),
+            _ if self.engine.log.follows() => self.commitment_to_log(tail, config),
+            replicas => self.commitment_at(DISK + replicas, tail, config),
         }
     }
 
@@ -91,18 +96,26 @@ impl Shared {
     }
 
     #[inline]
-    fn commitment_to_log(&self, config: &Config) -> Commitment {
+    fn commitment_to_log(&self, mark: u64, config: &Config) -> Commitment {
         if config.appendfsync != AppendFsync::Always || !self.engine.log.is_on_for(LogConsumer::File) {
             return Commitment::default();
         }
-        self.commitment_at(LOG, config)
+        self.commitment_at(LOG, mark, config)
     }
 
-    /// A level, up to the log's end.
-    fn commitment_at(&self, level: u8, config: &Config) -> Commitment {
-        let mark = self.durability.tail();
+    /// A level, up to a place of the log.
+    fn commitment_at(&self, level: u8, mark: u64, config: &Config) -> Commitment {
         let is_met = self.level_released(level, config) >= mark;
         if is_met { Commitment::default() } else { Commitment { level, mark } }
+    }
+
+    /// Whether there are fewer replicas than a reply is to wait for, and such replies are refused.
+    #[inline]
+    pub(super) fn lacks_sync_replicas(&self, replicas: u8, config: &Config) -> bool {
+        replicas > 0
+            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
+            && !self.replication.is_replica()
+            && self.replication.online() < usize::from(replicas)
     }
 
     /// Whether nothing that waits for a level now will be released any more: its term as a primary is over.
@@ -149,40 +162,38 @@ impl Executor {
         }
         let config = self.config.config();
         let Commitment { level, mark } = self.shared.commitment_of_push(config);
-        let mark = if self.saw_data { mark } else { mark.min(session.seen_to) };
+        let mark = mark.min(self.seen_so_far(session));
         let is_met = self.shared.level_released(level, config) >= mark;
         if is_met { Commitment::default() } else { Commitment { level, mark } }
-    }
-
-    /// Notes how much of the log a client has seen by now, for its messages.
-    #[inline]
-    pub(super) fn note_seen(&self, session: &mut Session) {
-        if self.saw_data && self.withholds_pushes() {
-            session.seen_to = self.shared.durability.tail();
-        }
     }
 
     /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
     /// with INFO, which has to answer while the disk fails.
     #[inline]
     pub(super) fn commitment(&self, session: &Session) -> Commitment {
-        if !self.saw_data {
+        if !self.saw_data.any() {
             return Commitment::default();
         }
+        self.commitment_to(session, self.shared.durability.tail())
+    }
+
+    /// The same of a reply that has seen the log up to there at most.
+    #[inline]
+    pub(super) fn commitment_to(&self, session: &Session, mark: u64) -> Commitment {
         if self.shared.cluster.is_on()
-            && let Some(commitment) = self.commitment_to_shard(session)
+            && let Some(commitment) = self.commitment_to_shard(session, mark)
         {
             return commitment;
         }
         let config = self.config.config();
         match (session.durability_mode, config.min_sync_replicas) {
-            (Durability::Configured, 0) => self.shared.commitment_to_log(config),
-            _ => self.commitment_of(session, config),
+            (Durability::Configured, 0) => self.shared.commitment_to_log(mark, config),
+            _ => self.commitment_of(session, mark, config),
         }
     }
 
     /// The first commitment of a reply on a node of a cluster; `None` where that is met.
-    fn commitment_to_shard(&self, session: &Session) -> Option<Commitment> {
+    fn commitment_to_shard(&self, session: &Session, mark: u64) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
         // The keys of a move may be years old: in `async`, too, all members have it before the source gives it up.
         let waits = shared.cluster.is_sync() && session.durability_mode != Durability::Async
@@ -194,7 +205,6 @@ impl Executor {
             (_, false) if shared.cluster.lease.is_valid(term) => return None,
             (_, false) => return Some(Commitment { level: LEASE, mark: term }),
         };
-        let mark = shared.durability.tail();
         let is_met = shared.replication.shard_committed() >= mark;
         let is_led = term == 0 || shared.cluster.lease.is_valid(term);
         match (is_met, is_led) {
@@ -204,19 +214,19 @@ impl Executor {
         }
     }
 
-    fn commitment_of(&self, session: &Session, config: &Config) -> Commitment {
+    fn commitment_of(&self, session: &Session, mark: u64, config: &Config) -> Commitment {
         // A replica shows its primary's data; its own log may be asked for. A command that ran on a primary still waits for
         // replicas if the server has become a replica since: without them the write is lost.
         let is_replica = session.as_replica && self.shared.replication.is_replica();
         match session.durability_mode {
             Durability::Async => Commitment::default(),
             Durability::Disk if self.shared.engine.log.is_on_for(LogConsumer::File) => {
-                self.shared.commitment_at(DISK, config)
+                self.shared.commitment_at(DISK, mark, config)
             }
             _ => match session.sync_replicas(config) {
-                0 => self.shared.commitment_to_log(config),
-                _ if is_replica => self.shared.commitment_to_log(config),
-                replicas => self.shared.commitment_at(DISK + replicas, config),
+                0 => self.shared.commitment_to_log(mark, config),
+                _ if is_replica => self.shared.commitment_to_log(mark, config),
+                replicas => self.shared.commitment_at(DISK + replicas, mark, config),
             },
         }
     }
@@ -252,6 +262,35 @@ impl Executor {
                 shared.replication.await_commit(worker);
                 self.level_released(level) < mark
             }
+        }
+    }
+
+    /// The error that a reply gets in its place which waits for a level that is out of reach; `None` while it may be reached.
+    /// The level may be within reach again later, and the change then be durable: the text says so.
+    pub(super) fn refusal_of(&self, Commitment { level, mark }: Commitment) -> Option<CommandError> {
+        let (shared, config) = (&self.shared, self.config.config());
+        let refuse = |error: CommandError, place: &str| {
+            let text = format!(". The command has run, but what it has written or seen is not {place} yet");
+            Some(CommandError::Text([&error.line()[..], text.as_bytes()].concat().into()))
+        };
+        let waits_for_log = || {
+            config.appendfsync == AppendFsync::Always
+                && shared.engine.log.is_on_for(LogConsumer::File)
+                && shared.durability.durable() < mark
+        };
+        match level {
+            LOG | DISK if shared.durability.is_failing() => refuse(shared.durability.refusal(), "on disk"),
+            LOG | DISK | LEASE => None,
+            _ if COMMIT.contains(&level) => match shared.cluster.lacks_members() {
+                true => refuse(NOREPLICAS, "at enough members of the shard"),
+                false => None,
+            },
+            _ if SEEN.contains(&level) => None,
+            _ if shared.durability.is_failing() && waits_for_log() => {
+                refuse(shared.durability.refusal(), "on disk")
+            }
+            _ if shared.lacks_sync_replicas(level - DISK, config) => refuse(NOREPLICAS, "at enough replicas"),
+            _ => None,
         }
     }
 

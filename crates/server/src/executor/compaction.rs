@@ -96,7 +96,7 @@ impl Executor {
         });
         this.effort = if is_vain { 0 } else { effort };
         this.looked = Some(now);
-        shared.stats.defragmentation.note(self.worker.id(), this.effort, self.caller.now_ms);
+        shared.stats.defragmentation.note(self.worker.id(), this.effort, self.now.steady_ms);
     }
 
     fn defragment_slice(&mut self, inside: &Inside<'_>, started: Instant) -> Duration {

@@ -130,7 +130,7 @@ impl Executor {
         // Large arguments get their room before they are stored.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        if used > limit && coming == 0 && shared.stats.revisit_clients(self.caller.now_ms) {
+        if used > limit && coming == 0 && shared.stats.revisit_clients(self.now.steady_ms) {
             used = shared.stats.limited_bytes(&shared.engine);
             self.memory.used = Some(used);
         }
@@ -142,12 +142,12 @@ impl Executor {
             self.memory = MemoryCheck::default();
         }
         if !is_over {
-            shared.stats.eviction.note(false, self.caller.now_ms);
+            shared.stats.eviction.note(false, self.now.steady_ms);
             return false;
         }
         let is_short = self.make_room(limit, coming, None, inside);
         let is_over = in_use(&self.shared, None, coming) > limit;
-        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
+        self.shared.stats.eviction.note(is_over, self.now.steady_ms);
         is_short
     }
 
@@ -253,7 +253,7 @@ impl Executor {
         let pause = if is_behind { Duration::ZERO } else { pause };
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
-            shared.stats.eviction.note(false, self.caller.now_ms);
+            shared.stats.eviction.note(false, self.now.steady_ms);
             return pause;
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
@@ -266,10 +266,10 @@ impl Executor {
             && !self.evict_to(target, 0, &how, SLICE, &inside)
             && used() > limit
         {
-            shared.stats.eviction.note(true, self.caller.now_ms);
+            shared.stats.eviction.note(true, self.now.steady_ms);
             return Duration::ZERO;
         }
-        shared.stats.eviction.note(used() > limit, self.caller.now_ms);
+        shared.stats.eviction.note(used() > limit, self.now.steady_ms);
         pause
     }
 }

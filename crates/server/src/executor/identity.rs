@@ -8,6 +8,19 @@ use super::Executor;
 use crate::{config::CertificateUser, session::Session};
 
 impl Executor {
+    /// Lets a client in as the user that the peer's end of its connection stands for, if there is one: at the beginning,
+    /// and again after RESET, which forgets any other login.
+    pub(crate) fn identify(&mut self, session: &mut Session) {
+        let certificate = session.client.is_tls.then(|| session.client.stream()?.peer_identity()).flatten();
+        if let Some(identity) = certificate {
+            self.identify_certificate(session, &identity);
+        } else if let Some(peer) = session.client.peer
+            && !self.config.config().unixsocket_user.is_empty()
+        {
+            self.identify_peer(session, peer);
+        }
+    }
+
     /// Lets a client in as the user that its certificate names, where one is enabled (`tls-auth-clients-user`).
     pub(super) fn identify_certificate(&mut self, session: &mut Session, identity: &Identity) {
         self.refresh_config();
@@ -25,7 +38,7 @@ impl Executor {
     }
 
     /// Lets a client in as the user that `unixsocket-user` gives to its process.
-    pub(super) fn identify_peer(&mut self, session: &mut Session, peer: PeerIds) {
+    fn identify_peer(&mut self, session: &mut Session, peer: PeerIds) {
         let of_peer = |id: u32, is_group: bool| if is_group { id == peer.group } else { id == peer.user };
         let users = &self.config.config().unixsocket_user;
         let Some(found) = users.iter().find(|user| of_peer(user.id, user.is_group)) else { return };

@@ -37,7 +37,7 @@ impl ServerContext<'_, '_> {
             return Err(CommandError::Busy);
         }
         let (executor, session) = (&mut *self.executor, &mut *self.session);
-        executor.saw_data = true;
+        executor.see_everything();
         let environment = Environment::new(&executor.policy, &executor.caller);
         let departing = self.shared.engine.depart(
             session.database,

@@ -26,6 +26,7 @@ mod migration;
 mod nested_poll;
 mod offload;
 pub(crate) mod offload_threads;
+mod seen;
 mod service;
 mod slots;
 mod tracking;
@@ -57,6 +58,7 @@ use self::{
     compaction::Defragmentation,
     eviction::MemoryCheck,
     nested_poll::PausedScript,
+    seen::{SawData, Seen},
     slots::slots_of,
     waiting::RoomWaits,
     window::Window,
@@ -126,7 +128,11 @@ pub struct Executor {
     /// The term in which commands of this call were let in, on the primary of a shard; 0 for none.
     term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
-    pub(crate) saw_data: bool,
+    pub(crate) saw_data: SawData,
+    /// What they have seen one by one, while marks are kept.
+    seen: Seen,
+    /// Whether the server keeps marks of what keys have seen.
+    keeps_marks: bool,
     /// The commitments of pushes that stand among the replies of the turn.
     pushed_to: Vec<Commitment>,
     /// State that is put aside while a script takes its time and others are attended to.
@@ -192,7 +198,7 @@ impl Executor {
         let defragmentation = Defragmentation::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
-        Self {
+        let mut executor = Self {
             shared,
             worker,
             policy,
@@ -215,7 +221,9 @@ impl Executor {
             sent_keys: Vec::new(),
             withhold_to: Commitment::default(),
             term: Cell::new(0),
-            saw_data: false,
+            saw_data: SawData::default(),
+            seen: Seen::default(),
+            keeps_marks: false,
             pushed_to: Vec::new(),
             paused_script: None,
             is_abandoned: false,
@@ -227,7 +235,9 @@ impl Executor {
             topology: TopologyReader::default(),
             window: Window::default(),
             batch: Batch::default(),
-        }
+        };
+        executor.keep_marks();
+        executor
     }
 
     /// The time of this tick.
@@ -297,11 +307,30 @@ impl Executor {
         }
     }
 
-    /// Puts pushes around the reply to the command that has just run, which begins at a mark.
-    fn place_pushes(&mut self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
-        let Some(pushes) = session.client.pushes.get() else { return };
+    /// Does what is left to be done behind a command of a client that is sent pushes, or whose replies are noted.
+    #[inline(never)]
+    fn follow_reply(
+        &mut self,
+        session: &mut Session,
+        entry: Option<&Entry>,
+        words: &[&[u8]],
+        keys: &[Key<'_>],
+        mark: Mark,
+        reply: &mut ReplyBuffer,
+    ) {
+        self.end_caching(session);
+        let own = reply.bytes_since(mark);
+        let [before, behind] = self.place_pushes(session, mark, reply);
+        if session.notes_seen {
+            self.note_reply(entry, words, keys, [before, own, behind], reply.mark());
+        }
+    }
+
+    /// Puts pushes around the reply to the command that has just run, which begins at a mark; their bytes.
+    fn place_pushes(&mut self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) -> [usize; 2] {
+        let Some(pushes) = session.client.pushes.get() else { return [0, 0] };
         let owes_reply = session.offloaded.is_some_and(|offloaded| offloaded.is_decided);
-        let Some(Around { before, behind }) = pushes.settle(!owes_reply) else { return };
+        let Some(Around { before, behind }) = pushes.settle(!owes_reply) else { return [0, 0] };
         let mut own = reply.split_off(mark);
         let pushed_to = &mut self.pushed_to;
         let mut put = |WaitingPush { commitment, push }: WaitingPush, reply: &mut ReplyBuffer| {
@@ -311,8 +340,11 @@ impl Executor {
             reply.raw(&push.encode());
         };
         before.into_iter().for_each(|push| put(push, reply));
+        let bytes_before = reply.bytes_since(mark);
         reply.append(&mut own);
+        let behind_from = reply.mark();
         behind.into_iter().for_each(|push| put(push, reply));
+        [bytes_before, reply.bytes_since(behind_from)]
     }
 
     /// Takes a changed configuration over.
@@ -321,6 +353,7 @@ impl Executor {
             let slots = self.policy.slots.take();
             self.policy = Policy { slots, ..policy(&self.shared, self.config.config()) };
             self.meter.configure(self.config.config());
+            self.keep_marks();
             configure_access(&self.shared.engine, self.config.config());
         }
     }
@@ -370,8 +403,7 @@ impl Executor {
                 session.settle_reply(mark, reply);
             }
             if session.is_pushed_to {
-                self.end_caching(session);
-                self.place_pushes(session, mark, reply);
+                self.follow_reply(session, entry, words, keys, mark, reply);
             }
             let reply_end = reply.len();
             let reply_len = reply_end - reply_bytes;
@@ -573,7 +605,7 @@ impl Executor {
                 result
             }
             (None, None) => {
-                self.saw_data = true;
+                self.saw_data.note();
                 let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
                 let (database, inside) = (session.database, &mut turn.inside);
                 let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
@@ -594,7 +626,9 @@ impl Executor {
             }
             (None, Some(transaction)) => {
                 let (environment, worker) = (Environment::new(&self.policy, &self.caller), &mut self.worker);
-                transaction.run(&request, session.database, environment, worker, reply)
+                let result = transaction.run(&request, session.database, environment, worker, reply);
+                self.see(entry, words);
+                result
             }
         };
         if let Err(mut error) = result {

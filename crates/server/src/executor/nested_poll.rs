@@ -15,7 +15,10 @@ use dunlin_engine::{
 
 use dunlin_net::Commitment;
 
-use super::{Executor, ServerContext};
+use super::{
+    Executor, ServerContext,
+    seen::{SawData, Seen},
+};
 use crate::{observe::command_stats::Stopwatch, shared::Shared, workers::WorkerMessage};
 
 /// The state that is put aside.
@@ -23,7 +26,8 @@ pub(super) struct PausedScript {
     caller: Caller,
     stopwatch: Stopwatch,
     notices: Vec<Notice>,
-    saw_data: bool,
+    saw_data: SawData,
+    seen: Seen,
     pushed_to: Vec<Commitment>,
 }
 
@@ -43,6 +47,7 @@ impl Executor {
             stopwatch: self.meter.stop(),
             notices: std::mem::take(&mut self.worker.notices),
             saw_data: self.saw_data,
+            seen: std::mem::take(&mut self.seen),
             pushed_to: std::mem::take(&mut self.pushed_to),
         });
     }
@@ -54,6 +59,7 @@ impl Executor {
         self.meter.go_on(aside.stopwatch);
         self.worker.notices = aside.notices;
         self.saw_data = aside.saw_data;
+        self.seen = aside.seen;
         self.pushed_to = aside.pushed_to;
     }
 

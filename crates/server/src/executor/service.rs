@@ -7,11 +7,12 @@ use std::{
 };
 
 use dunlin_engine::{Caller, Environment, GrowingBlock, Notice};
-use dunlin_net::{Client, Commitment, EventLoop, Identity, Next, Now, Served, Service};
+use dunlin_net::{Client, Commitment, EventLoop, Identity, Next, Now, SeenReplies, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
     Executor, Flow, Turn, WorkerMessage,
+    seen::SawData,
     waiting::{HOLD_MAX, KEPT_OUT_PAUSE},
     window::WINDOW,
 };
@@ -84,10 +85,9 @@ impl Service for Executor {
     fn open(&mut self, client: &Arc<Client>) -> Session {
         let mut session = Session::new(client, &self.shared.access);
         self.audit_connection(&session, Outcome::Opened);
-        if let Some(peer) = client.peer
-            && !self.config.config().unixsocket_user.is_empty()
-        {
-            self.identify_peer(&mut session, peer);
+        // A certificate is known after the handshake.
+        if !client.is_tls {
+            self.identify(&mut session);
         }
         session
     }
@@ -147,17 +147,21 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
-        self.saw_data = false;
+        self.saw_data = SawData::default();
         // Nested polling serves others while this one is at it.
         let outer_term = self.term.replace(0);
-        self.pushed_to.clear();
         let shared = Arc::clone(&self.shared);
         if let Some(replica) = &session.replica {
             replica.peer().hear(monotonic_ms());
         }
-        session.is_pushed_to = session.client.pushes.get().is_some();
+        session.notes_seen = self.keeps_marks;
+        session.is_pushed_to = session.client.pushes.get().is_some() | self.keeps_marks;
         if session.is_pushed_to {
-            self.follow(session);
+            self.pushed_to.clear();
+            self.begin_seen();
+            if session.client.pushes.get().is_some() {
+                self.follow(session);
+            }
         }
         let mut turn = Turn { inside: None, event_loop };
         if turn.event_loop.is_some() {
@@ -225,6 +229,9 @@ impl Service for Executor {
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
         self.withhold_to = self.commitment(session);
+        if self.withhold_to.mark > 0 && session.notes_seen {
+            self.withhold_to = self.commitment_of_seen(session, reply);
+        }
         session.has_term = self.term.get() != 0;
         self.term.set(outer_term);
         self.note_seen(session);
@@ -262,8 +269,10 @@ impl Service for Executor {
         reply: &mut ReplyBuffer,
     ) -> Option<Next> {
         // The answer to a client that has waited shows a change of somebody else.
-        self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
-        if self.saw_data {
+        let saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
+        self.saw_data = SawData::of(saw_data);
+        session.notes_seen = false;
+        if saw_data {
             // Another worker may have recorded the change that the answer shows, and WAIT has to wait for that.
             session.served_to = self.shared.durability.tail();
         }
@@ -393,6 +402,10 @@ impl Service for Executor {
         self.withhold_to
     }
 
+    fn take_seen(&mut self) -> SeenReplies {
+        self.take_seen_replies()
+    }
+
     fn take_pushed_to(&mut self) -> Vec<Commitment> {
         std::mem::take(&mut self.pushed_to)
     }
@@ -407,6 +420,14 @@ impl Service for Executor {
 
     fn has_lost(&self, commitment: Commitment) -> bool {
         self.has_lost_commitment(commitment)
+    }
+
+    fn refusal(&self, commitment: Commitment) -> Option<Vec<u8>> {
+        self.refusal_of(commitment).map(|error| {
+            let mut reply = ReplyBuffer::default();
+            reply.error(error.line());
+            reply.into_bytes()
+        })
     }
 
     fn end_tick(&mut self) {

@@ -75,6 +75,7 @@ impl Executor {
     #[cold]
     pub(super) fn follow_topology(&mut self) {
         self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
+        self.keep_marks();
     }
 
     /// Whether a command runs here because of its keys, at a glance: nearly always there is one, of a slot that this node has.

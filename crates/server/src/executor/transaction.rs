@@ -150,10 +150,11 @@ impl Executor {
             return Ok(Executed::Again);
         }
         self.worker.mark_client();
-        self.saw_data = true;
+        self.saw_data.note();
         let denied_before = self.caller.deny_blocking;
         self.caller = Caller { deny_blocking: true, ..self.caller };
         let executed = if self.end_watches(session, &mut transaction) {
+            self.see_everything();
             Executed::Changed
         } else {
             reply.array(queue.len());

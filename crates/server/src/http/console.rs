@@ -12,13 +12,7 @@
 //!
 //! `console/` has the sources of the files under `http/console/`; `make console` builds them anew.
 
-use std::{
-    fmt::Write,
-    io,
-    pin::pin,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{fmt::Write, io, pin::pin, sync::LazyLock, time::Duration};
 
 use futures_util::{SinkExt, StreamExt, future::select};
 use hyper::{
@@ -34,7 +28,6 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
-    sync::OwnedSemaphorePermit,
     time::timeout,
 };
 use tokio_tungstenite::{
@@ -48,6 +41,7 @@ use tokio_tungstenite::{
 
 use super::{
     Ends,
+    consoles::{Counted, Place},
     guard::{self, Refused},
     relay,
     routes::{self, Body, Site},
@@ -58,6 +52,15 @@ use crate::config::{Change, Config, DIRECTIVES};
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a message to the browser.
 const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes that are read from a browser at once.
+const READ_BYTES: usize = 16 * 1024;
+/// Bytes that wait for a browser: a message and its head, and answers to pings, of which the latest replaces those that find
+/// no room (RFC 6455, 5.5.3).
+const WRITE_BYTES_MAX: usize = PIECE_BYTES + 4 * 1024;
+/// Bytes of a control frame's head.
+const CONTROL_HEAD_BYTES: usize = 6;
+/// How long a browser may take to read the last messages.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
 /// How long nothing may come from a browser. The page asks for something each second while it is looked at.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
@@ -131,9 +134,16 @@ pub(super) fn connect(
     guard::check_origin(&request)?;
     let key = websocket_key(request.headers())?;
     let busy = |reason: &str| Refused::new(StatusCode::SERVICE_UNAVAILABLE, reason);
-    let room = Arc::clone(&site.consoles);
-    let permit = room.try_acquire_owned().map_err(|_| busy("there are too many consoles already"))?;
-    let socket = match relay::target(request.uri().query(), &site.shared, ends)? {
+    let node = relay::target(request.uri().query(), &site.shared, ends)?;
+    if node.is_some() && !site.consoles.knows(&site.shared, ends.peer.ip()) {
+        return Err(Refused::new(
+            StatusCode::FORBIDDEN,
+            "log in to this node before another is reached through it",
+        ));
+    }
+    let place = site.consoles.enter(&site.shared, ends, node.is_some());
+    let place = place.ok_or_else(|| busy("there are too many consoles already"))?;
+    let socket = match node {
         Some(address) => relay::open(address),
         None => site.new_client(ends),
     };
@@ -142,7 +152,7 @@ pub(super) fn connect(
     tokio::spawn(async move {
         // A browser that has gone meanwhile has no connection.
         if let Ok(upgraded) = upgrade.await {
-            copy(upgraded, socket, permit).await;
+            copy(upgraded, socket, place).await;
         }
     });
     let mut response = routes::text(StatusCode::SWITCHING_PROTOCOLS, String::new());
@@ -176,24 +186,36 @@ fn websocket_key(headers: &HeaderMap) -> Result<String, Refused> {
     }
 }
 
-/// Copies between browser and worker until one of them ends. Each waits for the other to take what it sends: memory does not
-/// grow.
-async fn copy(upgraded: Upgraded, socket: UnixStream, permit: OwnedSemaphorePermit) {
+/// Copies between browser and worker until one of them ends, or another console takes the place. Each waits for the other to
+/// take what it sends, and answers to pings have a limit: memory does not grow.
+async fn copy(upgraded: Upgraded, socket: UnixStream, place: Place) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
-    let stream = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+        .read_buffer_size(READ_BYTES)
+        .write_buffer_size(0)
+        .max_write_buffer_size(WRITE_BYTES_MAX);
+    let account = &place.account;
+    account.add(READ_BYTES + WRITE_BYTES_MAX + PIECE_BYTES);
+    let (stream, arriving) = Counted::new(TokioIo::new(upgraded), account);
+    let stream = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
     let (mut to_browser, mut from_browser) = stream.split();
     let (mut from_worker, mut to_worker) = socket.into_split();
     let inward = async {
         while let Ok(Some(Ok(message))) = timeout(SILENCE_MAX, from_browser.next()).await {
-            let written = match message {
-                Message::Binary(bytes) => to_worker.write_all(&bytes).await,
-                Message::Text(text) => to_worker.write_all(text.as_str().as_bytes()).await,
+            let bytes = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
                 Message::Close(_) => break,
-                // Pings are answered by the library.
-                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
+                // Pings are answered by the library. They may come between the frames of a message.
+                Message::Ping(bytes) | Message::Pong(bytes) => {
+                    arriving.settle(account, CONTROL_HEAD_BYTES + bytes.len());
+                    continue;
+                }
+                Message::Frame(_) => continue,
             };
+            let written = to_worker.write_all(&bytes).await;
+            arriving.settle(account, usize::MAX);
             if written.is_err() {
                 break;
             }
@@ -206,17 +228,21 @@ async fn copy(upgraded: Upgraded, socket: UnixStream, permit: OwnedSemaphorePerm
                 Ok(0) | Err(_) => break,
                 Ok(read) => {
                     let piece = Message::Binary(Bytes::copy_from_slice(&buffer[..read]));
-                    if to_browser.send(piece).await.is_err() {
+                    // Answers to pings leave first: a message needs all of the room.
+                    if to_browser.flush().await.is_err() || to_browser.send(piece).await.is_err() {
                         return;
                     }
                 }
             }
         }
         // The worker has closed the connection; a browser that has gone need not hear of it.
-        let _ = to_browser.close().await;
+        let _ = timeout(FAREWELL_MAX, async {
+            let _ = to_browser.flush().await;
+            to_browser.close().await
+        })
+        .await;
     };
-    select(pin!(inward), pin!(outward)).await;
-    drop(permit);
+    select(select(pin!(inward), pin!(outward)), pin!(place.is_taken())).await;
 }
 
 /// One end of a pair of sockets, for the runtime, and the other, for a worker.

@@ -3,13 +3,15 @@
 //! ```text
 //! accept ─▶ Connections: at most so many, the oldest gives way ─▶ hyper: head within 5 s and 8 KiB
 //!        ─▶ guard: method, body, Host ─▶ routes: /health /metrics, files of the console
-//!                                        └─▶ /connect: WebSocket ◀─▶ pair of sockets ◀─▶ a worker, or another node
+//!                                        └─▶ /connect: place among the consoles ─▶ WebSocket ◀─▶ pair of sockets ◀─▶ a worker,
+//!                                                                                                                  or another node
 //! ```
 //!
 //! One thread of its own, which never waits for a worker: what takes long to look at is left out (`survey_unless_long`).
 //! A fault here ends a connection, never the serving of commands.
 
 mod console;
+mod consoles;
 mod guard;
 mod health;
 mod relay;
@@ -102,7 +104,7 @@ impl fmt::Debug for HttpServer {
 }
 
 /// The two ends of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ends {
     peer: SocketAddr,
     local: SocketAddr,

@@ -16,11 +16,12 @@ use hyper::{
 };
 
 use dunlin_engine::Survey;
-use dunlin_net::{CONSOLES_MAX, Transport};
-use tokio::{net::UnixStream, sync::Semaphore};
+use dunlin_net::Transport;
+use tokio::net::UnixStream;
 
 use super::{
     Ends, console,
+    consoles::Consoles,
     guard::{self, Refused},
     health,
 };
@@ -41,15 +42,13 @@ pub(super) struct Site {
     own_name: Option<String>,
     /// The last survey of the keyspace, for the time in which a script holds it.
     survey: Mutex<Survey>,
-    /// Room for connections of consoles.
-    pub(super) consoles: Arc<Semaphore>,
+    pub(super) consoles: Arc<Consoles>,
 }
 
 impl Site {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let own_name = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-        let consoles = Arc::new(Semaphore::new(CONSOLES_MAX as usize));
-        Self { shared: Arc::clone(shared), own_name, survey: Mutex::default(), consoles }
+        Self { shared: Arc::clone(shared), own_name, survey: Mutex::default(), consoles: Arc::default() }
     }
 
     /// A connection to a worker, which sees a client at the browser's address.

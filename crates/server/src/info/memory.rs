@@ -1,5 +1,7 @@
 //! Memory and keys.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{
     Reading, human,
     metric::{Family, Metric, Number, Row, Unit},
@@ -156,6 +158,9 @@ pub(super) const ROWS: &[Row] = &[
         "Connections of clients: buffers, subscriptions, watched keys, tracked prefixes.",
         |reading| reading.memory().clients.into(),
     ),
+    bytes("mem_http_consoles", "Buffers between browsers and workers, of consoles.", |reading| {
+        reading.shared.stats.console_bytes.load(Relaxed).into()
+    }),
     Row::One(Metric::none("mem_cluster_links", "Links of a cluster: there are none.")),
     bytes("mem_aof_buffer", "Of the log, not written to its file yet.", |reading| {
         reading.shared.durability.buffered_bytes().into()

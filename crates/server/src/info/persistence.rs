@@ -2,6 +2,8 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
+use dunlin_net::Now;
+
 use super::{
     Reading,
     metric::{Metric, Number, Row, Shown, Unit},
@@ -190,7 +192,7 @@ pub(super) const ROWS: &[Row] = &[
         Number::Decimal(loading(reading).percent(), 2)
     }),
     while_loading("loading_eta_seconds", Unit::Seconds, "How long the rest will take.", |reading| {
-        loading(reading).seconds_left(reading.now_ms).into()
+        loading(reading).seconds_left(Now::read().steady_ms).into()
     }),
 ];
 

@@ -1,6 +1,7 @@
 //! Counts of what clients, the network and the keyspace did.
 
 use dunlin_acl::Reason;
+use dunlin_net::Now;
 
 use super::{
     Reading,
@@ -105,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         "total_eviction_exceeded_time",
         Unit::Milliseconds,
         "Time with more memory in use than `maxmemory`.",
-        |reading| reading.shared.stats.eviction.total_ms(reading.now_ms),
+        |reading| reading.shared.stats.eviction.total_ms(Now::read().steady_ms),
     )),
     Row::One(Metric::gauge(
         "current_eviction_exceeded_time",
@@ -152,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
         "total_active_defrag_time",
         Unit::Milliseconds,
         "Time with enough fragmentation for entries to be moved.",
-        |reading| reading.shared.stats.defragmentation.times.total_ms(reading.now_ms),
+        |reading| reading.shared.stats.defragmentation.times.total_ms(Now::read().steady_ms),
     )),
     Row::One(Metric::gauge(
         "current_active_defrag_time",

@@ -17,8 +17,8 @@ use std::{
 };
 
 use dunlin_cluster::NodeId;
-use dunlin_net::Stream;
-use mio::{Interest, Registry, Token, net::TcpStream, unix::SourceFd};
+use dunlin_net::{Stream, begin_connection, tls::refusal};
+use mio::{Interest, Registry, Token, unix::SourceFd};
 use socket2::Socket;
 
 use crate::{config::Config, shared::Shared, system::sockets::limit_silence};
@@ -42,6 +42,8 @@ struct Link {
     /// Requests, of which the first `sent` bytes are on their way.
     waiting: Vec<u8>,
     sent: usize,
+    /// The reason of the last refusal in TLS that the log has.
+    refusal: String,
 }
 
 /// The address of a place.
@@ -94,6 +96,7 @@ impl Links {
                     tried: None,
                     waiting: Vec::new(),
                     sent: 0,
+                    refusal: String::new(),
                 }
             });
             self.links.insert(*node, link);
@@ -152,7 +155,7 @@ impl Links {
                 && error.kind() != ErrorKind::WouldBlock
                 && error.kind() != ErrorKind::Interrupted
             {
-                tracing::debug!("The connection to {}:{} is lost: {error}", link.place.0, link.place.1);
+                link.note_lost(&error);
                 link.disconnect(registry);
             }
         }
@@ -171,13 +174,25 @@ fn look_up(place: &Place) -> io::Result<SocketAddr> {
 }
 
 /// Begins a connection. Behind a cut of the network it would stay deaf for up to as long again, until TCP tries once more.
-fn open(address: SocketAddr, silence_max: Duration) -> io::Result<Socket> {
-    let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+fn open(address: SocketAddr, source: Option<IpAddr>, silence_max: Duration) -> io::Result<Socket> {
+    let socket = begin_connection(address, source)?;
     limit_silence(&socket, silence_max)?;
     Ok(socket)
 }
 
 impl Link {
+    /// Logs why the connection is lost: for operators if it is a matter of certificates, once until it is made again.
+    fn note_lost(&mut self, error: &io::Error) {
+        let (host, port) = &self.place;
+        match refusal(error) {
+            Some(reason) if self.refusal != reason => {
+                tracing::warn!("Cluster: TLS to {host}:{port} fails: {reason}");
+                self.refusal = reason;
+            }
+            _ => tracing::debug!("The connection to {host}:{port} is lost: {error}"),
+        }
+    }
+
     /// Whether a connection is to be made.
     fn is_due(&self, now: Instant, retry: Duration) -> bool {
         let is_early = self.tried.is_some_and(|tried| now < tried + retry);
@@ -197,7 +212,7 @@ impl Link {
                 return Ok(());
             }
             self.tried = Some(now);
-            let socket = open(address, silence_max)?;
+            let socket = open(address, shared.config.current().source_address(), silence_max)?;
             self.connect(registry, shared, socket)?;
         }
         let Some(stream) = &self.stream else { return Ok(()) };
@@ -239,6 +254,8 @@ impl Link {
         self.waiting.clear();
         self.waiting.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
+        // Requests leave behind the handshake.
+        self.refusal.clear();
         stream.flush().map(drop)
     }
 
@@ -288,7 +305,7 @@ mod tests {
     fn a_connection_does_not_outlive_the_silence_of_the_other_machine() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silence_max = Duration::from_millis(1_234);
-        let socket = open(listener.local_addr().unwrap(), silence_max).unwrap();
+        let socket = open(listener.local_addr().unwrap(), None, silence_max).unwrap();
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(silence_max));
     }
 

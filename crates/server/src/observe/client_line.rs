@@ -87,7 +87,7 @@ pub(crate) fn capabilities(client: &Client) -> &'static str {
 
 /// Appends a client's line, without its end.
 pub(crate) fn write(out: &mut String, client: &Client, commands: &CommandTable, now: Now) {
-    let seconds_since = |then_ms: u64| now.unix_ms.saturating_sub(then_ms) / 1000;
+    let seconds_since = |then_ms: u64| now.steady_ms.saturating_sub(then_ms) / 1000;
     let names = client.names();
     let text = String::from_utf8_lossy;
     let command = usize::try_from(client.command.get()).ok();

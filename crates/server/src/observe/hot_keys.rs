@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn now() -> Now {
-        Now { unix_ms: 1_700_000_000_000, instant: Instant::now() }
+        Now { unix_ms: 1_700_000_000_000, ..Now::read() }
     }
 
     fn told(keys: &[(Box<[u8]>, u64)]) -> Vec<(String, u64)> {
@@ -352,7 +352,8 @@ mod tests {
     #[test]
     fn there_is_one_session_at_a_time_and_it_ends_by_itself() {
         let (keys, now) = (HotKeys::default(), now());
-        let later = |ms| Now { unix_ms: now.unix_ms + ms, instant: now.instant + Duration::from_millis(ms) };
+        let later =
+            |ms| Now { unix_ms: now.unix_ms + ms, instant: now.instant + Duration::from_millis(ms), ..now };
         assert!(!keys.stop(now.instant), "nothing to stop");
         assert!(keys.reset(now.instant));
         assert!(keys.start(options(), 1, now));

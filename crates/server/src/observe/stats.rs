@@ -43,7 +43,7 @@ pub(crate) struct Stats {
     pub(crate) baseline: Baseline,
     /// Bytes that clients hold, at the last visit.
     client_bytes: AtomicUsize,
-    /// When somebody last needed that sum anew, in unix milliseconds.
+    /// When a caller last needed that sum anew, in steady milliseconds.
     revisited_ms: AtomicU64,
     /// The most memory that any sample has seen.
     peak_bytes: AtomicUsize,
@@ -54,6 +54,8 @@ pub(crate) struct Stats {
     pub(crate) defragmentation: DefragmentationStats,
     /// Clients closed because of `maxmemory-clients`.
     pub(crate) evicted_clients: AtomicU64,
+    /// Buffers of the console's connections, in bytes.
+    pub(crate) console_bytes: AtomicUsize,
     /// Bytes of everything else, at the last visit: those that `maxmemory` limits, and those that it does not.
     counted_bytes: AtomicUsize,
     uncounted_bytes: AtomicUsize,
@@ -74,6 +76,8 @@ pub(crate) struct Held {
     pub(crate) snapshots: usize,
     /// Removed values that wait to be freed.
     pub(crate) garbage: usize,
+    /// Buffers between browsers and workers.
+    pub(crate) consoles: usize,
 }
 
 impl Held {
@@ -85,7 +89,7 @@ impl Held {
     /// Bytes that it does not: evictions add to them, so that keys would go for nothing. All of them have limits of
     /// their own.
     pub(crate) fn uncounted(&self) -> usize {
-        self.log + self.snapshots + self.garbage
+        self.log + self.snapshots + self.garbage + self.consoles
     }
 
     /// All bytes.
@@ -97,7 +101,7 @@ impl Held {
 /// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
 pub(crate) struct ExceededTime {
-    /// Since when it is, in unix milliseconds; 0 while it is not.
+    /// Since when it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,
@@ -280,6 +284,7 @@ impl Stats {
             eviction: ExceededTime::default(),
             defragmentation: DefragmentationStats::new(workers),
             evicted_clients: AtomicU64::new(0),
+            console_bytes: AtomicUsize::new(0),
             counted_bytes: AtomicUsize::new(0),
             uncounted_bytes: AtomicUsize::new(0),
         }
@@ -368,7 +373,7 @@ impl Stats {
     /// was done.
     pub(crate) fn revisit_clients(&self, now_ms: u64) -> bool {
         let pause_ms = self.clients().map_or(0, |clients| clients.connected() as u64 / 1000);
-        let is_due = now_ms.abs_diff(self.revisited_ms.load(Relaxed)) > pause_ms;
+        let is_due = now_ms.saturating_sub(self.revisited_ms.load(Relaxed)) > pause_ms;
         if is_due {
             self.revisited_ms.store(now_ms, Relaxed);
             self.visit_clients();

@@ -16,6 +16,8 @@ use std::{
     },
 };
 
+use dunlin_net::Now;
+
 use self::{known::KnownFiles, saving::Saving};
 use crate::config::Config;
 
@@ -29,6 +31,8 @@ pub(crate) const LOG_FIELD: &str = "dunlin-log";
 pub(crate) struct Persistence {
     /// Unix time of the last snapshot; of the start until there is one.
     pub(crate) last_save_s: AtomicU64,
+    /// The same moment by [`Now::steady_ms`], in milliseconds: save points count from it.
+    pub(crate) last_save_steady_ms: AtomicU64,
     /// Whether the last one in the background was written, or any since: SAVE reports its failure to its client.
     pub(crate) last_save_ok: AtomicBool,
     /// How many were written.
@@ -49,6 +53,7 @@ impl Persistence {
     pub(crate) fn new(started_s: u64) -> Self {
         Self {
             last_save_s: AtomicU64::new(started_s),
+            last_save_steady_ms: AtomicU64::new(Now::read().steady_ms),
             last_save_ok: AtomicBool::new(true),
             saves: AtomicU64::default(),
             saved_changes: AtomicU64::default(),

@@ -11,15 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dunlin_net::Now;
+
 use crate::{
     aof::rewrite_if_due,
     observe::stats::SAMPLE_INTERVAL,
     rdb::save_if_due,
     shared::Shared,
-    system::{
-        allocator,
-        host::{lower_priority, unix_us},
-    },
+    system::{allocator, host::lower_priority},
     workers::maintenance::Order,
 };
 
@@ -66,7 +65,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                 next_sample = now + SAMPLE_INTERVAL;
                 // Where a script runs for long, the next round will do.
                 if !shared.engine.keyspace.is_held_for_long() {
-                    save_if_due(&shared, (unix_us() / 1_000_000) as u64);
+                    save_if_due(&shared, Now::read().steady_ms);
                     rewrite_if_due(&shared);
                 }
             }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, ExclusiveContext, Log, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, ExclusiveContext, Worker, keyspace::Keyspace};
 use dunlin_net::{
     Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
     reserve_open_files,
@@ -32,7 +32,7 @@ use crate::{
     audit,
     commands::{self, grace, saves},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
-    durability::{Durability, Order, RING},
+    durability::{Durability, MarkedRing, Order, RING, SeenMarks},
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
@@ -149,7 +149,7 @@ impl Server {
             shared.replication.expect_primary();
         }
         let listened = workers.listen().map_err(|error| error.to_string())?;
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         supervisor.iter().for_each(Supervisor::loading);
         supervisor
             .iter()
@@ -317,12 +317,15 @@ pub(crate) fn assemble(
     let participants = threads + 1 + helpers(threads) + 4;
     let (writers, ring) = Ring::new(RING, participants, 0);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
-    let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    let commands = Arc::new(commands::table_of(&store.current())?);
+    let marks = Arc::<SeenMarks>::default();
+    let (ring_of, marks_of) = (Arc::clone(&writers), Arc::clone(&marks));
+    let log = MarkedRing { ring: ring_of, marks: marks_of, commands: Arc::clone(&commands) };
+    let engine = Engine::with_log(keyspace, Arc::new(log));
     configure_access(&engine, &store.current());
     let (maintenance, discarded) = Maintenance::new();
-    let durability = Durability::new(writers, threads);
+    let durability = Durability::new(writers, marks, threads);
     let id = replication::new_id()?;
-    let commands = commands::table_of(&store.current())?;
     let shared =
         Shared::new(engine, commands, store, threads, maintenance, Process::new()?, durability, id, stopper);
     Ok(Assembled { shared, ring, discarded })

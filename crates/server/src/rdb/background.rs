@@ -354,7 +354,7 @@ impl Shared {
     }
 
     /// Whether a save point has been reached, or a snapshot was scheduled.
-    fn is_save_due(&self, config: &Config, now_s: u64) -> Option<Option<SavePoint>> {
+    fn is_save_due(&self, config: &Config, steady_ms: u64) -> Option<Option<SavePoint>> {
         if self.loading.is_active() {
             return None;
         }
@@ -371,7 +371,7 @@ impl Shared {
             }
         }
         let changes = self.changes().saturating_sub(self.persistence.saved_changes.load(Relaxed));
-        let age_s = now_s.saturating_sub(self.persistence.last_save_s.load(Relaxed));
+        let age_s = steady_ms.saturating_sub(self.persistence.last_save_steady_ms.load(Relaxed)) / 1000;
         let reached = |point: &&SavePoint| changes >= point.changes && age_s > point.seconds;
         config.save.iter().find(reached).map(|point| Some(*point))
     }
@@ -475,9 +475,9 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
 }
 
 /// Begins a snapshot where a save point has been reached or one was scheduled. To be called often.
-pub(crate) fn save_if_due(shared: &Arc<Shared>, now_s: u64) {
+pub(crate) fn save_if_due(shared: &Arc<Shared>, steady_ms: u64) {
     let config = shared.config.current();
-    let Some(point) = shared.is_save_due(&config, now_s) else { return };
+    let Some(point) = shared.is_save_due(&config, steady_ms) else { return };
     if let Some(SavePoint { seconds, changes }) = point {
         tracing::info!("{changes} changes in {seconds} seconds. Saving...");
     }

@@ -22,12 +22,12 @@ use dunlin_engine::{
     value::Layout,
 };
 use dunlin_net::Now;
-use dunlin_persist::rdb::{Item, ReadOptions, Reader};
+use dunlin_persist::rdb::{Item, Reader};
 use dunlin_replication::{History, Id, Place};
 
 use super::tell;
 use crate::{
-    config::{VersionCheck, describe, policy},
+    config::{describe, policy},
     loading::{LoadError, Reporter, helpers},
     persistence,
     shared::Shared,
@@ -157,10 +157,7 @@ fn read(
     Storers { queues, given_back }: Storers,
 ) -> Result<LoadedSnapshot, LoadError> {
     let config = shared.config.current();
-    let options = ReadOptions {
-        checksum: config.rdbchecksum,
-        known_versions: config.rdb_version_check == VersionCheck::Strict,
-    };
+    let options = super::read_options(&config);
     let keyspace = &shared.engine.keyspace;
     let limits = policy(&config).collection_limits;
     let layout = Layout { limits: &limits, resources: keyspace.resources() };

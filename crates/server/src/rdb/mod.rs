@@ -21,6 +21,7 @@ use dunlin_engine::{
     rdb::{Compressor, Version},
     snapshot::{Chunk, DatabaseSize, Form},
 };
+use dunlin_net::Now;
 use dunlin_persist::{
     Removed, Replacement, SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
@@ -221,7 +222,9 @@ impl Shared {
         }
         persistence.last_save_ok.store(true, Relaxed);
         persistence.saves.fetch_add(1, Relaxed);
-        persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);
+        let now = Now::read();
+        persistence.last_save_s.store(now.unix_ms / 1000, Relaxed);
+        persistence.last_save_steady_ms.store(now.steady_ms, Relaxed);
         persistence.saved_changes.store(changes, Relaxed);
         tracing::info!("DB saved on disk: {:.3} seconds", begun.elapsed().as_secs_f64());
         Ok(())
@@ -298,6 +301,32 @@ impl Shared {
         Ok(true)
     }
 
+    /// Reads the snapshot that the configuration names to its end, and stores nothing. No file is no error.
+    ///
+    /// # Errors
+    /// One line with the file's name, for a file that cannot be read or that [`Shared::load`] would refuse half-way.
+    pub(crate) fn check_dump(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
+        let config = self.config.current();
+        let path = path(&config);
+        let check = || {
+            let file = File::open(&path).map_err(|error| error.to_string())?;
+            let mut reader = Reader::open(file, read_options(&config)).map_err(|error| error.to_string())?;
+            while let Some(item) = reader.next(context.layout()).map_err(|error| error.to_string())? {
+                if let Item::Key { database, key, value: Some(_), .. } = item
+                    && usize::try_from(database).is_ok_and(|database| database >= context.databases())
+                {
+                    let key = key.escape_ascii();
+                    return Err(format!("key \"{key}\" is in database {database}, which does not exist"));
+                }
+            }
+            Ok(())
+        };
+        match path.exists() {
+            true => check().map_err(|reason: String| format!("cannot load {}: {reason}", path.display())),
+            false => Ok(()),
+        }
+    }
+
     fn read(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -305,10 +334,7 @@ impl Shared {
         file: File,
         existing: Existing,
     ) -> Result<Loaded, String> {
-        let options = ReadOptions {
-            checksum: config.rdbchecksum,
-            known_versions: config.rdb_version_check == VersionCheck::Strict,
-        };
+        let options = read_options(config);
         let (now_ms, layout) = (context.caller().now_ms, context.layout());
         let (mut loaded, mut libraries) = (Loaded::default(), Vec::new());
         // Otherwise a key goes with a DEL in the stream, and not before.
@@ -360,6 +386,14 @@ impl Shared {
         self.replication.end_stream();
         self.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Everything);
         Ok(())
+    }
+}
+
+/// How the configuration wants files read.
+fn read_options(config: &Config) -> ReadOptions {
+    ReadOptions {
+        checksum: config.rdbchecksum,
+        known_versions: config.rdb_version_check == VersionCheck::Strict,
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{
     Arc,
     atomic::{
         AtomicBool, AtomicU64, AtomicUsize,
-        Ordering::{Acquire, Relaxed, SeqCst},
+        Ordering::{Acquire, SeqCst},
     },
 };
 
@@ -66,7 +66,7 @@ impl Replication {
     /// Replicas that follow the stream.
     #[inline]
     pub(crate) fn online(&self) -> usize {
-        self.commits.online.load(Relaxed)
+        self.commits.online.load(SeqCst)
     }
 
     /// Has a worker woken by the next acknowledgement, which replicas are asked for. The caller looks once more afterwards.
@@ -124,20 +124,21 @@ impl Replication {
             }
         };
         let mut offsets: Vec<u64> = replicas.iter().filter(follows).map(confirmed).collect();
-        self.commits.online.store(offsets.len(), Relaxed);
+        // Replies that now wait for more replicas than there are may be refused.
+        let is_fewer = self.commits.online.swap(offsets.len(), SeqCst) > offsets.len();
         offsets.sort_unstable_by(|one, other| other.cmp(one));
         let end = self.offset(durability.tail());
         let base = self.base.load(Acquire);
-        let mut has_grown = false;
+        let mut has_changed = is_fewer;
         // Uncommitted writes of a demoted server are lost, whatever replicas of its own acknowledge from now on.
         let is_primary = !self.is_replica();
         let offsets = offsets.into_iter().take_while(|_| is_primary);
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
             // Nobody has what there is not. What is before the log's beginning is had by all.
             let mark = ring_mark(offset.min(end), base);
-            has_grown |= committed.fetch_max(mark, SeqCst) < mark;
+            has_changed |= committed.fetch_max(mark, SeqCst) < mark;
         }
-        if has_grown {
+        if has_changed {
             self.wake_awaiting(durability);
         }
     }

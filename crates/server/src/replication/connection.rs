@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_net::Stream;
+use dunlin_net::{Stream, tls::refusal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
@@ -81,7 +81,11 @@ impl Connection {
             position: 0,
             ending: Arc::clone(ending),
         };
-        connection.shake_hands(target.timeout)?;
+        connection.shake_hands(target.timeout).inspect_err(|error| {
+            if let Some(reason) = refusal(error) {
+                tracing::warn!("TLS to {host}:{port} fails: {reason}");
+            }
+        })?;
         Ok(connection)
     }
 

@@ -330,8 +330,9 @@ impl Replication {
     }
 
     /// It has. Nobody reads yet.
-    pub(crate) fn end_copy(&self) {
+    pub(crate) fn end_copy(&self, durability: &Durability) {
         self.forget_shard_commit();
+        durability.marks.mark_everything(durability.tail());
         self.copies.fetch_add(1, SeqCst);
     }
 
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn data_of_a_log_without_a_base_does_not_count_as_synced() {
-        let durability = Durability::new(Ring::new(RING, 1, 0).0, 1);
+        let durability = Durability::new(Ring::new(RING, 1, 0).0, Arc::default(), 1);
         let replication = Replication::new(Id::from_random([1; 20]), 1);
         replication.has_backlog.store(true, SeqCst);
         durability.ring().append(0, b"record");

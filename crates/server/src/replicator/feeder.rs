@@ -70,6 +70,7 @@ pub(super) fn start(
         pinged_ms: monotonic_ms(),
         alone_since_ms: monotonic_ms(),
         transfer: None,
+        gathers_since_ms: None,
         failover: failover::Progress::default(),
     };
     thread::Builder::new().name("feeder".to_owned()).spawn(move || feeder.run())
@@ -92,6 +93,8 @@ struct Feeder {
     /// Since when there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
+    /// Since when the first of the replicas that wait for the next snapshot has waited.
+    gathers_since_ms: Option<u64>,
     failover: failover::Progress,
 }
 
@@ -324,10 +327,28 @@ impl Feeder {
             .filter(|replica| !replica.is_gone() && replica.peer().phase() == Phase::Waiting)
             .map(Arc::clone)
             .collect();
-        if self.transfer.is_none() && !waiting.is_empty() && !server.loading.is_active() {
+        if self.transfer.is_none()
+            && !server.loading.is_active()
+            && self.has_gathered(waiting.len(), monotonic_ms())
+        {
+            self.gathers_since_ms = None;
             self.begin_backlog();
             self.transfer = transfer::Transfer::begin(&server, waiting, self.config.config());
         }
+    }
+
+    /// Whether a snapshot for so many waiting replicas begins now, or waits for more (`repl-diskless-sync-delay`).
+    fn has_gathered(&mut self, waiting: usize, now_ms: u64) -> bool {
+        if waiting == 0 {
+            self.gathers_since_ms = None;
+            return false;
+        }
+        let config = self.config.config();
+        let since = *self.gathers_since_ms.get_or_insert(now_ms);
+        let delay_ms =
+            if config.repl_diskless_sync { u64::from(config.repl_diskless_sync_delay) * 1000 } else { 0 };
+        let enough = config.repl_diskless_sync_max_replicas as usize;
+        now_ms.saturating_sub(since) >= delay_ms || (enough > 0 && waiting >= enough)
     }
 
     /// Answers a replica that goes on where it was.

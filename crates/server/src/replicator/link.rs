@@ -19,9 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_net::{Address, Stream, WorkerQueues};
+use dunlin_net::{Address, Stream, WorkerQueues, begin_connection};
 use dunlin_replication::{Action, Event, LinkState, Replica, ReplicaOptions};
-use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
+use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
 
 use super::{apply::Applier, failover, snapshot::Incoming, waiting::WaitingStream};
 use crate::{
@@ -369,7 +369,7 @@ impl Link {
         match self.empty() {
             Ok(has_log) => {
                 replication.end_stream_for_replicas(&self.shared.engine);
-                replication.end_copy();
+                replication.end_copy(&self.shared.durability);
                 self.shared.loading.end();
                 self.turn_log_on(has_log);
                 tracing::info!("The data set is thrown away: the node has left its shard");
@@ -408,7 +408,7 @@ impl Link {
     }
 
     fn open(&self, address: SocketAddr, host: &str) -> io::Result<Connection> {
-        let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+        let socket = begin_connection(address, self.shared.config.current().source_address())?;
         if self.shared.cluster.is_on() {
             limit_silence(&socket, SILENCE_MAX)?;
         }

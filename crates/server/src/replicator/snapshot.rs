@@ -177,7 +177,7 @@ impl Link {
                 self.applier.begin(loaded.stream_database);
                 replication.select(loaded.stream_database);
                 replication.restart_stream(&shared.engine, History::new(id), offset);
-                replication.end_copy();
+                replication.end_copy(&shared.durability);
                 shared.note_loaded(loaded.keys, loaded.expired);
                 shared.loading.end();
                 tracing::info!(
@@ -229,7 +229,7 @@ impl Link {
             }
             return Err(reason);
         }
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::Replicas, false);

@@ -2,7 +2,10 @@
 //!
 //! Nothing here is on the way of a command: the workers' own counters are read, as INFO reads them.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use dunlin_acl::Reason;
 use dunlin_replication::{LinkState, Phase};
@@ -25,7 +28,7 @@ const SLOW_EVENTS_MAX: usize = 5;
 /// A sync of the log that takes so long is an event, in nanoseconds.
 const SLOW_SYNC_NS: u64 = 1_000_000_000;
 /// Seconds between two events about hot keys, at least: two keys that take turns are no news.
-const HOT_EVENT_INTERVAL_S: u32 = 60;
+const HOT_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 /// Nanoseconds of the unit in which samples have latencies.
 const UNIT_NS: u64 = 100;
 
@@ -78,7 +81,7 @@ pub(super) struct Sampler {
     /// The last survey of the keyspace that was possible.
     keys: u64,
     /// When there was an event about a hot key last.
-    hot_event_s: u32,
+    hot_event_at: Option<Instant>,
 }
 
 /// The result of a look.
@@ -287,12 +290,12 @@ impl Sampler {
             key.truncate(key.floor_char_boundary(HOT_KEY_BYTES_MAX - 3));
             key.push_str("...");
         }
-        if sample.time_s.saturating_sub(self.hot_event_s) >= HOT_EVENT_INTERVAL_S {
+        if self.hot_event_at.is_none_or(|at| at.elapsed() >= HOT_EVENT_INTERVAL) {
             let text = format!("one key, {key}, got {}% of the commands on keys", hot.share / 10);
             events.push((EventKind::HotKey, text));
         }
         // As long as there is one it stays known.
-        self.hot_event_s = sample.time_s;
+        self.hot_event_at = Some(Instant::now());
         Some(HotSecond { time_s: sample.time_s, key: key.into(), share: hot.share })
     }
 

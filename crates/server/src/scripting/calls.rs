@@ -247,7 +247,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 let request = Request { entry, words, keys: &[], encoded: &[] };
                 let (environment, worker) =
                     (Environment::new(&executor.policy, &executor.caller), &mut executor.worker);
-                self.transaction.run(&request, self.database, environment, worker, reply)
+                let result = self.transaction.run(&request, self.database, environment, worker, reply);
+                executor.see(entry, words);
+                result
             }
         }
     }

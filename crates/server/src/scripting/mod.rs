@@ -194,7 +194,7 @@ impl Plan<'_> {
                 begun
             }
         };
-        context.executor.saw_data = true;
+        context.executor.saw_data.note();
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
         let caller = context.executor.caller;
         context.executor.caller = Caller { deny_blocking: true, in_script: true, ..caller };

@@ -192,6 +192,8 @@ pub struct Session {
     pub(crate) pushed: bool,
     /// Whether it can be sent pushes: then the place of its commands among all changes matters.
     pub(crate) is_pushed_to: bool,
+    /// Whether what its replies have seen is noted one by one.
+    pub(crate) notes_seen: bool,
     /// Whether `MONITOR` has shown the command at hand, which is presented again.
     pub(crate) is_shown: bool,
     /// Whether a command waits for keys, and then whether its client wants to hear of it.
@@ -256,6 +258,7 @@ impl Session {
             position: OnceCell::new(),
             pushed: false,
             is_pushed_to: false,
+            notes_seen: false,
             is_shown: false,
             waiting: None,
             waits_until: None,

@@ -15,13 +15,16 @@ use super::{
     COUNT_UNKNOWN, Element, HEADER_BYTES, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, ListpackRef, Position,
     validate,
 };
-use crate::{Corrupt, block::Block};
+use crate::{
+    Corrupt,
+    block::{Block, ShortMark, allocation_bytes, whole_allocation_bytes},
+};
 
 /// A listpack in a buffer of its own. Every edit is a move of the bytes before or behind it, whichever
 /// are fewer: O(bytes), at the ends O(1) but when the buffer grows.
 pub struct Listpack {
-    /// Its mark is where the listpack begins; how long it is, its header says.
-    block: Block,
+    /// Its mark is where the listpack begins; its header has its length.
+    block: Block<ShortMark>,
 }
 
 impl Clone for Listpack {
@@ -48,25 +51,6 @@ impl fmt::Debug for Listpack {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.view()).finish()
     }
-}
-
-/// Bytes from one size that allocators round up to, to the next, around `bytes`: as in most of them there
-/// are four sizes to a doubling, and 16 bytes between small ones.
-#[inline]
-fn block_step(bytes: usize) -> usize {
-    (bytes.next_power_of_two() / 8).max(16)
-}
-
-/// Bytes of the block that an allocator takes for `bytes`: asking for less of it wastes the rest.
-#[inline]
-fn block_bytes(bytes: usize) -> usize {
-    bytes.next_multiple_of(block_step(bytes))
-}
-
-/// Bytes of the largest block that has no more than `bytes`.
-#[inline]
-fn whole_block_bytes(bytes: usize) -> usize {
-    bytes - bytes % block_step(bytes)
 }
 
 impl Listpack {
@@ -123,7 +107,7 @@ impl Listpack {
     /// Where the listpack begins in the block.
     #[inline]
     fn start(&self) -> usize {
-        self.block.mark as usize
+        self.block.mark.get()
     }
 
     /// Bytes of the listpack.
@@ -220,7 +204,7 @@ impl Listpack {
     /// Makes room for exactly `additional` more bytes of entries, which are about to be appended.
     pub fn reserve_exact(&mut self, additional: usize) {
         if self.room_behind() < additional {
-            self.move_to(block_bytes(self.size() + additional), false);
+            self.move_to(allocation_bytes(self.size() + additional), false);
         }
     }
 
@@ -243,7 +227,7 @@ impl Listpack {
         // Over the header that has been read.
         encoded.write(&mut self.block[start + HEADER_BYTES..start + HEADER_BYTES + bytes]);
         self.write_header(start, size + bytes, count);
-        self.block.mark = start as u32;
+        self.block.mark = ShortMark::new(start);
         Position(HEADER_BYTES as u32)
     }
 
@@ -354,13 +338,13 @@ impl Listpack {
         let start = self.start();
         // Where there is no room on the side that should move, the other one moves.
         let grown = after.saturating_sub(before);
-        let front_moves =
-            if front_moves { start >= grown } else { self.block.len() - start - before < grown };
+        let moved = start + removed - inserted.min(start + removed);
+        let front_moves = moved <= ShortMark::MAX
+            && if front_moves { start >= grown } else { self.block.len() - start - before < grown };
         if front_moves {
-            let moved = start + removed - inserted.min(start + removed);
             debug_assert_eq!(moved + inserted, start + removed);
             self.block.copy_within(start..start + at, moved);
-            self.block.mark = moved as u32;
+            self.block.mark = ShortMark::new(moved);
         } else {
             let from = start + at + removed;
             self.block.copy_within(from..from + behind, start + at + inserted);
@@ -393,19 +377,20 @@ impl Listpack {
 
     fn grow(&mut self, additional: usize, in_front: bool) {
         let needed = self.size() + additional;
-        self.move_to(block_bytes(needed).max(whole_block_bytes(needed + needed / 8)), in_front);
+        self.move_to(allocation_bytes(needed).max(whole_allocation_bytes(needed + needed / 8)), in_front);
     }
 
-    /// Moves the bytes to a block of `capacity` bytes, all room on one side.
+    /// Moves the bytes to a block of `capacity` bytes, all room on one side: in front only as far as a mark reaches.
     fn move_to(&mut self, capacity: usize, in_front: bool) {
         let range = self.range();
         if range.start == 0 && !in_front {
             return self.block.resize(capacity.max(self.block.len()));
         }
         let mut block = Block::zeroed(capacity);
-        let start = if in_front { capacity - range.len() } else { 0 };
+        let room = capacity - range.len();
+        let start = if in_front && room <= ShortMark::MAX { room } else { 0 };
         block[start..start + range.len()].copy_from_slice(&self.block[range]);
-        block.mark = start as u32;
+        block.mark = ShortMark::new(start);
         self.block = block;
     }
 

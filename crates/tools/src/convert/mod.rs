@@ -77,7 +77,7 @@ out. Where --commands or an append-only file is written, the version says whose 
 /// Writes a data set as files of another kind: RDB, append-only file, log; also for older servers.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin convert", version, after_help = EXAMPLES)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// The files to read.
     source: PathBuf,
     /// The file or directory to write.

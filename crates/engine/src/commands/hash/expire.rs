@@ -133,6 +133,7 @@ fn set(
             }
             reply.integer(answer);
         }
+        hash.settle(layout);
         ((changed, hash.is_empty()), changed > 0)
     })?;
     context.count_changes(touched.len());

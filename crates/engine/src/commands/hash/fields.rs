@@ -114,8 +114,10 @@ pub(super) const HDEL: Command = Command {
 
 fn hdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, fields, now_ms) = (args.word(), args.take_rest(), context.now_ms());
+    let layout = context.layout();
     let removed = context.update(key, |hash: &mut Hash| {
         let removed = fields.iter().filter(|field| hash.remove(field, now_ms)).count();
+        hash.settle(layout);
         (removed, removed > 0)
     })?;
     let removed = removed.unwrap_or(0);

@@ -109,6 +109,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             changes += 1;
             touched.push(field);
         }
+        hash.settle(layout);
         ((changes, hash.is_empty()), changes > 0)
     })?;
     context.count_changes(touched.len());
@@ -151,7 +152,7 @@ pub(super) const HGETDEL: Command = Command {
 fn hgetdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let fields = counted(behind_fields(args.take_rest())?, 1, WRONG_COUNT)?;
-    let now_ms = context.now_ms();
+    let (now_ms, layout) = (context.now_ms(), context.layout());
     let outcome = context.update(key, |hash: &mut Hash| {
         reply.array(fields.len());
         let mut removed = 0;
@@ -159,6 +160,7 @@ fn hgetdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             reply_value(reply, hash.get(field, now_ms));
             removed += usize::from(hash.remove(field, now_ms));
         }
+        hash.settle(layout);
         ((removed, hash.is_empty()), removed > 0)
     })?;
     match outcome {
@@ -263,6 +265,7 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         Deadlines::Passed => {
             let outcome = context.update(key, |hash: &mut Hash| {
                 let removed = pairs.chunks_exact(2).filter(|pair| hash.remove(pair[0], now_ms)).count();
+                hash.settle(layout);
                 ((removed, hash.is_empty()), removed > 0)
             })?;
             if outcome.is_some_and(|(removed, _)| removed > 0) {

@@ -53,8 +53,10 @@ pub(super) const SREM: Command = Command {
 
 fn srem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, members) = (args.word(), args.take_rest());
+    let layout = context.layout();
     let removed = context.update(key, |set: &mut Set| {
         let removed = members.iter().filter(|member| set.remove(member)).count();
+        set.settle(layout);
         (removed, removed > 0)
     })?;
     let removed = removed.unwrap_or(0);
@@ -91,7 +93,11 @@ fn smove(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let is_member = from.contains(member);
     context.collection::<Set>(destination)?;
     if is_member && source != destination {
-        context.update(source, |set: &mut Set| (set.remove(member), true))?;
+        context.update(source, |set: &mut Set| {
+            set.remove(member);
+            set.settle(layout);
+            ((), true)
+        })?;
         context.notify(EventClass::Set, "srem", source);
         context.notify_if_gone(source);
         let added = context.update_or_create(destination, |set: &mut Set| {

@@ -232,11 +232,13 @@ fn remove(
     count: usize,
     see: impl FnOnce(&SortedSet, Range<usize>),
 ) -> Result<Option<usize>, CommandError> {
+    let layout = context.layout();
     let popped = context.update(key, |set: &mut SortedSet| {
         let ranks = ranks_at(set, end, count);
         let count = ranks.len();
         see(set, ranks.clone());
         set.remove_range(ranks);
+        set.settle(layout);
         ((count, set.is_empty()), count > 0)
     })?;
     if let Some((count @ 1.., is_empty)) = popped {

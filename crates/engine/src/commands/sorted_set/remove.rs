@@ -62,8 +62,10 @@ pub(super) const ZREMRANGEBYLEX: Command = Command {
 
 fn zrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, members) = (args.word(), args.take_rest());
+    let layout = context.layout();
     let removed = context.update(key, |set: &mut SortedSet| {
         let removed = members.iter().filter(|member| set.remove(member).is_some()).count();
+        set.settle(layout);
         ((removed, set.is_empty()), removed > 0)
     })?;
     let (removed, is_empty) = removed.unwrap_or_default();
@@ -112,10 +114,12 @@ fn remove_range(
     reply: &mut ReplyBuffer,
     ranks: impl FnOnce(&SortedSet) -> Range<usize>,
 ) -> CommandResult {
+    let layout = context.layout();
     let removed = context.update(key, |set: &mut SortedSet| {
         let ranks = ranks(set);
         let removed = ranks.len();
         set.remove_range(ranks);
+        set.settle(layout);
         ((removed, set.is_empty()), removed > 0)
     })?;
     let (removed, is_empty) = removed.unwrap_or_default();

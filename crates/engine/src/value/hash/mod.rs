@@ -3,10 +3,12 @@
 //! ```text
 //! listpack    up to hash-max-listpack-entries short fields: field, value, field, value … in Redis's
 //!             bytes, in the order the fields came
-//! hashtable   the rest, and all with fields that expire: a field table
+//! hashtable   the rest, and all with fields that expire: a field block up to some hundred fields, a field
+//!             table beyond
 //! ```
 //!
-//! A hash only ever moves down this list, as in Redis: removing fields changes no encoding.
+//! A hash only ever moves down this list, as in Redis: removing fields changes no encoding. A table whose hash has
+//! become small is a block again.
 //!
 //! Callers that ask for fields pass the time: a field whose deadline has come is not there, though its
 //! memory may not have been reclaimed yet.
@@ -19,7 +21,10 @@ use dunlin_structures::{Element, Listpack, Position};
 
 pub(crate) use stored::write_deadline;
 
-use super::{Collection, Layout, Object, Record, Resources, field_table::FieldTable, shared::Shared};
+use super::{
+    Collection, Layout, Object, Record, Resources, field_block::FieldBlock, field_table::FieldTable,
+    member_block::Demand, shared::Shared,
+};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -35,6 +40,7 @@ pub struct Hash {
 #[derive(Debug, Clone)]
 enum Fields {
     Listpack(Listpack),
+    Block(FieldBlock),
     Table(Shared<FieldTable>),
 }
 
@@ -102,7 +108,8 @@ impl Hash {
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();
         if count > layout.limits.hash_max_listpack_entries as u64 {
-            hash.make_table(layout);
+            let records = usize::try_from(count).unwrap_or(usize::MAX);
+            hash.leave_listpack(Demand { records, bytes: 0 }, layout);
         }
         hash
     }
@@ -113,16 +120,17 @@ impl Hash {
         let fits = listpack.len() / 2 <= layout.limits.hash_max_listpack_entries && listpack.fits(0);
         let mut hash = Self { fields: Fields::Listpack(listpack) };
         if !fits {
-            hash.make_table(layout);
+            hash.leave_listpack(Demand::default(), layout);
         }
         hash
     }
 
-    /// How many fields. O(1), O(log n) while some have expired and were not reclaimed.
+    /// How many fields. O(1), O(log n), in a block O(n), while some have expired and were not reclaimed.
     #[inline]
     pub fn len(&self, now_ms: u64) -> usize {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.len() / 2,
+            Fields::Block(block) => block.records() - block.expired(now_ms),
             Fields::Table(table) => table.records() - table.expired(now_ms),
         }
     }
@@ -131,6 +139,7 @@ impl Hash {
     pub fn expired(&self, now_ms: u64) -> usize {
         match &self.fields {
             Fields::Listpack(_) => 0,
+            Fields::Block(block) => block.expired(now_ms),
             Fields::Table(table) => table.expired(now_ms),
         }
     }
@@ -140,6 +149,7 @@ impl Hash {
     pub fn is_empty(&self) -> bool {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.is_empty(),
+            Fields::Block(block) => block.records() == 0,
             Fields::Table(table) => table.records() == 0,
         }
     }
@@ -149,6 +159,7 @@ impl Hash {
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match &self.fields {
             Fields::Listpack(_) => None,
+            Fields::Block(block) => block.next_deadline_ms(),
             Fields::Table(table) => table.next_deadline_ms(),
         }
     }
@@ -157,6 +168,7 @@ impl Hash {
     pub(crate) fn last_deadline_ms(&self) -> Option<u64> {
         match &self.fields {
             Fields::Listpack(_) => None,
+            Fields::Block(block) => block.last_deadline_ms(),
             Fields::Table(table) => table.last_deadline_ms(),
         }
     }
@@ -166,6 +178,7 @@ impl Hash {
     pub fn is_expired(&self, now_ms: u64) -> bool {
         match &self.fields {
             Fields::Listpack(_) => false,
+            Fields::Block(block) => block.is_expired(now_ms),
             Fields::Table(table) => table.is_expired(now_ms),
         }
     }
@@ -174,7 +187,7 @@ impl Hash {
     pub fn compact_bytes(&self) -> Option<&[u8]> {
         match &self.fields {
             Fields::Listpack(listpack) => Some(listpack.bytes()),
-            Fields::Table(_) => None,
+            Fields::Block(_) | Fields::Table(_) => None,
         }
     }
 
@@ -183,6 +196,7 @@ impl Hash {
     pub fn heap_bytes(&self) -> usize {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.capacity(),
+            Fields::Block(block) => block.heap_bytes(),
             Fields::Table(table) => size_of::<FieldTable>() + table.heap_bytes(),
         }
     }
@@ -195,6 +209,7 @@ impl Hash {
                 let view = listpack.view();
                 Some(view.element(value_at(listpack, view.find(field, 1)?)))
             }
+            Fields::Block(block) => block.get(field, now_ms).map(|record| Element::String(record.payload)),
             Fields::Table(table) => table.get(field, now_ms).map(|record| Element::String(record.payload)),
         }
     }
@@ -204,6 +219,7 @@ impl Hash {
     pub fn deadline_ms(&self, field: &[u8], now_ms: u64) -> Option<Option<u64>> {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.view().find(field, 1).map(|_| None),
+            Fields::Block(block) => block.get(field, now_ms).map(|record| record.stamp),
             Fields::Table(table) => table.get(field, now_ms).map(|record| record.stamp),
         }
     }
@@ -214,12 +230,17 @@ impl Hash {
         let Fields::Listpack(listpack) = &mut self.fields else { return };
         let limits = layout.limits;
         let bytes = || texts.iter().map(|text| Element::String(text).encoded_bytes()).sum();
+        let is_new = listpack.is_empty();
         if texts.len() / 2 > limits.hash_max_listpack_entries
             || texts.iter().any(|text| text.len() > limits.hash_max_listpack_value)
             || !listpack.fits(bytes())
         {
-            self.make_table(layout);
-        } else if listpack.is_empty() && texts.len() > 2 {
+            let room = texts.chunks_exact(2).fold(Demand::default(), |room, pair| {
+                room.with(&Record { key: pair[0], payload: pair[1], stamp: None })
+            });
+            // Fields that are there already would leave their room empty.
+            self.leave_listpack(if is_new { room } else { Demand { records: 0, bytes: room.bytes } }, layout);
+        } else if is_new && texts.len() > 2 {
             // Most hashes that are written whole stay as they are.
             listpack.reserve_exact(bytes());
         }
@@ -238,10 +259,16 @@ impl Hash {
     ) -> bool {
         self.expect(&[field, value], layout);
         if let ExpiryChange::At(_) = expiry {
-            self.make_table(layout);
+            self.leave_listpack(Demand::default(), layout);
         }
         let listpack = match &mut self.fields {
             Fields::Listpack(listpack) => listpack,
+            Fields::Block(block) => {
+                if let Some(is_new) = block.set(field, value, expiry, now_ms, layout.limits) {
+                    return is_new;
+                }
+                return self.make_table(layout).set(field, value, expiry, now_ms);
+            }
             Fields::Table(table) => return table.set(field, value, expiry, now_ms),
         };
         if let Some(position) = listpack.view().find(field, 1) {
@@ -251,7 +278,7 @@ impl Hash {
         }
         listpack.extend([field, value]);
         if listpack.len() / 2 > layout.limits.hash_max_listpack_entries {
-            self.make_table(layout);
+            self.leave_listpack(Demand::default(), layout);
         }
         true
     }
@@ -260,10 +287,16 @@ impl Hash {
     /// listpack O(n).
     pub fn set_deadline(&mut self, field: &[u8], deadline_ms: Option<u64>, layout: Layout<'_>) {
         if deadline_ms.is_some() {
-            self.make_table(layout);
+            self.leave_listpack(Demand::default(), layout);
         }
-        if let Fields::Table(table) = &mut self.fields {
-            table.set_deadline(field, deadline_ms);
+        match &mut self.fields {
+            Fields::Listpack(_) => {}
+            Fields::Block(block) => {
+                if !block.set_deadline(field, deadline_ms, layout.limits) {
+                    self.make_table(layout).set_deadline(field, deadline_ms);
+                }
+            }
+            Fields::Table(table) => table.set_deadline(field, deadline_ms),
         }
     }
 
@@ -274,6 +307,7 @@ impl Hash {
                 let found = listpack.view().find(field, 1);
                 found.map(|position| listpack.remove_run(position, 2)).is_some()
             }
+            Fields::Block(block) => block.remove(field, now_ms),
             Fields::Table(table) => table.remove(field, now_ms),
         }
     }
@@ -283,12 +317,12 @@ impl Hash {
     pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,
+            Fields::Block(block) => block.expire(now_ms, fields_max, |record| removing(pair(record).0)),
             Fields::Table(table) => table.expire(now_ms, fields_max, |record| removing(pair(record).0)),
         }
     }
 
-    /// Visits all fields with their values: those of a listpack in the order they came, others in no
-    /// order. O(n).
+    /// Visits all fields with their values: those in a table in no order, others in the order they came. O(n).
     pub fn for_each<'a>(&'a self, now_ms: u64, mut visit: impl FnMut(Element<'a>, Element<'a>)) {
         match &self.fields {
             Fields::Listpack(listpack) => {
@@ -297,6 +331,10 @@ impl Hash {
                     visit(field, value);
                 }
             }
+            Fields::Block(block) => block.for_each(now_ms, |record| {
+                let (field, value) = pair(record);
+                visit(field, value);
+            }),
             Fields::Table(table) => table.for_each(now_ms, |record| {
                 let (field, value) = pair(record);
                 visit(field, value);
@@ -312,6 +350,10 @@ impl Hash {
     ) {
         match &self.fields {
             Fields::Listpack(_) => self.for_each(now_ms, |field, value| visit(field, value, None)),
+            Fields::Block(block) => block.for_each(now_ms, |record| {
+                let (field, value) = pair(record);
+                visit(field, value, record.stamp);
+            }),
             Fields::Table(table) => table.for_each(now_ms, |record| {
                 let (field, value) = pair(record);
                 visit(field, value, record.stamp);
@@ -323,14 +365,16 @@ impl Hash {
     /// a field that is there from the call with 0 to the one that returns 0 is visited at least once.
     /// A compact hash is visited whole.
     pub fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
-        if let Fields::Table(table) = &self.fields {
-            return table.scan(cursor, now_ms, |record| {
-                let (field, value) = pair(record);
-                visit(field, value);
-            });
+        let visit_record =
+            |record: Record<'_>| visit(Element::String(record.key), Element::String(record.payload));
+        match &self.fields {
+            Fields::Listpack(_) => {
+                self.for_each(now_ms, visit);
+                0
+            }
+            Fields::Block(block) => block.scan(cursor, now_ms, visit_record),
+            Fields::Table(table) => table.scan(cursor, now_ms, visit_record),
         }
-        self.for_each(now_ms, visit);
-        0
     }
 
     /// A field with its value, nearly uniformly chosen. O(1); in a listpack O(n).
@@ -341,6 +385,7 @@ impl Hash {
                 let field = view.seek(2 * random.below(listpack.len() / 2) as i64)?;
                 Some((view.element(field), view.element(value_at(listpack, field))))
             }
+            Fields::Block(block) => block.random(now_ms, random).map(pair),
             Fields::Table(table) => table.random(now_ms, random).map(pair),
         }
     }
@@ -368,15 +413,50 @@ impl Hash {
         });
     }
 
-    /// Moves all fields to a table, if they are not in one.
-    fn make_table(&mut self, layout: Layout<'_>) {
-        let Fields::Listpack(listpack) = &self.fields else { return };
-        let mut table = FieldTable::new(layout.resources);
-        let mut elements = listpack.view().iter();
-        while let (Some(field), Some(value)) = (elements.next(), elements.next()) {
-            table.set(&field.text(), &value.text(), ExpiryChange::Clear, 0);
+    /// Makes a table whose hash has become small a block: to be called once a command has removed what it removes.
+    #[inline]
+    pub fn settle(&mut self, layout: Layout<'_>) {
+        if let Fields::Table(table) = &self.fields
+            && let Some(room) = table.fits_block(layout.limits)
+        {
+            let mut block = FieldBlock::with_room(room);
+            table.records_by_field().for_each(|record| _ = block.add(record, layout.limits));
+            self.fields = Fields::Block(block);
         }
+    }
+
+    /// Moves all fields out of the listpack, if they are in one: to a block if they and `more` fit one.
+    fn leave_listpack(&mut self, more: Demand, layout: Layout<'_>) {
+        let Fields::Listpack(listpack) = &self.fields else { return };
+        let Demand { records, bytes } = more;
+        let mut room = Demand { records: (listpack.len() / 2).saturating_add(records), bytes };
+        self.for_each(0, |field, value| {
+            let (field, value) = (field.text(), value.text());
+            room.bytes += Demand::default().with(&Record { key: &field, payload: &value, stamp: None }).bytes;
+        });
+        if !room.fits(layout.limits) {
+            self.make_table(layout);
+            return;
+        }
+        let mut block = FieldBlock::with_room(room);
+        self.for_each(0, |field, value| {
+            block.add(Record { key: &field.text(), payload: &value.text(), stamp: None }, layout.limits);
+        });
+        self.fields = Fields::Block(block);
+    }
+
+    /// Moves all fields to a table.
+    fn make_table(&mut self, layout: Layout<'_>) -> &mut FieldTable {
+        let mut table = FieldTable::new(layout.resources);
+        self.for_each_with_deadline(0, |field, value, deadline_ms| {
+            let expiry = deadline_ms.map_or(ExpiryChange::Clear, ExpiryChange::At);
+            table.set(&field.text(), &value.text(), expiry, 0);
+        });
         self.fields = Fields::Table(Shared::new(table));
+        match &mut self.fields {
+            Fields::Table(table) => table,
+            _ => unreachable!("just made"),
+        }
     }
 }
 
@@ -436,8 +516,12 @@ mod tests {
             steps in prop::collection::vec((0u8..9, text(), text(), 0u64..20, any::<bool>()), 1..80),
             entries_max in 0usize..12,
             value_max in 10usize..4000,
+            block_max_members in 0usize..24,
+            block_max_bytes in 0usize..6000,
         ) {
             let limits = CollectionLimits {
+                block_max_members,
+                block_max_bytes,
                 hash_max_listpack_entries: entries_max,
                 hash_max_listpack_value: value_max,
                 ..CollectionLimits::default()
@@ -491,6 +575,12 @@ mod tests {
                 reclaimed.expire(now_ms, usize::MAX, |_| ());
                 prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);
                 prop_assert_eq!(reclaimed.len(0), model.0.len());
+                if step == 1 {
+                    hash.settle(layout);
+                }
+                if let Fields::Block(block) = &hash.fields {
+                    prop_assert!(block.records() <= block_max_members);
+                }
                 let is_table = hash.encoding() == "hashtable";
                 prop_assert!(is_table || !was_table, "encodings only move on");
                 prop_assert!(is_table || hash.len(now_ms) <= entries_max && next_ms.is_none());

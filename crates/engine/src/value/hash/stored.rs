@@ -59,6 +59,7 @@ impl Stored for Hash {
     fn is(&self, other: &Self) -> bool {
         match (&self.fields, &other.fields) {
             (Fields::Listpack(one), Fields::Listpack(other)) => one.bytes() == other.bytes(),
+            (Fields::Block(one), Fields::Block(other)) => one == other,
             (Fields::Table(one), Fields::Table(other)) => one.is(other),
             _ => false,
         }
@@ -72,13 +73,13 @@ impl Stored for Hash {
     fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match &self.fields {
             Fields::Table(table) => Some(table.records_by_field()),
-            Fields::Listpack(_) => None,
+            Fields::Listpack(_) | Fields::Block(_) => None,
         }
     }
 
     fn table(&self) -> Option<&MemberTable> {
         match &self.fields {
-            Fields::Listpack(_) => None,
+            Fields::Listpack(_) | Fields::Block(_) => None,
             Fields::Table(table) => Some(table.records_by_field()),
         }
     }
@@ -86,7 +87,7 @@ impl Stored for Hash {
     fn encoding(&self) -> &'static str {
         match &self.fields {
             Fields::Listpack(_) => "listpack",
-            Fields::Table(_) => "hashtable",
+            Fields::Block(_) | Fields::Table(_) => "hashtable",
         }
     }
 

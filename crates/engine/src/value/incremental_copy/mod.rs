@@ -255,6 +255,7 @@ mod tests {
             set_max_listpack_entries: 4,
             hash_max_listpack_entries: 4,
             zset_max_listpack_entries: 4,
+            block_max_members: 8,
             ..CollectionLimits::default()
         };
         let resources = Resources::for_tests();

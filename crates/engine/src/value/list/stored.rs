@@ -157,7 +157,11 @@ fn read_blocks<R: io::BufRead>(input: &mut Input<R>, layout: Layout<'_>) -> Resu
     let mut blocks = List::no_blocks(layout);
     for _ in 0..input.length()? {
         match input.length()? {
-            PLAIN => blocks.push_plain(&input.string()?),
+            // An element without bytes is never large enough to be a block.
+            PLAIN => match input.string()? {
+                text if text.is_empty() => return Err(RdbError::Corrupt("a plain block of a list is empty")),
+                text => blocks.push_plain(&text),
+            },
             PACKED => push(&mut blocks, read_listpack(input)?),
             _ => return Err(RdbError::Corrupt("a block of a list is neither packed nor plain")),
         }

@@ -34,6 +34,11 @@ impl MemberTable {
         self.own_copies().is_some()
     }
 
+    /// The same, for a caller that changes nothing.
+    pub(super) fn has_copies(&self) -> bool {
+        self.copies().is_some()
+    }
+
     /// Has the copies of the table that this is copied from go on with this.
     pub(in crate::value) fn carry_copies(&self, other: &Self) {
         let carried = other.copies().clone();

@@ -27,7 +27,11 @@ use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
 };
 
-use super::{Resources, incremental_copy::table::TableCopies};
+use super::{
+    CollectionLimits, Resources,
+    incremental_copy::table::TableCopies,
+    member_block::{Demand, is_block_cursor},
+};
 use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
@@ -44,6 +48,9 @@ const FETCHED_AHEAD: usize = 16;
 const FETCH_KEYS: usize = 64;
 /// Records of a table from which on it is too large for the caches to hold it anyway.
 const FETCH_RECORDS_MIN: usize = 4096;
+/// A table becomes a block when it has come down to this part of what a block may hold: well below, so that an owner of
+/// changing size does not go to and fro.
+const BLOCK_SHARE: usize = 4;
 /// Most bytes of a record that are fetched ahead.
 const FETCH_BYTES_MAX: usize = 256;
 /// Most bytes before a record's key.
@@ -125,47 +132,58 @@ impl Record<'_> {
 
     /// Bytes before the key.
     fn head_bytes(&self) -> usize {
-        let stamp = self.stamp.map_or(0, |stamp| 1 + stamp_form(stamp).1);
-        stamp + length_bytes(self.key.len()) + length_bytes(self.payload.len())
+        head_bytes(self.stamp, self.key.len(), self.payload.len())
     }
 
     /// Bytes in all.
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.head_bytes() + self.key.len() + self.payload.len()
     }
 
     /// Writes the record's form; `out` has as many bytes as it takes.
-    fn write(&self, out: &mut [u8]) {
-        let mut rest = self.write_head(out);
+    pub(super) fn write(&self, out: &mut [u8]) {
+        let mut rest = write_head(out, self.stamp, self.key.len(), self.payload.len());
         for part in [self.key, self.payload] {
             let (here, behind) = rest.split_at_mut(part.len());
             here.copy_from_slice(part);
             rest = behind;
         }
     }
+}
 
-    /// Writes the part before the key; returns the place of the key.
-    fn write_head<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
-        let (head, rest) = out.split_at_mut(self.head_bytes());
-        let mut at = 0;
-        if let Some(stamp) = self.stamp {
-            let (mark, bytes) = stamp_form(stamp);
-            head[0] = mark;
-            head[1..=bytes].copy_from_slice(&stamp.to_le_bytes()[..bytes]);
-            at = 1 + bytes;
-        }
-        for length in [self.key.len(), self.payload.len()] {
-            if length < usize::from(SPECIAL_MIN) {
-                head[at] = length as u8;
-                at += 1;
-            } else {
-                head[at] = LONG_LENGTH;
-                head[at + 1..at + 5].copy_from_slice(&(length as u32).to_le_bytes());
-                at += 5;
-            }
-        }
-        rest
+/// Bytes before the key of a record with that stamp, and a key and a payload of that many bytes.
+#[inline]
+pub(super) fn head_bytes(stamp: Option<u64>, key_bytes: usize, payload_bytes: usize) -> usize {
+    stamp.map_or(0, |stamp| 1 + stamp_form(stamp).1) + length_bytes(key_bytes) + length_bytes(payload_bytes)
+}
+
+/// Writes the part before the key; returns the place of the key.
+#[inline]
+pub(super) fn write_head(
+    out: &mut [u8],
+    stamp: Option<u64>,
+    key_bytes: usize,
+    payload_bytes: usize,
+) -> &mut [u8] {
+    let (head, rest) = out.split_at_mut(head_bytes(stamp, key_bytes, payload_bytes));
+    let mut at = 0;
+    if let Some(stamp) = stamp {
+        let (mark, bytes) = stamp_form(stamp);
+        head[0] = mark;
+        head[1..=bytes].copy_from_slice(&stamp.to_le_bytes()[..bytes]);
+        at = 1 + bytes;
     }
+    for length in [key_bytes, payload_bytes] {
+        if length < usize::from(SPECIAL_MIN) {
+            head[at] = length as u8;
+            at += 1;
+        } else {
+            head[at] = LONG_LENGTH;
+            head[at + 1..at + 5].copy_from_slice(&(length as u32).to_le_bytes());
+            at += 5;
+        }
+    }
+    rest
 }
 
 /// The bytes of a record and whether they are boxed.
@@ -207,7 +225,16 @@ fn record_at(slab: &Slab, handle: Handle) -> Record<'_> {
 
 #[inline]
 fn decode(bytes: &[u8]) -> Record<'_> {
-    let (stamp, bytes) = match bytes {
+    let (stamp, bytes) = decode_stamp(bytes);
+    let (key_bytes, rest) = decode_length(bytes);
+    let (_, rest) = decode_length(rest);
+    let (key, payload) = rest.split_at(key_bytes);
+    Record { key, payload, stamp }
+}
+
+#[inline]
+fn decode_stamp(bytes: &[u8]) -> (Option<u64>, &[u8]) {
+    match bytes {
         [STAMPED, a, b, c, d, e, f, rest @ ..] => {
             (Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0])), rest)
         }
@@ -215,33 +242,27 @@ fn decode(bytes: &[u8]) -> Record<'_> {
             (Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])), rest)
         }
         bytes => (None, bytes),
-    };
-    let (key_length, rest) = decode_length(bytes);
-    let (_, rest) = decode_length(rest);
-    let (key, payload) = rest.split_at(key_length);
-    Record { key, payload, stamp }
+    }
 }
 
 /// Shows each of the records that stand one behind the other.
 pub(crate) fn for_each_record(mut bytes: &[u8], mut show: impl FnMut(Record<'_>)) {
     while !bytes.is_empty() {
-        let record = decode_first(bytes);
-        bytes = &bytes[record.bytes()..];
+        let (record, rest) = decode_first(bytes);
+        bytes = rest;
         show(record);
     }
 }
 
-/// The record at the head of `bytes`.
-fn decode_first(bytes: &[u8]) -> Record<'_> {
-    let stamped = match bytes[0] {
-        STAMPED => 1 + STAMP_BYTES,
-        STAMPED_FAR => 1 + FAR_STAMP_BYTES,
-        _ => 0,
-    };
-    let (key_length, rest) = decode_length(&bytes[stamped..]);
-    let (payload_length, rest) = decode_length(rest);
-    let head = bytes.len() - rest.len();
-    decode(&bytes[..head + key_length + payload_length])
+/// The record at the head of `bytes`, and the bytes behind it.
+#[inline]
+pub(super) fn decode_first(bytes: &[u8]) -> (Record<'_>, &[u8]) {
+    let (stamp, bytes) = decode_stamp(bytes);
+    let (key_bytes, rest) = decode_length(bytes);
+    let (payload_bytes, rest) = decode_length(rest);
+    let (key, rest) = rest.split_at(key_bytes);
+    let (payload, rest) = rest.split_at(payload_bytes);
+    (Record { key, payload, stamp }, rest)
 }
 
 #[inline]
@@ -285,6 +306,24 @@ impl MemberTable {
             + self.slab.overhead_bytes()
             + self.boxed_bytes
             + doomed
+    }
+
+    /// The room of its records in a block, if one may hold them. O(n).
+    pub(super) fn room_in_block(&self, limits: &CollectionLimits) -> Option<Demand> {
+        let mut room = Demand::default();
+        if self.len() <= limits.block_max_members {
+            self.for_each(|record| room = room.with(&record));
+        }
+        (room.records == self.len() && room.fits(limits)).then_some(room)
+    }
+
+    /// [`Self::room_in_block`], if the table has become so small that its owner should move to a block, and no snapshot is
+    /// copying it. O(n), O(1) if it is large.
+    #[inline]
+    pub(super) fn fits_block(&self, limits: &CollectionLimits) -> Option<Demand> {
+        let is_small = self.len() <= limits.block_max_members / BLOCK_SHARE
+            && self.slab.used_bytes() + self.boxed_bytes <= limits.block_max_bytes / BLOCK_SHARE;
+        if is_small && !self.has_doomed() && !self.has_copies() { self.room_in_block(limits) } else { None }
     }
 
     /// Where the record of a key stands. O(1).
@@ -359,7 +398,7 @@ impl MemberTable {
             let (new_bytes, payload_at) = (new.bytes(), new.head_bytes() + new.key.len());
             let mut head = [0; HEAD_BYTES_MAX];
             let head = &mut head[..new.head_bytes()];
-            new.write_head(head);
+            write_head(head, new.stamp, new.key.len(), new.payload.len());
             let cell = self.slab.pointer(handle);
             // SAFETY: the record's cell has room for all records of its class, and `&mut self` makes
             // this the only use of it; the key stays where it is.
@@ -534,8 +573,10 @@ impl MemberTable {
     }
 
     /// Visits some records behind `cursor` and returns the next cursor, 0 at the end: a record that is there from the
-    /// call with 0 to the one that returns 0 is visited at least once.
+    /// call with 0 to the one that returns 0 is visited at least once. Begins again at a cursor of the block that the
+    /// table was before.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
+        let cursor = if is_block_cursor(cursor) { 0 } else { cursor };
         self.table.scan(cursor, |handle| visit(self.record(handle)))
     }
 

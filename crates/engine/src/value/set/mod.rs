@@ -3,10 +3,11 @@
 //! ```text
 //! intset      integers only, up to set-max-intset-entries: sorted, in Redis's bytes
 //! listpack    up to set-max-listpack-entries short members, in the order they came, in Redis's bytes
-//! hashtable   the rest: a member table without payloads
+//! hashtable   the rest: a member block up to some hundred members, a member table beyond, both without payloads
 //! ```
 //!
-//! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding.
+//! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding. A table whose set has
+//! become small is a block again.
 
 mod stored;
 
@@ -17,7 +18,11 @@ use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{Collection, Layout, MemberTable, Object, Places, Resources, Stored, shared::Shared};
+use super::{
+    Collection, Layout, MemberTable, Object, Places, Record, Resources, Stored,
+    member_block::{Demand, MemberBlock},
+    shared::Shared,
+};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -30,7 +35,14 @@ pub struct Set {
 enum Members {
     IntSet(IntSet),
     Listpack(Listpack),
+    Block(MemberBlock),
     Table(Shared<MemberTable>),
+}
+
+/// The record of a member.
+#[inline]
+fn record(member: &[u8]) -> Record<'_> {
+    Record { key: member, payload: b"", stamp: None }
 }
 
 impl Collection for Set {
@@ -87,7 +99,10 @@ impl Set {
         let limits = layout.limits;
         let mut set = Self::default();
         if count > limits.set_max_intset_entries.max(limits.set_max_listpack_entries) as u64 {
-            set.make_table(layout);
+            set.leave_compact(
+                Demand { records: usize::try_from(count).unwrap_or(usize::MAX), bytes: 0 },
+                layout,
+            );
         }
         set
     }
@@ -106,7 +121,7 @@ impl Set {
 
     fn compact_if(mut self, fits: bool, layout: Layout<'_>) -> Self {
         if !fits {
-            self.make_table(layout);
+            self.leave_compact(Demand::default(), layout);
         }
         self
     }
@@ -125,6 +140,7 @@ impl Set {
         match &self.members {
             Members::IntSet(integers) => integers.len(),
             Members::Listpack(listpack) => listpack.len(),
+            Members::Block(block) => block.len(),
             Members::Table(table) => table.len(),
         }
     }
@@ -140,7 +156,7 @@ impl Set {
         match &self.members {
             Members::IntSet(integers) => Some(integers.bytes()),
             Members::Listpack(listpack) => Some(listpack.bytes()),
-            Members::Table(_) => None,
+            Members::Block(_) | Members::Table(_) => None,
         }
     }
 
@@ -150,6 +166,7 @@ impl Set {
         match &self.members {
             Members::IntSet(integers) => integers.capacity(),
             Members::Listpack(listpack) => listpack.capacity(),
+            Members::Block(block) => block.heap_bytes(),
             Members::Table(table) => size_of::<MemberTable>() + table.heap_bytes(),
         }
     }
@@ -162,6 +179,7 @@ impl Set {
                 parse_integer(member).is_some_and(|integer| integers.view().contains(integer))
             }
             Members::Listpack(listpack) => listpack.view().find(member, 0).is_some(),
+            Members::Block(block) => block.find(member).is_some(),
             Members::Table(table) => table.contains(member),
         }
     }
@@ -187,6 +205,7 @@ impl Set {
                 fits && !(is_new && members.first().is_some_and(|member| parse_integer(member).is_none()))
             }
             Members::Listpack(_) => count <= limits.set_max_listpack_entries,
+            Members::Block(_) => count <= limits.block_max_members,
             Members::Table(_) => true,
         };
         if may_stay {
@@ -195,7 +214,8 @@ impl Set {
         if is_new && count <= limits.set_max_listpack_entries {
             self.members = Members::Listpack(Listpack::new());
         } else {
-            self.make_table(layout);
+            let room = members.iter().fold(Demand::default(), |room, member| room.with(&record(member)));
+            self.leave_compact(room, layout);
         }
     }
 
@@ -204,6 +224,17 @@ impl Set {
     pub fn insert(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         match &mut self.members {
             Members::Table(table) => table.insert(member, b"").1,
+            Members::Block(block) => {
+                if block.find(member).is_some() {
+                    return false;
+                }
+                if block.has_room_for(Demand::default().with(&record(member)), layout.limits) {
+                    block.insert(record(member));
+                } else {
+                    self.make_table(layout).insert(member, b"");
+                }
+                true
+            }
             Members::Listpack(listpack) => {
                 if listpack.view().find(member, 0).is_some() {
                     return false;
@@ -214,7 +245,7 @@ impl Set {
                 {
                     listpack.push(member);
                 } else {
-                    self.make_table(layout).insert(member, b"");
+                    self.insert_beside_compact(member, layout);
                 }
                 true
             }
@@ -222,13 +253,19 @@ impl Set {
                 Some(integer) => {
                     let added = integers.insert(integer);
                     if added && integers.len() > layout.limits.set_max_intset_entries {
-                        self.make_table(layout);
+                        self.leave_compact(Demand::default(), layout);
                     }
                     added
                 }
                 None => self.insert_beside_integers(member, layout),
             },
         }
+    }
+
+    /// Adds a member that the compact encoding cannot take, which ends with that.
+    fn insert_beside_compact(&mut self, member: &[u8], layout: Layout<'_>) {
+        self.leave_compact(Demand::default().with(&record(member)), layout);
+        self.insert(member, layout);
     }
 
     /// [`Self::insert`] of a member of another set.
@@ -257,7 +294,7 @@ impl Set {
             listpack.push(member);
             self.members = Members::Listpack(listpack);
         } else {
-            self.make_table(layout).insert(member, b"");
+            self.insert_beside_compact(member, layout);
         }
         true
     }
@@ -272,6 +309,10 @@ impl Set {
                 let found = listpack.view().find(member, 0);
                 found.map(|position| listpack.remove(position)).is_some()
             }
+            Members::Block(block) => {
+                let found = block.find(member);
+                found.map(|at| block.remove(at)).is_some()
+            }
             Members::Table(table) => {
                 let found = table.find(member);
                 found.map(|slot| table.remove(slot)).is_some()
@@ -279,11 +320,28 @@ impl Set {
         }
     }
 
-    /// Where members of another set stand in this one, which is not compact. O(members log members).
+    /// Makes a table whose set has become small a block: to be called once a command has removed what it removes.
+    #[inline]
+    pub fn settle(&mut self, layout: Layout<'_>) {
+        if let Members::Table(table) = &self.members
+            && let Some(room) = table.fits_block(layout.limits)
+        {
+            let mut block = MemberBlock::with_room(room, false);
+            table.for_each(|record| _ = block.insert(record));
+            self.members = Members::Block(block);
+        }
+    }
+
+    /// Whether it is in a table.
+    pub(crate) fn is_in_table(&self) -> bool {
+        self.table().is_some()
+    }
+
+    /// Where members of another set stand in this one, which is in a table. O(members log members).
     pub(crate) fn places(&self, others: &Self) -> Places {
         let mut names = Vec::with_capacity(others.len());
         others.for_each(|member| names.push(member.text()));
-        self.table().expect("a set that is not compact").places(names.iter().map(|name| &**name))
+        self.table().expect("a set in a table").places(names.iter().map(|name| &**name))
     }
 
     /// Removes members of another set, which stood at those places when this one was last changed. O(places); their
@@ -310,6 +368,9 @@ impl Set {
         match &self.members {
             Members::IntSet(integers) => integers.view().iter().map(Element::Integer).for_each(visit),
             Members::Listpack(listpack) => listpack.view().iter().for_each(visit),
+            Members::Block(block) => {
+                block.iter().for_each(|(_, record)| visit(Element::String(record.key)));
+            }
             Members::Table(table) => table.for_each(|record| visit(Element::String(record.key))),
         }
     }
@@ -317,11 +378,14 @@ impl Set {
     /// Visits some members behind `cursor` and returns the next cursor, 0 at the end: a member that is there from
     /// the call with 0 to the one that returns 0 is visited at least once. A compact set is visited whole.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
-        if let Members::Table(table) = &self.members {
-            return table.scan(cursor, |record| visit(Element::String(record.key)));
+        match &self.members {
+            Members::IntSet(_) | Members::Listpack(_) => {
+                self.for_each(visit);
+                0
+            }
+            Members::Block(block) => block.scan(cursor, |record| visit(Element::String(record.key))),
+            Members::Table(table) => table.scan(cursor, |record| visit(Element::String(record.key))),
         }
-        self.for_each(visit);
-        0
     }
 
     /// A member, nearly uniformly chosen. O(1); in a listpack O(n).
@@ -331,6 +395,7 @@ impl Set {
                 integers.view().get(random.below(integers.len())).map(Element::Integer)
             }
             Members::Listpack(listpack) => listpack.view().get(random.below(listpack.len()) as i64),
+            Members::Block(block) => block.random(random).map(|record| Element::String(record.key)),
             Members::Table(table) => table.random(random.bits()).map(|record| Element::String(record.key)),
         }
     }
@@ -352,6 +417,20 @@ impl Set {
                 visit(member);
             }
         });
+    }
+
+    /// Moves all members out of a compact encoding, to a block if they and `more` fit one.
+    fn leave_compact(&mut self, more: Demand, layout: Layout<'_>) {
+        let Demand { records, bytes } = more;
+        let mut room = Demand { records: self.len().saturating_add(records), bytes };
+        self.for_each(|member| room.bytes += Demand::default().with(&record(&member.text())).bytes);
+        if !room.fits(layout.limits) {
+            self.make_table(layout);
+            return;
+        }
+        let mut block = MemberBlock::with_room(room, false);
+        self.for_each(|member| _ = block.insert(record(&member.text())));
+        self.members = Members::Block(block);
     }
 
     /// Moves all members to a table.
@@ -435,8 +514,12 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), member()), 1..80),
             intset_max in 0usize..12,
             listpack_max in 0usize..12,
+            block_max_members in 0usize..24,
+            block_max_bytes in 0usize..400,
         ) {
             let limits = CollectionLimits {
+                block_max_members,
+                block_max_bytes,
                 set_max_intset_entries: intset_max,
                 set_max_listpack_entries: listpack_max,
                 ..CollectionLimits::default()
@@ -451,6 +534,11 @@ mod tests {
                     prop_assert_eq!(set.insert(&member, layout), model.insert(member.clone()));
                 } else {
                     prop_assert_eq!(set.remove(&member), model.remove(&member));
+                    set.settle(layout);
+                }
+                if let Members::Block(block) = &set.members {
+                    prop_assert!(block.demand().records <= block_max_members);
+                    prop_assert!(block.demand().bytes <= block_max_bytes);
                 }
                 prop_assert_eq!(set.contains(&member), add);
                 prop_assert_eq!(set.len(), model.len());

@@ -39,6 +39,7 @@ impl Stored for Set {
         match (&self.members, &other.members) {
             (Members::IntSet(one), Members::IntSet(other)) => one.bytes() == other.bytes(),
             (Members::Listpack(one), Members::Listpack(other)) => one.bytes() == other.bytes(),
+            (Members::Block(one), Members::Block(other)) => one == other,
             (Members::Table(one), Members::Table(other)) => one.is(other),
             _ => false,
         }
@@ -67,7 +68,7 @@ impl Stored for Set {
         match &self.members {
             Members::IntSet(_) => "intset",
             Members::Listpack(_) => "listpack",
-            Members::Table(_) => "hashtable",
+            Members::Block(_) | Members::Table(_) => "hashtable",
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dunlin_structures::{Handle, Scored};
 
-use super::{Members, Packed, Ranked, SortedSet, score_of};
+use super::{Members, Packed, Ranked, RankedBlock, SortedSet, score_of};
 use crate::value::shared::Shared;
 use crate::value::{Layout, MemberTable, Record};
 
@@ -87,6 +87,10 @@ impl Ordered {
             let mut packed = Packed::new();
             self.for_each(|member, score| packed.push(member, score));
             Members::Packed(packed)
+        } else if let Some(room) = self.table.room_in_block(limits) {
+            let mut block = RankedBlock::with_room(room);
+            self.for_each(|member, score| block.push(member, score));
+            Members::Block(block)
         } else {
             Members::Ranked(Shared::new(Ranked::from_ordered(self.table, self.order)))
         };

@@ -3,16 +3,18 @@
 //!
 //! ```text
 //! listpack    up to zset-max-listpack-entries short members: in Redis's bytes (packed)
-//! skiplist    the rest: a table of members and a tree of their handles (ranked); the name is
-//!             Redis's, whose clients match on it
+//! skiplist    the rest: one block up to some hundred members (ranked_block), a table of members and a tree of
+//!             their handles beyond (ranked); the name is Redis's, whose clients match on it
 //! ```
 //!
-//! A sorted set only ever moves down this list, as in Redis: removing members changes no encoding.
+//! A sorted set only ever moves down this list, as in Redis: removing members changes no encoding. A table whose
+//! set has become small is a block again.
 //! Every range, by rank, score or member, becomes a range of ranks first. Scores are never NaN.
 
 mod gathered;
 mod packed;
 mod ranked;
+mod ranked_block;
 mod score;
 mod stored;
 #[cfg(test)]
@@ -22,13 +24,14 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, Object, Resources, shared::Shared};
+use super::{Collection, Layout, Object, Record, Resources, member_block::Demand, shared::Shared};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
 use packed::{Packed, with_text};
 use ranked::Ranked;
 pub(crate) use ranked::score_of;
+use ranked_block::RankedBlock;
 pub(crate) use score::exact_text;
 
 /// Members with scores, in order.
@@ -41,7 +44,14 @@ pub struct SortedSet {
 #[derive(Debug, Clone)]
 enum Members {
     Packed(Packed),
+    Block(RankedBlock),
     Ranked(Shared<Ranked>),
+}
+
+/// The record of a member, as far as its size goes.
+#[inline]
+fn scored(member: &[u8]) -> Record<'_> {
+    Record { key: member, payload: &[0; size_of::<f64>()], stamp: None }
 }
 
 impl Collection for SortedSet {
@@ -101,11 +111,9 @@ impl SortedSet {
         if packed.len() <= layout.limits.zset_max_listpack_entries && packed.fits(b"") {
             return Self { members: Members::Packed(packed) };
         }
-        let mut ranked = Ranked::new(layout.resources);
-        for (member, score) in packed.pairs(0..packed.len()) {
-            with_text(member, |member| ranked.insert(member, score));
-        }
-        Self { members: Members::Ranked(Shared::new(ranked)) }
+        let mut set = Self { members: Members::Packed(packed) };
+        set.leave_compact(Demand::default(), layout);
+        set
     }
 
     /// How many members. O(1).
@@ -113,6 +121,7 @@ impl SortedSet {
     pub fn len(&self) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.len(),
+            Members::Block(block) => block.len(),
             Members::Ranked(ranked) => ranked.len(),
         }
     }
@@ -127,7 +136,7 @@ impl SortedSet {
     pub fn compact_bytes(&self) -> Option<&[u8]> {
         match &self.members {
             Members::Packed(packed) => Some(packed.bytes()),
-            Members::Ranked(_) => None,
+            Members::Block(_) | Members::Ranked(_) => None,
         }
     }
 
@@ -136,6 +145,7 @@ impl SortedSet {
     pub fn heap_bytes(&self) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.heap_bytes(),
+            Members::Block(block) => block.heap_bytes(),
             Members::Ranked(ranked) => size_of::<Ranked>() + ranked.heap_bytes(),
         }
     }
@@ -145,6 +155,7 @@ impl SortedSet {
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match &self.members {
             Members::Packed(packed) => packed.find(member).map(|(_, score)| score),
+            Members::Block(block) => block.find(member).map(|(_, score)| score),
             Members::Ranked(ranked) => ranked.find(member).map(|(_, score)| score),
         }
     }
@@ -159,6 +170,7 @@ impl SortedSet {
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match &self.members {
             Members::Packed(packed) => packed.rank(member),
+            Members::Block(block) => block.rank(member),
             Members::Ranked(ranked) => ranked.rank(member),
         }
     }
@@ -174,6 +186,16 @@ impl SortedSet {
     ) {
         let packed = match &mut self.members {
             Members::Packed(packed) => packed,
+            Members::Block(block) => {
+                let found = block.find(member);
+                let Some(score) = decide(found.map(|(_, score)| score)) else { return };
+                match found {
+                    Some((at, old)) => block.set_score(at, member, old, score),
+                    None if block.insert(member, score, layout.limits) => {}
+                    None => self.make_ranked(layout).insert(member, score),
+                }
+                return;
+            }
             Members::Ranked(ranked) => {
                 let found = ranked.find(member);
                 let Some(score) = decide(found.map(|(_, score)| score)) else { return };
@@ -196,7 +218,8 @@ impl SortedSet {
         {
             packed.insert(member, score);
         } else {
-            self.make_ranked(layout).insert(member, score);
+            self.leave_compact(Demand::default().with(&scored(member)), layout);
+            self.insert(member, score, layout);
         }
     }
 
@@ -213,6 +236,7 @@ impl SortedSet {
                 packed.remove(position);
                 Some(score)
             }
+            Members::Block(block) => block.remove(member),
             Members::Ranked(ranked) => ranked.remove(member),
         }
     }
@@ -222,6 +246,7 @@ impl SortedSet {
     pub fn remove_range(&mut self, ranks: Range<usize>) {
         match &mut self.members {
             Members::Packed(packed) => packed.remove_range(ranks),
+            Members::Block(block) => block.remove_range(ranks),
             Members::Ranked(ranked) => ranked.remove_range(ranks),
         }
     }
@@ -229,7 +254,7 @@ impl SortedSet {
     /// Gives back memory of members that were removed, of no more than `members_max`; of how many.
     pub(super) fn reap(&mut self, members_max: usize) -> usize {
         match &mut self.members {
-            Members::Packed(_) => 0,
+            Members::Packed(_) | Members::Block(_) => 0,
             Members::Ranked(ranked) => ranked.reap(members_max),
         }
     }
@@ -240,6 +265,7 @@ impl SortedSet {
     pub fn partition_scores(&self, mut holds: impl FnMut(f64) -> bool) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.partition_point(|_, score| holds(score)),
+            Members::Block(block) => block.partition_point(|_, score| holds(score)),
             Members::Ranked(ranked) => ranked.partition_scores(holds),
         }
     }
@@ -249,6 +275,7 @@ impl SortedSet {
     pub fn partition_members(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.partition_point(|member, _| with_text(member, &mut holds)),
+            Members::Block(block) => block.partition_point(|member, _| holds(member)),
             Members::Ranked(ranked) => ranked.partition_members(holds),
         }
     }
@@ -267,16 +294,19 @@ impl SortedSet {
                 packed.pairs_reversed(ranks).for_each(|(member, score)| visit(member, score));
             }
             Members::Packed(packed) => packed.pairs(ranks).for_each(|(member, score)| visit(member, score)),
+            Members::Block(block) => {
+                block.for_range(ranks, reverse, |member, score| visit(Element::String(member), score));
+            }
             Members::Ranked(ranked) => {
                 ranked.for_range(ranks, reverse, |member, score| visit(Element::String(member), score));
             }
         }
     }
 
-    /// Visits all members: those of a listpack in order, others in none. O(n).
+    /// Visits all members: those in a table in no order, others in theirs. O(n).
     pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Element<'a>, f64)) {
         match &self.members {
-            Members::Packed(_) => self.for_range(0..self.len(), false, visit),
+            Members::Packed(_) | Members::Block(_) => self.for_range(0..self.len(), false, visit),
             Members::Ranked(ranked) => {
                 ranked.for_each(|member, score| visit(Element::String(member), score));
             }
@@ -290,6 +320,9 @@ impl SortedSet {
             Members::Packed(_) => {
                 self.for_each(visit);
                 0
+            }
+            Members::Block(block) => {
+                block.scan(cursor, |member, score| visit(Element::String(member), score))
             }
             Members::Ranked(ranked) => {
                 ranked.scan(cursor, |member, score| visit(Element::String(member), score))
@@ -315,8 +348,14 @@ impl SortedSet {
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, f64),
     ) {
-        if let Members::Ranked(ranked) = &self.members {
-            return ranked.sample(count, random, |member, score| visit(Element::String(member), score));
+        match &self.members {
+            Members::Packed(_) => {}
+            Members::Block(block) => {
+                return block.sample(count, random, |member, score| visit(Element::String(member), score));
+            }
+            Members::Ranked(ranked) => {
+                return ranked.sample(count, random, |member, score| visit(Element::String(member), score));
+            }
         }
         let mut selection = Selection::new(count, self.len());
         self.for_each(|member, score| {
@@ -326,6 +365,31 @@ impl SortedSet {
         });
     }
 
+    /// Makes a table whose set has become small a block: to be called once a command has removed what it removes.
+    #[inline]
+    pub fn settle(&mut self, layout: Layout<'_>) {
+        if let Members::Ranked(ranked) = &self.members
+            && let Some(room) = ranked.fits_block(layout.limits)
+        {
+            let mut block = RankedBlock::with_room(room);
+            ranked.for_range(0..ranked.len(), false, |member, score| block.push(member, score));
+            self.members = Members::Block(block);
+        }
+    }
+
+    /// Moves all members out of the compact encoding, to a block if they and `more` fit one.
+    fn leave_compact(&mut self, more: Demand, layout: Layout<'_>) {
+        let mut room = more;
+        self.for_each(|member, _| with_text(member, |member| room = room.with(&scored(member))));
+        if !room.fits(layout.limits) {
+            self.make_ranked(layout);
+            return;
+        }
+        let mut block = RankedBlock::with_room(room);
+        self.for_each(|member, score| with_text(member, |member| block.push(member, score)));
+        self.members = Members::Block(block);
+    }
+
     /// Moves all members to a table and a tree.
     fn make_ranked(&mut self, layout: Layout<'_>) -> &mut Ranked {
         let mut ranked = Ranked::new(layout.resources);
@@ -333,7 +397,7 @@ impl SortedSet {
         self.members = Members::Ranked(Shared::new(ranked));
         match &mut self.members {
             Members::Ranked(ranked) => ranked,
-            Members::Packed(_) => unreachable!("just made"),
+            _ => unreachable!("just made"),
         }
     }
 }

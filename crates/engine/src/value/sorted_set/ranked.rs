@@ -20,8 +20,9 @@ use crate::{
     random::{Random, Selection},
     snapshot::SnapshotQueue,
     value::{
-        MemberTable, Record, Resources,
+        CollectionLimits, MemberTable, Record, Resources,
         incremental_copy::table::{CopiedTable, SharedTableCopy, TableCopy},
+        member_block::Demand,
     },
 };
 
@@ -172,6 +173,12 @@ impl Ranked {
         }
         let Self { table, tree, .. } = self;
         tree.remove_range(ranks, |entry| remove_record(table, entry.handle));
+    }
+
+    /// The room of its members in a block, if they are few enough for one; see [`MemberTable::fits_block`].
+    #[inline]
+    pub(super) fn fits_block(&self, limits: &CollectionLimits) -> Option<Demand> {
+        if self.has_doomed() { None } else { self.table.fits_block(limits) }
     }
 
     /// Whether some records are doomed.

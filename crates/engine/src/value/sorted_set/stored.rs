@@ -50,6 +50,7 @@ impl Stored for SortedSet {
     fn is(&self, other: &Self) -> bool {
         match (&self.members, &other.members) {
             (Members::Packed(one), Members::Packed(other)) => one.bytes() == other.bytes(),
+            (Members::Block(one), Members::Block(other)) => one == other,
             (Members::Ranked(one), Members::Ranked(other)) => one.is(other),
             _ => false,
         }
@@ -63,13 +64,13 @@ impl Stored for SortedSet {
     fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match &self.members {
             Members::Ranked(ranked) => Some(&**ranked),
-            Members::Packed(_) => None,
+            Members::Packed(_) | Members::Block(_) => None,
         }
     }
 
     fn table(&self) -> Option<&MemberTable> {
         match &self.members {
-            Members::Packed(_) => None,
+            Members::Packed(_) | Members::Block(_) => None,
             Members::Ranked(ranked) => Some(ranked.table()),
         }
     }
@@ -77,7 +78,7 @@ impl Stored for SortedSet {
     fn encoding(&self) -> &'static str {
         match &self.members {
             Members::Packed(_) => "listpack",
-            Members::Ranked(_) => "skiplist",
+            Members::Block(_) | Members::Ranked(_) => "skiplist",
         }
     }
 

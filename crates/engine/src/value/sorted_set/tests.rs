@@ -112,8 +112,12 @@ proptest! {
         steps in prop::collection::vec(step(), 1..80),
         entries_max in 0usize..20,
         value_max in 0usize..4000,
+        block_max_members in 0usize..24,
+        block_max_bytes in 0usize..6000,
     ) {
         let limits = CollectionLimits {
+            block_max_members,
+            block_max_bytes,
             zset_max_listpack_entries: entries_max,
             zset_max_listpack_value: value_max,
             ..CollectionLimits::default()
@@ -133,7 +137,10 @@ proptest! {
                     });
                     prop_assert_eq!(present, model.insert(member, score));
                 }
-                Step::Remove(member) => prop_assert_eq!(set.remove(&member), model.remove(&member)),
+                Step::Remove(member) => {
+                    prop_assert_eq!(set.remove(&member), model.remove(&member));
+                    set.settle(layout);
+                }
                 Step::RemoveRange(start, count) => {
                     let all = ordered(&model);
                     let start = start.min(all.len());
@@ -201,7 +208,11 @@ proptest! {
         len in 1u32..2000,
         steps in prop::collection::vec((0u32..2000, 0u8..9, 0usize..900), 0..200),
     ) {
-        let limits = CollectionLimits { zset_max_listpack_entries: 0, ..CollectionLimits::default() };
+        let limits = CollectionLimits {
+            zset_max_listpack_entries: 0,
+            block_max_members: 0,
+            ..CollectionLimits::default()
+        };
         let resources = Resources::for_tests();
         let layout = Layout { limits: &limits, resources: &resources };
         let name = |number: u32| format!("member:{number}").into_bytes();

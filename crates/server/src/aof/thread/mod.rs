@@ -381,14 +381,16 @@ impl LogThread {
         let durability = &self.shared.durability;
         let reason = describe(error);
         let is_on = matches!(self.state, State::On(_));
-        // INFO shows the failure last: by then writes are refused, and the files are noted as another server's.
-        durability.failing.store(true, SeqCst);
+        // INFO shows the failure last: by then writes are refused, and the files are noted as another server's. A refusal has
+        // its reason from the status, too.
         let mut status = durability.status();
+        durability.failing.store(true, SeqCst);
         if is_on && is_intrusion(error) {
             status.standing = Standing::Apart;
         }
         let is_new = status.write_error.replace(reason.clone()).as_ref() != Some(&reason);
         drop(status);
+        durability.wake_waiting();
         if is_new {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();

@@ -159,7 +159,7 @@ impl LogThread {
             return Err("the append-only file has no base yet".to_owned());
         }
         let shared = Arc::clone(&self.shared);
-        shared.loading.begin(Now::read().unix_ms);
+        shared.loading.begin(Now::read());
         {
             // Clients that are served from here on get LOADING.
             let _closed = shared.engine.keyspace.close();

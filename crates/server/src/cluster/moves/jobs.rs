@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use dunlin_cluster::{
@@ -16,7 +17,7 @@ use crate::system::host;
 /// Moves that have ended and are kept in the list.
 const ENDED_MAX: usize = 32;
 /// How long a failure is of interest: for some of the longest pauses between two attempts.
-const FAILURE_SHOWN_S: u64 = 300;
+const FAILURE_SHOWN: Duration = Duration::from_secs(300);
 
 /// How far a move is. The words are those of Valkey, as far as there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub(crate) struct Job {
     pub(crate) created_s: u64,
     /// Of the last change of state.
     pub(crate) updated_s: u64,
+    /// The same moment by the clock that nobody sets.
+    updated_at: Instant,
     /// Of the last word of the other side.
     pub(crate) heard_s: u64,
     pub(crate) state: JobState,
@@ -122,14 +125,13 @@ impl Jobs {
 
     /// Of each target the last move from this node that has ended, if it has failed lately.
     pub(crate) fn failures(&self) -> Vec<MoveFailure> {
-        let since_s = now_s().saturating_sub(FAILURE_SHOWN_S);
         let jobs = self.lock();
         let is_end = |job: &&Job| job.is_export && matches!(job.state, JobState::Success | JobState::Failed);
         let mut seen = BTreeSet::new();
         let last = jobs.iter().filter(is_end).filter_map(|job| Some((job.target?, job)));
         let last = last.filter(|(to, _)| seen.insert(*to)).collect::<Vec<_>>();
-        let failed =
-            last.into_iter().filter(|(_, job)| job.state == JobState::Failed && job.updated_s >= since_s);
+        let is_shown = |job: &Job| job.state == JobState::Failed && job.updated_at.elapsed() <= FAILURE_SHOWN;
+        let failed = last.into_iter().filter(|(_, job)| is_shown(job));
         failed.map(|(to, job)| MoveFailure { to, why: job.message.clone() }).collect()
     }
 
@@ -154,6 +156,7 @@ impl Jobs {
             target,
             created_s: now_s,
             updated_s: now_s,
+            updated_at: Instant::now(),
             heard_s: now_s,
             state: JobState::Connecting,
             message: String::new(),
@@ -203,7 +206,7 @@ impl Jobs {
         if !before.is_over() {
             change(job);
             if job.state != before {
-                job.updated_s = now_s();
+                (job.updated_s, job.updated_at) = (now_s(), Instant::now());
                 job.waits.clear();
             }
         }
@@ -226,7 +229,7 @@ impl Jobs {
             if !has_come {
                 job.message = "the move has ended, and what came of it is removed".to_owned();
             }
-            job.updated_s = now_s();
+            (job.updated_s, job.updated_at) = (now_s(), Instant::now());
         }
     }
 }
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(failures(), expected);
         add(6, 3, Some(JobState::Success));
         assert_eq!(failures(), expected[1..]);
-        jobs.lock().iter_mut().for_each(|job| job.updated_s -= FAILURE_SHOWN_S + 1);
+        jobs.lock().iter_mut().for_each(|job| job.updated_at -= FAILURE_SHOWN + Duration::from_secs(1));
         assert_eq!(failures(), []);
     }
 }

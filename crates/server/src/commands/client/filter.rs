@@ -157,7 +157,7 @@ impl<'a> Condition<'a> {
 
 impl Subject<'_> {
     fn matches(&self, client: &Client, now: Now) -> bool {
-        let seconds_since = |then_ms: u64| (now.unix_ms.saturating_sub(then_ms) / 1000) as i64;
+        let seconds_since = |then_ms: u64| (now.steady_ms.saturating_sub(then_ms) / 1000) as i64;
         let has_messages =
             |present: String, wanted: &[u8]| wanted.iter().all(|letter| present.as_bytes().contains(letter));
         // A client without a name is not found by the empty one.

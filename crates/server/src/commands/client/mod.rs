@@ -110,7 +110,7 @@ fn info(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     let mut text = String::new();
     client_line::write(&mut text, &context.session.client, &context.shared.commands, context.executor.now());
     text.push('\n');
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         client_line::write(&mut text, &client, &context.shared.commands, now);
         text.push('\n');
     }
-    reply.verbatim("txt", text.as_bytes());
+    reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
@@ -270,6 +270,9 @@ fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
         ensure_backlog(context);
     }
     context.session.durability_mode = chosen;
+    if chosen != Durability::Configured {
+        context.executor.want_marks();
+    }
     reply.ok();
     Ok(())
 }

@@ -141,7 +141,7 @@ pub(super) fn info(
     let covers = topology.is_ok(rules(context.executor.config.config()).require_full_coverage);
     // A primary that may not answer yet, or no more, says so to those who wait for it.
     let is_ok = covers && (!topology.is_primary() || context.shared.cluster.lease.serving_term() != 0);
-    reply.verbatim("txt", info_text(&topology, is_ok).as_bytes());
+    reply.verbatim(b"txt", info_text(&topology, is_ok).as_bytes());
     Ok(())
 }
 

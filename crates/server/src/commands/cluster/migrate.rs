@@ -336,7 +336,7 @@ pub(super) fn import(
             return Err(CommandError::text("ERR the move of slots has ended"));
         }
         // It is answered when everything before it is as durable as any write.
-        context.executor.saw_data = true;
+        context.executor.see_everything();
         reply.integer(place);
     } else if args.token_with("OWNED", 1) {
         let _ = move_id(args)?;

@@ -65,7 +65,7 @@ pub(super) fn list(
     let topology = topology(context)?;
     let endpoints = endpoints_for(context);
     let lines = (0..topology.nodes().len()).map(|place| line(&topology, place, endpoints) + "\n");
-    reply.verbatim("txt", lines.collect::<String>().as_bytes());
+    reply.verbatim(b"txt", lines.collect::<String>().as_bytes());
     Ok(())
 }
 

@@ -15,6 +15,19 @@ pub(super) static ROWS: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "bind-source-addr",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Text(field!(bind_source_addr)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Address that links to a primary and to nodes of the cluster come from; empty for the system's choice, which it also is for an address that this host lacks.",
+        settle: |config| match config.bind_source_addr.is_empty() || config.source_address().is_some() {
+            true => Ok(()),
+            false => Err("must be an address, such as 10.0.0.5 or fd00::5, or empty"),
+        },
+    },
+    Directive {
         name: "http-console",
         aliases: &[],
         group: Group::Network,

@@ -16,7 +16,7 @@ pub struct Identity {
 
 impl Identity {
     /// Reads a certificate; `None` where it cannot be read.
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let common_name = certificate.subject().iter_common_name().next();
         let common_name = common_name.map(|name| name.attr_value().data.to_vec());
@@ -47,7 +47,7 @@ pub struct CertificateFacts {
 
 impl CertificateFacts {
     /// Reads a certificate; `None` where it cannot be read.
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let mut serial = String::new();
         for byte in certificate.raw_serial() {
@@ -60,6 +60,6 @@ impl CertificateFacts {
 }
 
 /// Whether a public key, as a SubjectPublicKeyInfo, is a certificate's.
-pub(crate) fn has_public_key(certificate: &CertificateDer<'_>, key: &[u8]) -> bool {
+pub fn has_public_key(certificate: &CertificateDer<'_>, key: &[u8]) -> bool {
     X509Certificate::from_der(certificate).is_ok_and(|(_, certificate)| certificate.public_key().raw == key)
 }
