@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from harness import DUNLIN, Server, free_port, is_redis
-from test_console import needs_browser
+from test_console import UPGRADE, needs_browser
+from web import ask, eventually
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "cluster"))
 
@@ -70,7 +71,7 @@ def walked(tmp_path_factory):
                     wanted.rename(wanted.with_suffix(".done"))
                 time.sleep(0.05)
             assert walk.returncode == 0, walk.stdout.read().decode()
-            yield json.loads(out.read_text())
+            yield json.loads(out.read_text()), http_port, f"127.0.0.1:{nodes[1].port}"
         finally:
             for node in nodes:
                 node.kill()
@@ -102,4 +103,13 @@ def change(name, etcd, of, first, shards):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_console_cluster(walked, step):
-    assert walked[step] == "ok"
+    results, *_ = walked
+    assert results[step] == "ok"
+
+
+def test_another_node_is_reached_by_those_who_have_logged_in_to_this_one(walked):
+    _, http_port, address = walked
+    upgrade = {"Host": f"127.0.0.1:{http_port}", "Origin": f"http://127.0.0.1:{http_port}", **UPGRADE}
+    # The walk has closed its consoles.
+    eventually(lambda: ask(http_port, f"/connect?node={address}", headers=upgrade).status == 403)
+    assert ask(http_port, "/connect?node=127.0.0.1:22", headers=upgrade).status == 404

@@ -148,7 +148,7 @@ impl CompareArguments {
             let bar = progress_bar();
             grid.run(&self.out, &bar)?;
             bar.finish_and_clear();
-            println!("written to {}", self.out.display());
+            dunlin_print::say!("written to {}", self.out.display());
             return Ok(());
         }
         let rows: Vec<&Row> = ROWS

@@ -134,9 +134,16 @@ pub(super) fn connect(
     guard::check_origin(&request)?;
     let key = websocket_key(request.headers())?;
     let busy = |reason: &str| Refused::new(StatusCode::SERVICE_UNAVAILABLE, reason);
-    let place = site.consoles.enter(&site.shared, ends);
+    let node = relay::target(request.uri().query(), &site.shared, ends)?;
+    if node.is_some() && !site.consoles.knows(&site.shared, ends.peer.ip()) {
+        return Err(Refused::new(
+            StatusCode::FORBIDDEN,
+            "log in to this node before another is reached through it",
+        ));
+    }
+    let place = site.consoles.enter(&site.shared, ends, node.is_some());
     let place = place.ok_or_else(|| busy("there are too many consoles already"))?;
-    let socket = match relay::target(request.uri().query(), &site.shared, ends)? {
+    let socket = match node {
         Some(address) => relay::open(address),
         None => site.new_client(ends),
     };

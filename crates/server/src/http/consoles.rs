@@ -9,6 +9,8 @@
 //! A console is a stranger's until its client has logged in. Strangers hold half of the places at most, so the others are
 //! kept for operators. The next stranger takes the place of one from the address that has the most, or of one that is as
 //! old as strangers may be on the port for RESP while others wait. A console whose client has logged in never gives way.
+//! A relay to another node has no client here. Only an address at which a client has logged in by a console may open one,
+//! so a relay counts as logged in.
 
 use std::{
     collections::HashMap,
@@ -47,6 +49,7 @@ pub(super) struct Consoles {
 #[derive(Debug)]
 struct Open {
     ends: Ends,
+    is_relay: bool,
     since: Instant,
     /// Tells the console to end.
     end: Arc<Notify>,
@@ -54,7 +57,7 @@ struct Open {
 
 impl Consoles {
     /// A place for one more console, for as long as it is kept; `None` while others have all of them.
-    pub(super) fn enter(self: &Arc<Self>, shared: &Arc<Shared>, ends: Ends) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, shared: &Arc<Shared>, ends: Ends, is_relay: bool) -> Option<Place> {
         let mut open = self.lock();
         if open.len() >= STRANGERS_MAX {
             let strangers = strangers(shared, &open);
@@ -65,10 +68,20 @@ impl Consoles {
             }
         }
         let end = Arc::new(Notify::new());
-        open.push(Open { ends, since: Instant::now(), end: Arc::clone(&end) });
+        open.push(Open { ends, is_relay, since: Instant::now(), end: Arc::clone(&end) });
         drop(open);
-        let account = Arc::new(Account { shared: Arc::clone(shared), ends, bytes: AtomicUsize::new(0) });
+        let (shared, bytes) = (Arc::clone(shared), AtomicUsize::new(0));
+        let account = Arc::new(Account { shared, ends, is_relay, bytes });
         Some(Place { consoles: Arc::clone(self), end, account })
+    }
+
+    /// Whether a client has logged in by a console at this address.
+    pub(super) fn knows(&self, shared: &Shared, address: IpAddr) -> bool {
+        let open = self.lock();
+        let own = open.iter().filter(|one| !one.is_relay && one.ends.peer.ip() == address);
+        let ends: Vec<Ends> = own.map(|one| one.ends).collect();
+        drop(open);
+        known(shared, &ends).contains(&true)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Open>> {
@@ -79,7 +92,7 @@ impl Consoles {
 /// Which of the consoles are strangers', the oldest first.
 fn strangers(shared: &Shared, open: &[Open]) -> Vec<usize> {
     let known = known(shared, &open.iter().map(|one| one.ends).collect::<Vec<_>>());
-    (0..open.len()).filter(|at| !known[*at]).collect()
+    (0..open.len()).filter(|at| !known[*at] && !open[*at].is_relay).collect()
 }
 
 /// Of each console, whether its client has shown who it is. O(clients).
@@ -135,6 +148,7 @@ impl Drop for Place {
 pub(super) struct Account {
     shared: Arc<Shared>,
     ends: Ends,
+    is_relay: bool,
     bytes: AtomicUsize,
 }
 
@@ -188,7 +202,8 @@ impl<T> Counted<T> {
         let before = self.arriving.bytes.fetch_add(count, Relaxed);
         self.account.add(count);
         let is_long = before <= STRANGER_BYTES_MAX && before + count > STRANGER_BYTES_MAX;
-        match is_long && !known(&self.account.shared, &[self.account.ends])[0] {
+        let is_known = || self.account.is_relay || known(&self.account.shared, &[self.account.ends])[0];
+        match is_long && !is_known() {
             true => Err(io::Error::other("a console that has not logged in sends a long message")),
             false => Ok(()),
         }

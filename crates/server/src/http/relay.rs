@@ -2,7 +2,8 @@
 //!
 //! A browser reaches the node whose page it shows, and perhaps no other: `http-port` may be closed there, and the page's
 //! policy names no other host. So this node carries the bytes on, as it does to its own workers. Its target is a node of
-//! the topology, never an address of the caller's choice, and the other node authenticates the client itself.
+//! the topology, never an address of the caller's choice. The caller's address has a console that has logged in here
+//! (`consoles.rs`), and the other node authenticates the client itself.
 
 use std::io;
 
