@@ -530,7 +530,7 @@ mod tests {
             assert!(cost * 100 <= best * 116, "{size} bytes cost {cost}, at best {best}");
         }
         assert_eq!(class_bytes(0), 8);
-        assert_eq!((class_bytes(256), class_bytes(257), class_bytes(2048)), (256, 288, 2048));
+        assert_eq!((class_bytes(256), class_bytes(257), class_bytes(2048)), (256, 272, 2048));
     }
 
     #[test]

@@ -151,6 +151,7 @@ mod tests {
                 "sync",
                 "hostname",
                 "swapdb",
+                "10.0.0.5",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
