@@ -404,6 +404,55 @@ impl Engine {
         complete
     }
 
+    /// Has the data set follow a primary, or end doing so. A follower records only the stream, and notes the keys with an expiry
+    /// that its own clients write. The caller holds the gate closed.
+    pub fn follow(&self, follows: bool) {
+        self.log.follow(follows);
+        self.keyspace.own_expiries().turn(follows);
+    }
+
+    /// Removes keys of a replica that its own clients have written and whose time has come, at most `keys_max`. Returns whether
+    /// nothing more is to be done now. The caller is inside the gate.
+    pub fn expire_own(&self, environment: Environment<'_>, keys_max: usize, worker: &mut Worker) -> bool {
+        if !self.log.follows() {
+            return true;
+        }
+        let own = self.keyspace.own_expiries();
+        let due = own.take_due(environment.caller.now_ms, keys_max);
+        let mut complete = due.len() < keys_max;
+        worker.propagation.begin(&self.log);
+        for (deadline_ms, place) in due {
+            let (database, key) = (place.0, Arc::clone(&place.1));
+            let Some(mut locked) = self.keyspace.lock_one_unless_long(self.keyspace.stripe_of(&key)) else {
+                // A script holds the stripe: the next round tries again.
+                own.note(place, deadline_ms);
+                complete = true;
+                continue;
+            };
+            WriteContext::new(locked.stripes(), database, &[], environment, worker)
+                .remove_expired_at(&key, deadline_ms);
+            self.serve_waiters(locked, environment, worker);
+        }
+        worker.garbage.free_marked();
+        complete
+    }
+
+    /// Forgets those of the next `keys_max` keys of [`Self::expire_own`] that were removed, or have another expiry by now: they
+    /// must not gather until the time comes. The caller is inside the gate.
+    pub fn verify_own(&self, keys_max: usize) {
+        let own = self.keyspace.own_expiries();
+        for entry in own.next_to_verify(keys_max) {
+            let (deadline_ms, (database, key)) = &entry;
+            let key = self.keyspace.key(key);
+            let Some(locked) = self.keyspace.lock_one_unless_long(key.stripe) else { continue };
+            let part = locked.stripe(key.stripe).database(*database);
+            let found = part.and_then(|part| Some(part.find_entry(key.hash, key.bytes)?.1));
+            if found.is_none_or(|found| found.expiry() != Some(*deadline_ms)) {
+                own.forget(&entry);
+            }
+        }
+    }
+
     /// Forgets keys of one stripe that clients keep copies of, and invalidates the copies, until there are no more than
     /// `keys_max` in the whole keyspace or none in this stripe. The caller is inside the gate.
     pub fn limit_tracked(&self, stripe: usize, keys_max: usize, worker: &mut Worker) {
@@ -570,6 +619,7 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use crate::{
+        Environment,
         offload::OffloadOutcome,
         transcript::{ConnectedHost, Story},
     };
@@ -594,6 +644,46 @@ mod tests {
         story.caller.admission = Some(story.engine.log.admissions());
         assert_eq!(story.reply("SORT list BY weight* STORE sorted", Protocol::Resp2), b":2\r\n");
         assert_eq!(story.reply("FLUSHALL", Protocol::Resp2), b"+OK\r\n");
+    }
+
+    #[test]
+    fn a_replica_expires_what_its_own_clients_have_written() {
+        let mut story = Story::new();
+        story.reply("SET before v PX 1000", Protocol::Resp2);
+        story.engine.follow(true);
+        let known = |story: &Story| story.engine.keyspace.own_expiring_keys();
+        for line in
+            ["SET a v PX 1000", "SET b v", "PEXPIRE b 1000", "COPY a c", "SET gone v PX 5000", "DEL gone"]
+        {
+            story.reply(line, Protocol::Resp2);
+        }
+        // Its expiry is not the clients' any longer.
+        for line in ["SET p v PX 1000", "SET kept v PX 1000", "PERSIST kept", "SET no v"] {
+            story.reply(line, Protocol::Resp2);
+        }
+        story.caller.replaying_at_ms = story.caller.now_ms;
+        story.reply("SET p v PX 900", Protocol::Resp2);
+        story.reply("SET stream v PX 1000", Protocol::Resp2);
+        story.caller.replaying_at_ms = 0;
+        assert_eq!(known(&story), 6);
+        story.engine.verify_own(100);
+        assert_eq!(known(&story), 3, "a, b and c");
+        story.reply("SWAPDB 0 1", Protocol::Resp2);
+        story.caller.now_ms += 1000;
+        let policy = story.policy.clone();
+        let environment = Environment::new(&policy, &story.caller);
+        assert!(!story.engine.expire_own(environment, 2, &mut story.worker));
+        assert!(story.engine.expire_own(environment, 2, &mut story.worker));
+        assert_eq!(known(&story), 0);
+        story.reply("SWAPDB 0 1", Protocol::Resp2);
+        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), b":5\r\n", "before, p, kept, no and stream");
+        for line in ["SET a v PX 1000", "FLUSHALL"] {
+            story.reply(line, Protocol::Resp2);
+        }
+        assert_eq!(known(&story), 0);
+        story.reply("SET a v PX 1000", Protocol::Resp2);
+        story.engine.follow(false);
+        assert_eq!(known(&story), 0);
     }
 
     #[test]

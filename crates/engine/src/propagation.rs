@@ -101,7 +101,7 @@ impl LogSwitch {
 
     /// From now on changes by commands here are recorded no more, only a primary's stream ([`Propagation::relay`]); or
     /// as before. The caller holds the gate closed.
-    pub fn follow(&self, follows: bool) {
+    pub(crate) fn follow(&self, follows: bool) {
         self.end_admissions();
         match follows {
             true => self.consumers.fetch_or(FOLLOWS, Ordering::Relaxed),

@@ -179,6 +179,7 @@ impl<'a> ExclusiveContext<'a> {
             None => 0..self.databases(),
         };
         self.locked.keyspace().note_flush();
+        self.locked.keyspace().own_expiries().forget_databases(&databases);
         let garbage = if lazy { &mut self.worker.garbage } else { &mut self.freed };
         let mut keys = 0;
         for stripe in self.locked.keyspace().stripes() {
@@ -226,6 +227,7 @@ impl<'a> ExclusiveContext<'a> {
     /// Exchanges two databases. O(stripes).
     pub fn swap(&mut self, one: usize, other: usize) {
         self.locked.keyspace().access_clock().restart_sweep();
+        self.locked.keyspace().own_expiries().swap_databases(one, other);
         for stripe in self.locked.keyspace().stripes() {
             self.show_swap(stripe, one, other);
             self.show_swap(stripe, other, one);

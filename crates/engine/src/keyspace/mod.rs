@@ -25,6 +25,7 @@ mod hidden;
 mod key;
 mod lock;
 mod locked;
+mod own_expiries;
 mod stripe;
 mod stripe_set;
 mod tracked;
@@ -67,6 +68,7 @@ pub use key::{Key, SLOTS, slot};
 pub use lock::lock_sleeps;
 pub use locked::Locked;
 pub(crate) use locked::LockedStripes;
+pub(crate) use own_expiries::OwnExpiries;
 use stripe::Stripe;
 pub use stripe_set::{STRIPES_MAX, StripeSet};
 pub use tracked::Invalidation;
@@ -102,6 +104,7 @@ pub struct Keyspace {
     /// By database: keys that were evicted.
     evicted: Box<[AtomicU64]>,
     hidden: HiddenSlots,
+    own_expiries: OwnExpiries,
     /// How often databases were emptied.
     flushes: AtomicU64,
     /// Whether FLUSHALL and FLUSHDB are refused.
@@ -183,6 +186,7 @@ impl Keyspace {
             access_clock: AccessClock::default(),
             evicted: (0..databases).map(|_| AtomicU64::new(0)).collect(),
             hidden: HiddenSlots::default(),
+            own_expiries: OwnExpiries::default(),
             flushes: AtomicU64::new(0),
             holds_flushes: AtomicBool::new(false),
             on_emptied: OnceLock::new(),
@@ -193,6 +197,17 @@ impl Keyspace {
     #[inline]
     pub fn hidden(&self) -> &HiddenSlots {
         &self.hidden
+    }
+
+    /// The keys with an expiry that clients have written while the data set follows a primary.
+    #[inline]
+    pub(crate) fn own_expiries(&self) -> &OwnExpiries {
+        &self.own_expiries
+    }
+
+    /// How many keys with an expiry clients have written since the data set follows a primary.
+    pub fn own_expiring_keys(&self) -> usize {
+        self.own_expiries.len()
     }
 
     /// How often databases were emptied (FLUSHALL, FLUSHDB).

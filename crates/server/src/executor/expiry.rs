@@ -16,6 +16,8 @@ const SLICE_PER_EFFORT: Duration = Duration::from_micros(200);
 /// Buckets that are looked at between two looks at the clock, under one hold of a stripe's lock:
 /// about 20 µs.
 const BUCKETS_PER_STEP: usize = 16;
+/// Keys that are removed between two looks at the clock, on a replica whose clients have written them.
+const OWN_KEYS_PER_STEP: usize = 64;
 
 /// A worker's progress round its stripes.
 #[derive(Debug)]
@@ -62,8 +64,20 @@ impl ExpiryCycle {
         if shared.pause.in_force(now.instant).is_some()
             || !shared.durability.may_expire()
             || shared.loading.is_active()
-            || shared.replication.is_replica()
         {
+            return round;
+        }
+        if shared.replication.is_replica() {
+            // The stream says which keys of the primary have expired. One worker removes those that clients have written here.
+            while self.first == 0 && !engine.expire_own(environment, OWN_KEYS_PER_STEP, worker) {
+                if started.elapsed() >= slice {
+                    return Duration::ZERO;
+                }
+            }
+            if self.first == 0 {
+                engine.verify_own(OWN_KEYS_PER_STEP);
+            }
+            self.next_round = Some(now.instant + round);
             return round;
         }
         while stripes.contains(&self.stripe) {

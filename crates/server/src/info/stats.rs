@@ -134,7 +134,11 @@ pub(super) const ROWS: &[Row] = &[
     count("migrate_cached_sockets", "Idle connections of MIGRATE.", |reading| {
         reading.shared.replication.idle_migrations().into()
     }),
-    none("slave_expires_tracked_keys", "Keys that a writable replica expires: there is none."),
+    count(
+        "slave_expires_tracked_keys",
+        "Keys with an expiry that clients have written on this replica, which expires them itself.",
+        |reading| reading.shared.engine.keyspace.own_expiring_keys().into(),
+    ),
     counter("active_defrag_hits", "Entries moved against fragmentation.", |reading| {
         reading.of_keyspace(|counters| &counters.moved_entries)
     }),

@@ -53,7 +53,7 @@ impl Link {
                 let _closed = shared.engine.keyspace.close();
                 // A stream that was kept in files may have selected another than 0.
                 self.applier.begin(replication.database.load(Acquire));
-                shared.engine.log.follow(true);
+                shared.engine.follow(true);
                 let tail = shared.durability.tail();
                 let has_backlog = replication.backlog(tail).is_some();
                 has_backlog.then(|| (replication.history().id, replication.offset(tail)))
@@ -81,7 +81,7 @@ impl Link {
         {
             let _closed = shared.engine.keyspace.close();
             self.applier.begin(replication.database.load(Acquire));
-            shared.engine.log.follow(true);
+            shared.engine.follow(true);
         }
         if let Some(id) = begins.filter(|_| !replication.has_place()) {
             replication.restart_stream(&shared.engine, History::new(id), 0);
@@ -136,7 +136,7 @@ impl Link {
             replication.lock_history().continue_as(history, offset);
             // A follower that was quicker than this order goes on in the former history. It comes back for the new one.
             replication.feed.cut_all();
-            shared.engine.log.follow(false);
+            shared.engine.follow(false);
         }
         // Before anything of the new history is recorded.
         replication.keep_stream(&shared.durability);
@@ -175,7 +175,7 @@ impl Link {
                 shared.durability.ring().append(shared.applier(), &select);
             }
             replication.select(0);
-            shared.engine.log.follow(false);
+            shared.engine.follow(false);
         }
         replication.set_state(REPLICA | STALE, false);
         tracing::info!("This server is a primary now, with the id {id}");

@@ -222,6 +222,16 @@ impl<'a> WriteContext<'a> {
         self.locked.publish_usage(stripe, database);
     }
 
+    /// Removes a key whose time has come, if that is the given one.
+    pub(crate) fn remove_expired_at(&mut self, key: &[u8], deadline_ms: u64) {
+        let key = self.key(key);
+        let part = self.locked.stripe(key.stripe).database(self.database);
+        let entry = part.and_then(|part| Some(part.find_entry(key.hash, key.bytes)?.1));
+        if entry.is_some_and(|entry| entry.expiry() == Some(deadline_ms)) {
+            self.slot(self.database, &key);
+        }
+    }
+
     /// Removes a key whose time has come.
     pub(crate) fn remove_expired(&mut self, key: &[u8]) {
         let key = self.key(key);
@@ -395,14 +405,17 @@ impl<'a> WriteContext<'a> {
         expiry: ExpiryChange,
     ) {
         let now_ms = self.environment.caller.now_ms;
-        if let ExpiryChange::At(at) = expiry
-            && at <= now_ms
-        {
-            match found {
-                Some(slot) => self.remove_slot(database, key.stripe, slot),
-                None => self.notify_in(database, EventClass::New, "new", key.bytes),
+        if let ExpiryChange::At(at) = expiry {
+            if at <= now_ms {
+                match found {
+                    Some(slot) => self.remove_slot(database, key.stripe, slot),
+                    None => self.notify_in(database, EventClass::New, "new", key.bytes),
+                }
+                return;
             }
-            return;
+            if self.locked.keyspace().own_expiries().is_on() {
+                self.note_own_expiry(database, key, at);
+            }
         }
         if found.is_some() && !self.environment.policy.lazyfree_server_del {
             self.free_before_answering();
@@ -450,8 +463,21 @@ impl<'a> WriteContext<'a> {
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let clock_ms = self.environment.caller.clock_ms();
         part.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
+        if let Some(at) = expiry
+            && self.locked.keyspace().own_expiries().is_on()
+        {
+            self.note_own_expiry(self.database, &key, at);
+        }
         self.changed(self.database, &key);
         true
+    }
+
+    /// Notes the expiry of a key that is written on a replica, unless the primary's stream or a log writes it.
+    #[cold]
+    fn note_own_expiry(&mut self, database: usize, key: &Key<'_>, at_ms: u64) {
+        if !self.is_replaying() {
+            self.locked.keyspace().own_expiries().note((database, key.bytes.into()), at_ms);
+        }
     }
 
     /// Makes a key seem to have been last used so many seconds ago, or so often, whichever the policy goes by.
