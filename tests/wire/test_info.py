@@ -18,6 +18,7 @@ ADDED = {
     "latency_stage_usec_N": "stages of requests: queue, lock, run, write",
     "dunlin_version": "the version of this server beside that of the protocol",
     "worker_threads": "threads that execute commands",
+    "mem_aof_ring": "the ring of the log, which Redis has not",
     "maxmemory_auto_weight": "what the policies allkeys-auto and volatile-auto have learned",
     "pubsub_clients": "Redis 7.4",
     "watching_clients": "Redis 7.4",

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from harness import DUNLIN, Server, is_redis
-from peer import Peer
+from peer import Peer, Push
 from wire import at_rest, eventually
 
 MB = 1 << 20
@@ -104,6 +104,42 @@ def test_the_log_counts_and_evicts_nothing():
         for number in range(100):
             assert peer.ask("SET", f"key:{number}", b"y" * 1000) == "OK"
         assert info(peer, "evicted_keys") == 0
+
+
+def test_a_log_that_is_idle_takes_little_and_has_a_line_of_its_own():
+    """A segment of the ring remains, of 1 MB."""
+    with Server("--appendonly", "yes", "--threads", 2) as server, Peer(server) as peer:
+        before = info(peer, "used_memory")
+        for number in range(100_000):
+            peer.send("SET", f"key:{number}", b"x" * 100)
+        for _ in range(100_000):
+            assert peer.read() == "OK"
+        assert info(peer, "mem_aof_ring") >= MB
+        assert peer.line("FLUSHALL") == "OK"
+        assert peer.line("BGREWRITEAOF") == "Background append only file rewriting started"
+        eventually(lambda: info(peer, "aof_rewrite_in_progress") == 0 and info(peer, "aof_rewrites") == 1, "the log is rewritten")
+        assert peer.line("MEMORY PURGE") == "OK"
+        eventually(lambda: info(peer, "used_memory") < before + MB + MB // 2, "the ring shrinks")
+        assert info(peer, "mem_aof_ring") <= info(peer, "used_memory") - before + 64 * 1024
+
+
+def test_clients_that_are_gone_are_among_no_readers(server):
+    with Peer(server) as peer:
+        assert peer.line("FLUSHALL") == "OK"
+        for number in range(300):
+            with Peer(server, 3) as client:
+                assert client.line("CLIENT TRACKING ON") == "OK"
+                client.line("GET shared")
+                client.line(f"GET own:{number}")
+                if number % 3 == 0:
+                    assert client.line("CLIENT TRACKING OFF") == "OK"
+        with Peer(server, 3) as stays:
+            assert stays.line("CLIENT TRACKING ON") == "OK"
+            stays.line("GET shared")
+            eventually(lambda: info(peer, "tracking_total_items") == 1, "only the client that is there is left")
+            assert info(peer, "tracking_total_keys") == 1
+            assert peer.line("SET shared 1") == "OK"
+            assert stays.read() == Push(["invalidate", ["shared"]])
 
 
 def test_copies_of_a_snapshot_count_while_they_wait():

@@ -1,6 +1,6 @@
 //! Running a command: locks, context, handler, and the work after the locks are released.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
@@ -8,7 +8,9 @@ use dunlin_structures::PAGE_BYTES;
 use crate::{
     command::{Access, Args, Blocking, CommandError, Entry, Group, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, StripeSet},
+    keyspace::{
+        ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, StripeSet, TRACKED_PARTS,
+    },
     notify::{Event, Notice},
     offload::{Computed, Offloaded},
     propagation::{Log, LogSwitch, removal_word},
@@ -464,6 +466,20 @@ impl Engine {
             worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
         }
         worker.tell(ClientToken::default());
+    }
+
+    /// Goes on with forgetting clients that are gone, in the keys that clients keep copies of: one part of a stripe, whose position it
+    /// moves. Whether there is more to do. The caller is inside the gate, and begins at the position (0, 0).
+    pub fn forget_readers(&self, gone: &HashSet<u64>, position: &mut (usize, usize)) -> bool {
+        let (stripe, part) = *position;
+        if !self.keyspace.stripes().contains(&stripe) {
+            return false;
+        }
+        // A stripe that a script holds for long is left to the next slice.
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(stripe) else { return true };
+        locked.stripes().untrack_clients(stripe, part, gone);
+        *position = if part + 1 < TRACKED_PARTS { (stripe, part + 1) } else { (stripe + 1, 0) };
+        true
     }
 
     /// Gives memory that the keyspace no longer needs back to the system, keeping a reserve of

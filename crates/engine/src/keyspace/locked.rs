@@ -3,7 +3,7 @@
 //! [`Locked`] owns the locks and gives them back when dropped. [`LockedStripes`] borrows it, all of
 //! it, for one command after the other: it is two words, so contexts carry it about by value.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
 use super::{
     ClientToken, Keyspace, Ranking, StripeSet,
@@ -233,9 +233,19 @@ impl<'a> LockedStripes<'a> {
         Some((key, readers))
     }
 
+    /// Forgets clients that are gone in one part of the keys of a locked stripe that clients keep copies of.
+    pub(crate) fn untrack_clients(&mut self, stripe: usize, part: usize, gone: &HashSet<u64>) {
+        let forgotten = self.stripe_mut(stripe).untrack_clients(part, gone);
+        self.note_untracked(forgotten);
+    }
+
     /// Forgets all keys of a locked stripe that clients keep copies of.
     pub(crate) fn untrack_all(&mut self, stripe: usize) {
-        let (keys, readers, names) = self.stripe_mut(stripe).untrack_all();
+        let forgotten = self.stripe_mut(stripe).untrack_all();
+        self.note_untracked(forgotten);
+    }
+
+    fn note_untracked(&self, (keys, readers, names): (usize, usize, usize)) {
         self.keyspace.tracked[0].fetch_sub(keys, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
         self.keyspace.tracked[2].fetch_sub(names, Relaxed);

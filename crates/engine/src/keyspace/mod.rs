@@ -72,7 +72,7 @@ pub(crate) use own_expiries::OwnExpiries;
 use stripe::Stripe;
 pub use stripe_set::{STRIPES_MAX, StripeSet};
 pub use tracked::Invalidation;
-pub(crate) use tracked::Tracked;
+pub(crate) use tracked::{PARTS as TRACKED_PARTS, Tracked};
 pub(crate) use view::{LentEntry, View, ViewMark};
 pub use watch::Watcher;
 

@@ -2,6 +2,7 @@
 
 use std::{
     cell::UnsafeCell,
+    collections::HashSet,
     fmt,
     sync::{
         Arc,
@@ -237,6 +238,16 @@ impl StripeState {
             self.tracked = None;
         }
         readers
+    }
+
+    /// Forgets clients that are gone in one part of the keys that clients keep copies of, as [`Tracked::forget`].
+    pub(super) fn untrack_clients(&mut self, part: usize, gone: &HashSet<u64>) -> (usize, usize, usize) {
+        let Some(tracked) = &mut self.tracked else { return (0, 0, 0) };
+        let forgotten = tracked.forget(part, gone);
+        if tracked.is_empty() {
+            self.tracked = None;
+        }
+        forgotten
     }
 
     /// Any key that a client keeps a copy of.

@@ -283,7 +283,10 @@ fn malloc_stats(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Rep
 
 fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     // A transaction holds the gate itself; then the next round of maintenance will do.
-    context.outside_gate(|shared| _ = shared.engine.release_memory(0));
+    context.outside_gate(|shared| {
+        shared.engine.release_memory(0);
+        shared.durability.ring().trim(0);
+    });
     allocator::collect();
     reply.ok();
     Ok(())

@@ -48,7 +48,7 @@ use crate::{
 };
 
 /// The ring. Its spare segments are its contents at [`ROOM_BYTES`]'s least, and a bit.
-pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
+pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 1 << 20, segments_max: 512, spare_max: 64 };
 /// Bytes that workers can be ahead of the disk before they wait for it: a part of the data set's memory, so that
 /// memory does not grow by more where the disk hangs, between these.
 const ROOM_DATA_PARTS: u64 = 16;

@@ -389,6 +389,9 @@ impl Service for Executor {
         unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
+        if session.has_tracked {
+            self.shared.trackers.depart(session.client.id());
+        }
         // A client whose command is offloaded may wait already, and not know it yet.
         let may_wait = session.waiting.is_some() || session.offloaded.is_some();
         if session.watching.is_some() || may_wait {
@@ -475,7 +478,7 @@ impl Service for Executor {
         };
         self.wake_log();
         self.note_background(started.elapsed(), pause.is_zero());
-        let pause = pause.min(self.tend_memory());
+        let pause = pause.min(self.tend_memory()).min(self.forget_departed());
         self.wake_log();
         self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };

@@ -1,12 +1,16 @@
 //! Clients that have the server remember which keys they cache (`CLIENT TRACKING`).
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dunlin_net::Client;
 
 use super::Executor;
 use crate::{
-    push::tracking::{PREFIX_BYTES, Tracker},
+    push::tracking::{PREFIX_BYTES, Tracker, Walk},
     session::{ClientFlags, Session, tracking::Tracking},
 };
 
@@ -38,6 +42,7 @@ impl Executor {
             let bytes: usize = prefixes.iter().map(|prefix| PREFIX_BYTES + 2 * prefix.len()).sum();
             session.client.prefix_bytes.set(bytes as u64);
         }
+        session.has_tracked = true;
         session.tracking = Some(Box::new(tracking));
         self.note_tracking(session);
     }
@@ -63,6 +68,37 @@ impl Executor {
         session.flags.set(ClientFlags::TRACKING, tracking.is_some());
         session.flags.set(ClientFlags::BROADCAST, broadcasts);
         self.act_for(session);
+    }
+
+    /// Removes clients that are gone from among the readers of keys, for a while. How long the worker may wait before the next slice.
+    pub(super) fn forget_departed(&mut self) -> Duration {
+        const SLICE: Duration = Duration::from_micros(500);
+        /// A walk takes a twentieth of a worker's time, however many clients come and go.
+        const REST: u32 = 19;
+        let keyspace = &self.shared.engine.keyspace;
+        let Some(mut walk) = self.shared.trackers.walk() else { return Duration::MAX };
+        let started = Instant::now();
+        if let Some(due) = walk.due
+            && due > started
+        {
+            return due - started;
+        }
+        let Some(_inside) = keyspace.enter_unless_long(self.worker.id()) else { return Duration::MAX };
+        let Walk { leaving, position, due } = &mut *walk;
+        let mut is_over = keyspace.tracked().0 == 0;
+        while !is_over && started.elapsed() < SLICE {
+            // A script that runs for long may hold a part of it.
+            if keyspace.is_held_for_long() {
+                break;
+            }
+            is_over = !self.shared.engine.forget_readers(leaving, position);
+        }
+        if is_over {
+            *leaving = HashSet::new();
+        }
+        let rest = started.elapsed() * REST;
+        *due = Some(started + rest);
+        rest
     }
 
     /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.

@@ -147,6 +147,11 @@ pub(super) const ROWS: &[Row] = &[
         "The log's ring with the backlog of replication, copies of snapshots and values that wait to be freed.",
         |reading| reading.memory().uncounted.into(),
     ),
+    bytes(
+        "mem_aof_ring",
+        "The log's ring: segments in use and spare ones, with the backlog of replication.",
+        |reading| reading.memory().log_ring.into(),
+    ),
     bytes("mem_replication_backlog", "The backlog of replication, a part of the log's ring.", |reading| {
         let tail = reading.shared.durability.tail();
         reading.shared.replication.backlog(tail).map_or(0, |(first, end)| end - first).into()

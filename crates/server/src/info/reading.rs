@@ -53,6 +53,8 @@ pub(super) struct Memory {
     pub(super) overhead: u64,
     /// Of the process.
     pub(super) resident: u64,
+    /// Of the log's ring, with the backlog of replication.
+    pub(super) log_ring: u64,
     /// Of `used`, with what is not used of pages that are.
     pub(super) active: u64,
     /// Of `active`, with free pages that are resident.
@@ -202,6 +204,7 @@ impl<'a> Reading<'a> {
             resident: host::resident_bytes(),
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,
+            log_ring: held.log as u64,
             eval_machines: shared.scripts.machine_bytes() as u64,
             function_machines: shared.libraries.machine_bytes() as u64,
             scripts: shared.scripts.bytes() as u64,

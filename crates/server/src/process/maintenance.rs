@@ -28,9 +28,6 @@ const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 /// (docs/decisions/0024).
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Spare segments of the log's ring that stay, however idle it is.
-const SEGMENTS_KEPT: usize = 1;
-
 /// Starts the thread; it ends with the server.
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     allocator::leave_to_collect();
@@ -74,7 +71,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                 next_release = Instant::now() + RELEASE_INTERVAL;
             }
             if now >= next_collect {
-                shared.durability.ring().trim(SEGMENTS_KEPT);
+                shared.durability.ring().trim(0);
                 allocator::collect();
                 next_collect = Instant::now() + COLLECT_INTERVAL;
             }

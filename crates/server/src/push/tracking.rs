@@ -13,12 +13,13 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::Bound,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    time::Instant,
 };
 
 use dunlin_engine::keyspace::Invalidation;
@@ -138,9 +139,38 @@ pub(crate) struct Trackers {
     broadcasts: AtomicUsize,
     by_id: RwLock<HashMap<u64, Arc<Tracker>>>,
     prefixes: RwLock<BTreeMap<Arc<[u8]>, Vec<u64>>>,
+    /// Clients that are gone, whose places among the readers of keys the next walk removes.
+    departed: Mutex<HashSet<u64>>,
+    walk: Mutex<Walk>,
+}
+
+/// A walk over the tables of keys that clients cache, which removes clients that are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// The clients; none while there is no walk.
+    pub(crate) leaving: HashSet<u64>,
+    /// The place where it goes on.
+    pub(crate) position: (usize, usize),
+    /// When it goes on.
+    pub(crate) due: Option<Instant>,
 }
 
 impl Trackers {
+    /// Notes that a client is gone which may have read keys.
+    pub(crate) fn depart(&self, client: u64) {
+        lock(&self.departed).insert(client);
+    }
+
+    /// The walk under way, or one that begins. `None` if another worker is at it, or if no client is gone.
+    pub(crate) fn walk(&self) -> Option<MutexGuard<'_, Walk>> {
+        let mut walk = self.walk.try_lock().ok()?;
+        if walk.leaving.is_empty() {
+            walk.leaving = std::mem::take(&mut lock(&self.departed));
+            walk.position = (0, 0);
+        }
+        (!walk.leaving.is_empty()).then_some(walk)
+    }
+
     /// How many clients track.
     pub(crate) fn clients(&self) -> usize {
         read(&self.by_id).len()
@@ -232,6 +262,10 @@ impl Trackers {
             trackers.for_each(|tracker| tracker.tell(&invalidated, queues));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

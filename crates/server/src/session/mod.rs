@@ -182,6 +182,8 @@ pub struct Session {
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// Its tracking of keys, while it does.
     pub(crate) tracking: Option<Box<Tracking>>,
+    /// Whether it has ever tracked: keys may have it among their readers.
+    pub(crate) has_tracked: bool,
     /// The commands since `MULTI`.
     pub(crate) queue: Option<Box<Queue>>,
     /// The keys that it watches, while there are any.
@@ -253,6 +255,7 @@ impl Session {
             commands: 0,
             subscriptions: None,
             tracking: None,
+            has_tracked: false,
             queue: None,
             watching: None,
             position: OnceCell::new(),
