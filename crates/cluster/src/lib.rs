@@ -5,12 +5,14 @@
 //!   on a lease of the store, or on the planner.
 
 mod id;
+pub mod lineage;
 pub mod meta;
 pub mod moves;
 pub mod planner;
 pub mod records;
 pub mod shard;
 mod slots;
+pub mod times;
 
 pub use id::{BootId, ClusterId, HistoryId, IdError, MoveId, NodeId, ShardId};
 pub use slots::{Run, SLOTS, SlotError, SlotMap, SlotRange, SlotSet};

@@ -26,6 +26,7 @@ use crate::{
     meta::{Outcome, Revision, Transaction},
     records::{Key, Keys, Move, Record, SlotsRecord},
     shard::Fault,
+    times,
 };
 
 /// Limits of a move. Times are milliseconds.
@@ -46,7 +47,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { park_below: 1 << 16, park_ms: 500, again_ms: 1_000, retry_ms: 200, fault: None }
+        Self {
+            park_below: 1 << 16,
+            park_ms: times::MOVE_PARK_MS,
+            again_ms: times::MOVE_AGAIN_MS,
+            retry_ms: times::RETRY_MS,
+            fault: None,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //!              nodes/ID       addresses, host and zone, state, last start      NodeRecord
 //!              alive/ID       gone when its process is, a hint                 AliveRecord
 //!              progress/ID    how far the node's moves of slots are, a hint    ProgressRecord
+//!              lineage/ID     the last change that the node has made           Mark
 //!              shards/ID      epoch, primary, in-sync set, learners, history   ShardRecord
 //!              slots          who owns which, and what is being moved          SlotsRecord
 //!              users · functions · settings      one list for all nodes
@@ -249,6 +250,18 @@ pub struct ProgressRecord {
 }
 
 impl Record for ProgressRecord {}
+
+/// `lineage/ID`: the mark of the last change of a record that the node has made, written with that change ([`crate::lineage`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// Counts the node's changes, from 1.
+    pub count: u64,
+    /// Drawn for the change.
+    pub id: u64,
+}
+
+impl Record for Mark {}
 
 /// The reason why slots have stayed with their source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

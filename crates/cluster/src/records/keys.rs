@@ -30,6 +30,8 @@ pub enum Key {
     Alive(NodeId),
     /// `progress/ID`
     Progress(NodeId),
+    /// `lineage/ID`
+    Mark(NodeId),
     /// `shards/ID`
     Shard(ShardId),
     /// `slots`
@@ -65,6 +67,11 @@ impl Keys {
         &self.prefix
     }
 
+    /// Returns the prefix of the marks of all nodes.
+    pub fn marks(&self) -> String {
+        format!("{}lineage/", self.prefix)
+    }
+
     /// Returns the text of a key.
     pub fn text(&self, key: Key) -> String {
         let prefix = &self.prefix;
@@ -73,6 +80,7 @@ impl Keys {
             Key::Node(id) => format!("{prefix}nodes/{id}"),
             Key::Alive(id) => format!("{prefix}alive/{id}"),
             Key::Progress(id) => format!("{prefix}progress/{id}"),
+            Key::Mark(id) => format!("{}{id}", self.marks()),
             Key::Shard(id) => format!("{prefix}shards/{id}"),
             Key::Slots => format!("{prefix}slots"),
             Key::Users => format!("{prefix}users"),
@@ -98,6 +106,7 @@ impl Keys {
             Some(("nodes", id)) => id.parse().ok().map(Key::Node),
             Some(("alive", id)) => id.parse().ok().map(Key::Alive),
             Some(("progress", id)) => id.parse().ok().map(Key::Progress),
+            Some(("lineage", id)) => id.parse().ok().map(Key::Mark),
             Some(("shards", id)) => id.parse().ok().map(Key::Shard),
             Some(_) => None,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Attach, Event, Facts, Fault, Local, Message, Shard, Transition, table};
+use super::{Action, Attach, Facts, Fault, Local, Message, Shard, Transition, table};
 use crate::{
     HistoryId, NodeId,
     records::{Restart, ShardRecord},
@@ -107,29 +107,18 @@ impl Shard {
         message: Message,
         actions: &mut Vec<Action>,
     ) {
-        let Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record } = message else {
+        let Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted } = message else {
             return;
         };
         if epoch < self.epoch() {
-            if let Some(known) = &self.known
-                && known.1.epoch > epoch
-            {
-                actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
+            if self.record().is_some_and(|record| record.epoch > epoch) {
+                actions.extend(self.stale().map(|stale| Action::Send(from, stale)));
             }
             return;
         }
-        if let Some(known) = &self.known
-            && from != self.me
-            && now_ms < self.lease_until_ms()
-        {
+        if from != self.me && now_ms < self.lease_until_ms() {
             // No successor is there while this node may answer: the sender finds out whether the store was restored from a backup.
-            actions.push(Action::Send(from, Message::Stale { record: Box::new(known.clone()) }));
-        }
-        if let Some(known) = record {
-            // The first record has to be read, because only a read shows in what state the restart has left this node.
-            if self.known.is_some() {
-                self.step(now_ms, Event::Watched(*known), actions);
-            }
+            actions.extend(self.stale().map(|stale| Action::Send(from, stale)));
         }
         self.epoch_seen = self.epoch_seen.max(epoch);
         let Some((_, own)) = &self.known else { return };
@@ -189,7 +178,9 @@ impl Shard {
         }
         let Some((_, record)) = &self.known else { return };
         if record.learners.contains(&self.me) {
-            self.clear_report(now_ms, actions);
+            if !self.offer(now_ms, actions) {
+                self.clear_report(now_ms, actions);
+            }
             return;
         }
         if !record.in_sync.contains(&self.me) {
@@ -218,7 +209,10 @@ impl Shard {
     /// the one that has most would wait for it. Whether that is to be done.
     fn report_loss(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
-        let says_nothing = own.is_some_and(|own| own.restart.as_ref().is_none_or(|restart| restart.clean));
+        let epoch = self.record().map_or(0, |record| record.epoch);
+        // Learners take no word of an epoch before: a primary by recovery may not have taken its own back yet.
+        let is_current = |restart: &Restart| !restart.clean && restart.epoch >= epoch;
+        let says_nothing = own.is_some_and(|own| !own.restart.as_ref().is_some_and(is_current));
         if says_nothing {
             self.propose_at_ms = now_ms + self.options.retry_ms;
             self.report(actions);
@@ -226,16 +220,20 @@ impl Shard {
         says_nothing
     }
 
-    /// Has this node's record say what it has, and that this is not everything.
-    pub(super) fn report(&self, actions: &mut Vec<Action>) {
-        let restart = Restart {
+    /// Returns the report of what this node has, and that this is not everything.
+    fn loss(&self) -> Restart {
+        Restart {
             shard: self.shard,
             epoch: self.epoch(),
             history: self.local.history.unwrap_or(HistoryId::from_bytes([0; 20])),
             offset: self.local.end,
             clean: false,
-        };
-        actions.push(Action::ReportLoss(restart, self.revision()));
+        }
+    }
+
+    /// Has this node's record say what it has, and that this is not everything.
+    pub(super) fn report(&self, actions: &mut Vec<Action>) {
+        actions.push(Action::ReportLoss(self.loss(), self.revision()));
     }
 
     /// A learner, or a primary by recovery, whose record still says that its process has lost data has it written anew: the word
@@ -250,12 +248,69 @@ impl Shard {
         is_reported
     }
 
-    /// Nobody of the in-sync set has all that was acknowledged: the member with most goes on, and every node sees which one
-    /// that is.
+    /// A learner whose shard has no member that has all that was acknowledged reports what it has, and goes on with that if it is
+    /// most. Whether the shard is in that state.
+    fn offer(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+        let Some((_, record)) = &self.known else { return false };
+        let (facts, _) = self.reports(record, record.in_sync.iter());
+        let is_of_now = |member: &NodeId| {
+            let restart = self.nodes.get(member).and_then(|process| process.restart.as_ref());
+            restart.is_some_and(|restart| restart.epoch >= record.epoch)
+        };
+        let is_lost = record.in_sync.is_subset(&facts.reported)
+            && facts.reported_clean.is_empty()
+            && record.in_sync.iter().all(is_of_now);
+        if !is_lost || self.is_broken(Fault::RecoverMembersOnly) {
+            return false;
+        }
+        let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
+        let says = own.and_then(|own| own.restart.as_ref()).filter(|restart| **restart == self.loss());
+        match says {
+            Some(_) => self.recover(now_ms, actions),
+            None => {
+                self.propose_at_ms = now_ms + self.options.retry_ms;
+                self.report(actions);
+            }
+        }
+        true
+    }
+
+    /// Whether a node's report is of data that belong to the record's history, or the one before.
+    fn belongs(record: &ShardRecord, restart: &Restart) -> bool {
+        restart.offset > 0
+            && (restart.history == record.history.id || Some(restart.history) == record.history.previous)
+    }
+
+    /// Nobody of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees which one that is.
+    /// Learners count, too. They are waited for, and for ever by a member that has nothing: an operator decides then.
     fn recover(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some((_, record)) = &self.known else { return };
-        let members: Vec<NodeId> = record.in_sync.iter().copied().collect();
-        let (facts, nodes) = self.reports(record, &members);
+        let counts_learners = !self.is_broken(Fault::RecoverMembersOnly);
+        let learners = || record.learners.iter().filter(|_| counts_learners);
+        let (facts, nodes) = self.reports(record, record.in_sync.iter().chain(learners()));
+        if !record.in_sync.is_subset(&facts.reported) || !facts.reported_clean.is_empty() {
+            self.recovers_since_ms = None;
+            return;
+        }
+        let is_begin = self.recovers_since_ms.is_none();
+        let since_ms = *self.recovers_since_ms.get_or_insert(now_ms);
+        let silent: Vec<NodeId> =
+            learners().copied().filter(|learner| !facts.reported.contains(learner)).collect();
+        let has_data = |node: NodeId| {
+            let restart = self.nodes.get(&node).and_then(|process| process.restart.as_ref());
+            restart.is_some_and(|restart| Self::belongs(record, restart))
+        };
+        let is_empty = !facts.best.is_some_and(has_data);
+        if !silent.is_empty() && (is_empty || now_ms < since_ms + self.options.recover_ms) {
+            if is_begin && is_empty {
+                let names: Vec<String> = silent.iter().map(NodeId::to_string).collect();
+                actions.push(Action::Warn(format!(
+                    "no member has anything of the shard. Learners may have, and are waited for: {}. Start them, or forget them with CLUSTER FORGET",
+                    names.join(", ")
+                )));
+            }
+            return;
+        }
         if facts.best != Some(self.me) {
             return;
         }
@@ -266,6 +321,7 @@ impl Shard {
             ..facts
         };
         if self.propose(now_ms, Transition::Recover, self.me, &facts, nodes, actions) {
+            self.recovers_since_ms = None;
             let line = "no member has all that was acknowledged: this node has most, and goes on with it";
             actions.push(Action::Warn(line.to_owned()));
         }
@@ -274,8 +330,8 @@ impl Shard {
     /// Takes the shard with what this node has, on an operator's word.
     pub(super) fn force(&mut self, now_ms: u64, absent: BTreeSet<NodeId>, actions: &mut Vec<Action>) {
         let Some((_, record)) = &self.known else { return };
-        let members: Vec<NodeId> = record.in_sync.iter().copied().filter(|node| *node != self.me).collect();
-        let (mut facts, nodes) = self.reports(record, &members);
+        let members = record.in_sync.iter().filter(|node| **node != self.me);
+        let (mut facts, nodes) = self.reports(record, members);
         let present = |(node, _): &(NodeId, u64)| !absent.contains(node);
         let nodes = nodes.into_iter().filter(present).collect();
         facts.reported.insert(self.me);
@@ -305,28 +361,36 @@ impl Shard {
         }));
     }
 
-    /// Returns what the members' records say of their restarts, and the revisions that this rests on.
-    fn reports(&self, record: &ShardRecord, members: &[NodeId]) -> (Facts, Vec<(NodeId, u64)>) {
+    /// Returns what the records of nodes say of their restarts, and the revisions that this rests on. A learner that says that it is
+    /// clean reports its start, and not what it has by now.
+    fn reports<'a>(
+        &self,
+        record: &ShardRecord,
+        nodes: impl Iterator<Item = &'a NodeId>,
+    ) -> (Facts, Vec<(NodeId, u64)>) {
         let mut facts = Facts::default();
         let mut revisions = Vec::new();
         let mut most = None;
-        for member in members {
+        for member in nodes {
             let Some(process) = self.nodes.get(member) else { continue };
-            let Some(restart) = process.restart.as_ref().filter(|restart| restart.shard == self.shard) else {
-                continue;
-            };
+            let is_learner = record.learners.contains(member);
+            let counts = |restart: &&Restart| restart.shard == self.shard && !(is_learner && restart.clean);
+            let Some(restart) = process.restart.as_ref().filter(counts) else { continue };
             facts.reported.insert(*member);
             if restart.clean {
                 facts.reported_clean.insert(*member);
             }
             revisions.push((*member, process.revision));
-            // Data of the current history are more than any of the one before.
-            let has = (restart.history == record.history.id, restart.offset, *member);
+            // A learner's data of another history may be of another line altogether.
+            if is_learner && !Self::belongs(record, restart) {
+                continue;
+            }
+            // Data of the current history are more than any of the one before. A member is preferred to a learner that has as much.
+            let has = (restart.history == record.history.id, restart.offset, !is_learner, *member);
             if Some(has) > most {
                 (most, facts.best) = (Some(has), Some(*member));
             }
         }
-        debug_assert!(facts.reported.is_subset(&members.iter().copied().collect::<BTreeSet<_>>()));
         (facts, revisions)
     }
 }

@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Action, Facts, Fault, Message, Shard, Transition};
-use crate::{NodeId, meta::Revision, records::Wish};
-
-/// After a handover that did not come about.
-const HANDOVER_AGAIN_MS: u64 = 5_000;
+use crate::{NodeId, meta::Revision, records::Wish, times};
 
 /// A primary's knowledge of another node.
 #[derive(Debug, Clone, Default)]
@@ -128,7 +125,7 @@ impl Shard {
     pub(super) fn pass_on(&self, actions: &mut Vec<Action>) {
         let Some(known) = &self.known else { return };
         for node in known.1.nodes().filter(|node| *node != self.me) {
-            actions.push(Action::Send(node, Message::Stale { record: Box::new(known.clone()) }));
+            actions.extend(self.stale().map(|stale| Action::Send(node, stale)));
         }
     }
 
@@ -253,7 +250,11 @@ impl Shard {
             let others = record.in_sync.iter().filter(|other| **other != self.me);
             let rank = others.filter(|other| is_before(**other)).count() as u32;
             let peer = lead.peers.get(&node);
-            let is_behind = peer.is_some_and(|peer| peer.revision < *revision);
+            if peer.is_some_and(|peer| peer.revision < *revision) {
+                let record = Box::new(known.clone());
+                let lineage = Box::new(self.lineage.clone());
+                actions.push(Action::Send(node, Message::Stale { record, lineage }));
+            }
             let is_admitted = self.pending.as_ref().is_some_and(|pending| pending.proposal.subject == node);
             let process = self.nodes.get(&node).filter(|_| !is_admitted);
             let counted = peer.zip(process).map(|(peer, process)| (process.boot, peer.copy));
@@ -264,7 +265,6 @@ impl Shard {
                 commit: self.commit,
                 rank,
                 counted,
-                record: is_behind.then(|| Box::new(known.clone())),
             };
             actions.push(Action::Send(node, heartbeat));
         }
@@ -321,7 +321,7 @@ impl Shard {
         }
         if now_ms >= since_ms + self.options.handover_ms {
             lead.handover = None;
-            lead.handover_at_ms = now_ms + HANDOVER_AGAIN_MS;
+            lead.handover_at_ms = now_ms + times::HANDOVER_AGAIN_MS;
             actions.push(Action::Unpark);
             return false;
         }

@@ -2,6 +2,7 @@
 
 use crate::{
     BootId, HistoryId, NodeId, ShardId,
+    lineage::Lineage,
     meta::{Revision, Transaction},
     records::{Key, Keys, Record, ShardRecord},
 };
@@ -29,8 +30,6 @@ pub enum Message {
         /// The receiver's process, and which copy of its data the sender counts: nothing from before it counts any more, and no
         /// admission is under way that rests on it.
         counted: Option<(BootId, u64)>,
-        /// The record, for a receiver that knows an older one.
-        record: Option<Box<Known>>,
     },
     /// The answer: the sender promises not to take over for a while.
     Echo {
@@ -51,11 +50,13 @@ pub enum Message {
         /// It has lost what it had acknowledged, and promises nothing.
         lost: bool,
     },
-    /// The answer to a heartbeat of an older epoch, and the first word of a primary that has handed over: the record that the
-    /// sender knows.
+    /// The answer to a heartbeat of an older epoch, the first word of a primary that has handed over, and a primary's word to a node
+    /// that knows an older record: the record that the sender knows.
     Stale {
         /// The record.
         record: Box<Known>,
+        /// The marks of the newest state of the store that the sender has obeyed, of this record or a later one.
+        lineage: Box<Lineage>,
     },
 }
 
@@ -72,6 +73,8 @@ pub struct Proposal {
     pub compare: Option<Revision>,
     /// Records of nodes whose revisions are compared, too: their processes are still the ones that this rests on.
     pub nodes: Vec<(NodeId, Revision)>,
+    /// Marks of nodes of the record that have to be there still: revisions of two lines of the store may be the same by chance.
+    pub marks: Vec<(NodeId, Revision)>,
     /// Nodes that must not be there.
     pub absent: Vec<NodeId>,
     /// The new record.
@@ -87,7 +90,9 @@ impl Proposal {
             transaction = transaction.compare(key, revision);
         }
         let absent = self.absent.iter().map(|node| (Key::Alive(*node), 0));
-        let compared = self.nodes.iter().map(|(node, revision)| (Key::Node(*node), *revision)).chain(absent);
+        let marks = self.marks.iter().map(|(node, revision)| (Key::Mark(*node), *revision));
+        let nodes = self.nodes.iter().map(|(node, revision)| (Key::Node(*node), *revision));
+        let compared = nodes.chain(marks).chain(absent);
         compared
             .fold(transaction, |transaction, (key, revision)| transaction.compare(keys.text(key), revision))
     }

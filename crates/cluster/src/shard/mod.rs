@@ -25,6 +25,9 @@
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
 //!   counts nothing from before, and has no admission under way that does.
+//! - **Lineage.** Records of a store that has not come from the one that this node has obeyed are not fed to it: the caller compares
+//!   marks ([`crate::lineage`]) before [`Event::Watched`] and [`Event::Read`], and the machine those of a message with a record. A
+//!   proposal compares the marks of the record's nodes, because revisions of two lines may be the same by chance.
 //! - **Backup.** A store that was restored from a backup has an older record than some node, and may have had another one lead. A
 //!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
 //!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
@@ -44,8 +47,10 @@ pub use table::{Facts, Transition};
 
 use crate::{
     BootId, HistoryId, NodeId, ShardId,
+    lineage::Lineage,
     meta::{Outcome, Revision},
     records::{Restart, ShardRecord},
+    times,
 };
 
 use lead::Lead;
@@ -68,6 +73,8 @@ pub struct Options {
     pub handover_ms: u64,
     /// Between two attempts to read or to propose.
     pub retry_ms: u64,
+    /// How long a member that has lost data waits for learners to report what they have.
+    pub recover_ms: u64,
     /// Members that a write needs.
     pub min_sync: usize,
     /// A rule that is broken on purpose.
@@ -76,15 +83,17 @@ pub struct Options {
 }
 
 impl Default for Options {
+    /// The times of [`crate::times`].
     fn default() -> Self {
         Self {
-            lease_ms: 1_000,
-            grace_ms: 1_500,
-            heartbeat_ms: 100,
-            rank_ms: 100,
-            lag_ms: 10_000,
-            handover_ms: 1_000,
-            retry_ms: 200,
+            lease_ms: times::LEASE_MS,
+            grace_ms: times::PROMISE_MS,
+            heartbeat_ms: times::HEARTBEAT_MS,
+            rank_ms: times::RANK_MS,
+            lag_ms: times::LAG_MS,
+            handover_ms: times::HANDOVER_MS,
+            retry_ms: times::RETRY_MS,
+            recover_ms: times::RECOVER_MS,
             min_sync: 1,
             fault: None,
         }
@@ -127,6 +136,10 @@ pub enum Fault {
     AnswerUncommitted,
     /// A stream of an older epoch is applied.
     AcceptStaleEpoch,
+    /// A store is obeyed whose numbers are high enough, whatever it has come from.
+    ObeyRestored,
+    /// A recovery looks at members only: one that has nothing beats a learner.
+    RecoverMembersOnly,
     /// Slots: the target serves before the record says so.
     ServeImporting,
     /// Slots: a new primary serves by the record as it was before its takeover.
@@ -177,6 +190,9 @@ pub enum Event {
     Read(u64, Option<Known>),
     /// The record is one that this server does not understand. It stops, visibly.
     Unreadable(String),
+    /// The node has obeyed a newer state of the store: its marks, and the revisions of the marks of the record's nodes. To be fed before
+    /// the records of that state.
+    Obeyed(Lineage, BTreeMap<NodeId, Revision>),
     /// A record of a node: its revision, its process, and what it had of this shard when that started. All nodes of the shard
     /// have to be reported, this one, too.
     Node(NodeId, Revision, BootId, Option<Restart>),
@@ -311,11 +327,24 @@ pub struct Shard {
     epoch_before_read: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
+    /// Since when no member has all that was acknowledged, as far as this node knows.
+    recovers_since_ms: Option<u64>,
+    /// The marks of the newest state of the store that the node has obeyed.
+    lineage: Lineage,
+    /// The revisions of the marks of the record's nodes; `None`: the caller signs nothing.
+    marks: Option<BTreeMap<NodeId, Revision>>,
     /// The process is about to end.
     is_ending: bool,
     /// What counts of the data does not grow.
     is_failing: bool,
-    halted: Option<String>,
+    halted: Option<Halted>,
+}
+
+/// A machine that takes no part any more.
+#[derive(Debug)]
+struct Halted {
+    /// The epoch and the marks of the record that contradicts its own: a record that comes after both ends the stop.
+    by: Option<(u64, Lineage)>,
 }
 
 impl Shard {
@@ -358,9 +387,29 @@ impl Shard {
             epoch_before_read: 0,
             propose_at_ms: now_ms,
             nodes: BTreeMap::new(),
+            recovers_since_ms: None,
+            lineage: Lineage::default(),
+            marks: None,
             is_ending: false,
             is_failing: false,
             halted: None,
+        }
+    }
+
+    /// Returns a machine that begins with the data of this one, in the same process, and knows no record: an operator has decided which
+    /// line of the store is right, and records may have any numbers. It promises everything that this one may have promised.
+    #[must_use]
+    pub fn anew(&self, now_ms: u64) -> Self {
+        let (me, shard, boot, options) = (self.me, self.shard, self.boot, self.options.clone());
+        let machine = Self::new(me, shard, boot, options, self.local, self.copies, now_ms);
+        Self {
+            local: self.local,
+            is_counted: self.is_counted,
+            next_number: self.next_number,
+            reads: self.reads,
+            lineage: self.lineage.clone(),
+            is_ending: self.is_ending,
+            ..machine
         }
     }
 
@@ -385,6 +434,23 @@ impl Shard {
     /// Whether this node is the primary. It answers only while [`Shard::lease_until_ms`] is ahead.
     pub fn leads(&self) -> bool {
         self.lead.is_some()
+    }
+
+    /// Returns the marks of the newest state of the store that the node has obeyed. To be kept before it is acted upon.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// Whether the machine has stopped because another line of the store contradicted its own, and this record comes after both: an
+    /// operator has decided, and a new machine may begin.
+    pub fn may_begin_anew(&self, record: &ShardRecord, lineage: &Lineage) -> bool {
+        let by = self.halted.as_ref().and_then(|halted| halted.by.as_ref());
+        by.is_some_and(|(epoch, marks)| {
+            !marks.is_empty()
+                && record.epoch > (*epoch).max(self.epoch())
+                && lineage.covers(marks)
+                && lineage.covers(&self.lineage)
+        })
     }
 
     /// Whether the in-sync set is large enough for writes.
@@ -480,7 +546,11 @@ impl Shard {
             Event::Watched(known) => self.adopt(now_ms, known, actions),
             Event::Read(number, known) => self.take_read(now_ms, number, known, actions),
             Event::Unreadable(why) => {
-                self.halt(format!("the shard's record is not understood: {why}"), actions);
+                self.halt(format!("the shard's record is not understood: {why}"), None, actions);
+            }
+            Event::Obeyed(lineage, marks) => {
+                self.lineage.join(&lineage);
+                self.marks = Some(marks);
             }
             Event::Node(node, revision, boot, restart) => {
                 self.take_node(node, Process { revision, boot, restart })
@@ -516,11 +586,11 @@ impl Shard {
     }
 
     /// Takes no part any more, visibly, and keeps the data.
-    fn halt(&mut self, why: String, actions: &mut Vec<Action>) {
+    fn halt(&mut self, why: String, by: Option<(u64, Lineage)>, actions: &mut Vec<Action>) {
         actions.push(Action::Warn(format!("this node stops, and keeps its data: {why}")));
         actions.push(Action::Leave);
         self.lead = None;
-        self.halted = Some(why);
+        self.halted = Some(Halted { by });
     }
 
     /// Does what is due.
@@ -550,6 +620,7 @@ impl Shard {
             let (epoch, heard) = (record.epoch, self.epoch_before_read);
             return self.halt(
                 format!("its shard's record has epoch {epoch}, and another node knows {heard}: etcd was restored from a backup"),
+                None,
                 actions,
             );
         }
@@ -581,10 +652,13 @@ impl Shard {
             return self.report(actions);
         }
         // The record has not moved: a lost proposal may still come, and so may this copy of it. One of them wins, or neither.
-        pending.is_unknown = false;
         self.read_wanted = false;
         self.next_number += 1;
-        pending.proposal.number = self.next_number;
+        // Nodes of the record may have changed other records meanwhile.
+        let marks = self.record().map(|record| self.marks_of(record)).unwrap_or_default();
+        let Some(pending) = &mut self.pending else { return };
+        (pending.is_unknown, pending.proposal.number, pending.proposal.marks) =
+            (false, self.next_number, marks);
         actions.push(Action::Propose(pending.proposal.clone()));
     }
 
@@ -610,6 +684,8 @@ impl Shard {
         let is_first = before.is_none();
         let is_new_epoch = before.is_none_or(|(_, before)| before.epoch != record.epoch);
         let is_own = record.primary == self.me;
+        // An operator may have decided for a line of the store in which it led by another history.
+        let is_same = self.local.history == Some(record.history.id);
         if is_own && self.won(settled.as_ref()) {
             // A recovery has decided what there is. It may be less than what was committed, and what is not on disk here yet is so
             // nowhere that counts.
@@ -618,12 +694,13 @@ impl Shard {
         }
         self.owe();
         if is_own {
-            if self.lead.is_some() {
+            if self.lead.is_some() && is_same {
                 self.still_leads(settled.is_some(), actions);
-            } else if !is_first && is_new_epoch && self.fits() {
+            } else if self.lead.is_none() && !is_first && is_new_epoch && self.fits() {
                 // In an epoch that it has led before, another process may have written what this one lacks.
                 self.begin_to_lead(now_ms, actions);
             } else {
+                self.lead = None;
                 self.restarted = true;
                 self.join(actions);
             }
@@ -736,19 +813,43 @@ impl Shard {
             Message::Heartbeat { .. } => self.take_heartbeat(now_ms, from, message, actions),
             Message::Echo { .. } => self.take_echo(now_ms, from, message),
             // The lower revision is the backup's. A primary that may answer does not yield to that.
-            Message::Stale { record }
+            Message::Stale { record, lineage }
                 if self.contradicts(&record)
                     && (record.0 > self.revision() || now_ms >= self.lease_until_ms()) =>
             {
                 self.halt(
                     format!("node {from} leads its shard by another record: etcd was restored from a backup"),
+                    Some((record.1.epoch, *lineage)),
                     actions,
                 );
             }
             // The first record has to be read: an older one may have this node for a learner, who owes nothing.
-            Message::Stale { record } if self.known.is_some() => self.adopt(now_ms, *record, actions),
+            Message::Stale { .. } if self.known.is_none() => {}
+            Message::Stale { record, lineage }
+                if lineage.covers(&self.lineage) || self.is_broken(Fault::ObeyRestored) =>
+            {
+                self.lineage.join(&lineage);
+                self.adopt(now_ms, *record, actions);
+            }
+            // The sender has seen less than this node, or another line of the store. The store knows.
+            Message::Stale { record, .. } if record.0 > self.revision() => self.want_read(),
             Message::Stale { .. } => {}
         }
+    }
+
+    /// Returns the message with the record that this node knows.
+    fn stale(&self) -> Option<Message> {
+        let record = Box::new(self.known.clone()?);
+        Some(Message::Stale { record, lineage: Box::new(self.lineage.clone()) })
+    }
+
+    /// Returns the marks that a change of this record compares: those of its other nodes. This node's own is the signer's to compare.
+    fn marks_of(&self, record: &ShardRecord) -> Vec<(NodeId, Revision)> {
+        let Some(marks) = self.marks.as_ref().filter(|_| !self.is_broken(Fault::ObeyRestored)) else {
+            return Vec::new();
+        };
+        let others = record.nodes().filter(|node| *node != self.me);
+        others.map(|node| (node, marks.get(&node).copied().unwrap_or(0))).collect()
     }
 
     /// Whether a record cannot come from the same store as the one that is known.
@@ -770,11 +871,12 @@ impl Shard {
         mut nodes: Vec<(NodeId, Revision)>,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let Some((revision, record)) = &self.known else { return false };
+        let Some((revision, before)) = &self.known else { return false };
         if self.pending.is_some() || now_ms < self.propose_at_ms {
             return false;
         }
-        let Ok(record) = table::change(transition, record, subject, facts) else { return false };
+        let marks = self.marks_of(before);
+        let Ok(record) = table::change(transition, before, subject, facts) else { return false };
         // A proposal must not outlive its process: the next one may have got further, and would be cut back by it.
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let Some(own) = own.map(|own| own.revision) else { return false };
@@ -786,7 +888,7 @@ impl Shard {
         let compare = (!is_blind).then_some(*revision);
         let absent = facts.absent.iter().copied().collect();
         let proposal =
-            Proposal { number: self.next_number, transition, subject, compare, nodes, absent, record };
+            Proposal { number: self.next_number, transition, subject, compare, nodes, marks, absent, record };
         self.pending = Some(Pending {
             compare: *revision,
             first: proposal.number,

@@ -39,7 +39,7 @@ pub enum Transition {
     TakeOver,
     /// The primary makes another member the primary.
     HandOver,
-    /// Nobody has all that was acknowledged: the member with most goes on.
+    /// Nobody has all that was acknowledged: the node with most goes on, a member or a learner.
     Recover,
     /// As `Recover`, while members are missing: an operator's explicit word.
     Force,
@@ -82,11 +82,11 @@ pub struct Facts {
     pub parked: bool,
     /// The primary cannot keep what is written, and becomes a learner.
     pub resigns: bool,
-    /// The members whose restart is written down, for their current process.
+    /// The nodes whose restart is written down, for their current process.
     pub reported: BTreeSet<NodeId>,
     /// Those among them that have all that they ever acknowledged.
     pub reported_clean: BTreeSet<NodeId>,
-    /// The member with most, among those that have reported.
+    /// The node with most, among those that have reported.
     pub best: Option<NodeId>,
     /// Members that are gone. The transaction compares that.
     pub absent: BTreeSet<NodeId>,
@@ -258,8 +258,8 @@ pub const TABLE: [Row; 10] = [
             ("no member has all that it acknowledged", |record, _, facts| {
                 record.in_sync.is_disjoint(&facts.reported_clean)
             }),
-            ("the node is the member with most", |record, node, facts| {
-                facts.best == Some(node) && record.in_sync.contains(&node)
+            ("the node is the one with most", |record, node, facts| {
+                facts.best == Some(node) && record.has(node)
             }),
         ],
         change: alone,
@@ -535,9 +535,12 @@ mod tests {
         assert_eq!(missing, Err("every member has reported its restart"));
         let clean = after(Transition::Recover, M, |_, facts| facts.reported_clean = [node(3)].into());
         assert_eq!(clean, Err("no member has all that it acknowledged"));
-        let why = Err("the node is the member with most");
+        let why = Err("the node is the one with most");
         assert_eq!(after(Transition::Recover, 3, |_, _| {}), why);
-        assert_eq!(after(Transition::Recover, L, |_, facts| facts.best = Some(node(L))), why);
+        // A learner of the same history may have more than any member.
+        let by_learner = after(Transition::Recover, L, |_, facts| facts.best = Some(node(L)));
+        assert_eq!(by_learner, ok("6 4 | 4 | 1 2 3 new history"));
+        assert_eq!(after(Transition::Recover, 9, |_, facts| facts.best = Some(node(9))), why);
     }
 
     #[test]

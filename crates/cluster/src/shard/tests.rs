@@ -1,7 +1,7 @@
 //! Stories of single machines; the simulator has the rest.
 
 use super::*;
-use crate::records::History;
+use crate::records::{History, Key, Keys};
 
 const P: u8 = 1;
 const M: u8 = 2;
@@ -29,11 +29,21 @@ fn record(epoch: u64) -> ShardRecord {
     }
 }
 
+/// Times in round numbers, for the stories.
+fn options() -> Options {
+    Options { lease_ms: 1_000, grace_ms: 1_500, ..Options::default() }
+}
+
+/// The word of a node that knows this record, and has obeyed a store without marks.
+fn stale(revision: u64, record: ShardRecord) -> Message {
+    Message::Stale { record: Box::new((revision, record)), lineage: Box::default() }
+}
+
 /// A node of the shard that has read the record at revision 10.
 fn started(me: u8, clean: bool) -> (Shard, Vec<Action>) {
     let local = Local { history: Some(history(1)), end: 50, held: 50, clean };
     let shard = ShardId::from_bytes([1; 20]);
-    let mut machine = Shard::new(node(me), shard, boot(me), Options::default(), local, 0, 0);
+    let mut machine = Shard::new(node(me), shard, boot(me), options(), local, 0, 0);
     let mut actions = Vec::new();
     machine.step(0, Event::Tick, &mut actions);
     assert_eq!(actions, [Action::Read(1)], "the first record is read");
@@ -47,17 +57,14 @@ fn started(me: u8, clean: bool) -> (Shard, Vec<Action>) {
 
 fn heartbeat(epoch: u64, sent_ms: u64) -> Event {
     let (history, commit, rank) = (history(1), 40, 0);
-    let message = Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted: None, record: None };
+    let message = Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted: None };
     Event::Message(node(P), message)
 }
 
 /// A heartbeat that names what the primary counts of the receiver.
 fn counting(epoch: u64, counted: Option<(BootId, u64)>) -> Event {
     let (sent_ms, history, commit, rank) = (7, history(1), 40, 0);
-    Event::Message(
-        node(P),
-        Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record: None },
-    )
+    Event::Message(node(P), Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted })
 }
 
 fn step(machine: &mut Shard, now_ms: u64, event: Event) -> Vec<Action> {
@@ -205,15 +212,8 @@ fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
     let number = proposed(&step(&mut other, 20, Event::Tick)).map_or(1, |proposal| proposal.number);
     step(&mut other, 30, Event::Outcome(number, Outcome::Done(901)));
     assert!(other.leads(), "it leads alone, from its restart on");
-    let heartbeat = Message::Heartbeat {
-        epoch: 4,
-        sent_ms: 0,
-        history: history(1),
-        commit: 0,
-        rank: 0,
-        counted: None,
-        record: None,
-    };
+    let heartbeat =
+        Message::Heartbeat { epoch: 4, sent_ms: 0, history: history(1), commit: 0, rank: 0, counted: None };
     let actions = step(&mut other, 500, Event::Message(node(P), heartbeat));
     let stale = actions.iter().find_map(|action| match action {
         Action::Send(to, stale @ Message::Stale { .. }) if *to == node(P) => Some(stale.clone()),
@@ -222,7 +222,7 @@ fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
     // P may not have heard that before it has expelled M, and answers then: the lower revision yields, and the other one does not.
     let alone = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(5) };
     let history = primary.known().unwrap().1.history;
-    let backup = Message::Stale { record: Box::new((12, ShardRecord { history, ..alone.clone() })) };
+    let backup = self::stale(12, ShardRecord { history, ..alone.clone() });
     step(&mut primary, 505, Event::Watched((12, ShardRecord { history, ..alone })));
     assert!(primary.leads() && primary.lease_until_ms() > 505);
     let actions = step(&mut other, 505, Event::Message(node(P), backup));
@@ -265,9 +265,9 @@ fn member_that_has_lost_its_tail_promises_nothing_and_takes_nothing_over() {
 fn first_record_is_nobodys_word() {
     let local = Local { history: Some(history(1)), end: 50, held: 50, clean: false };
     let shard = ShardId::from_bytes([1; 20]);
-    let mut member = Shard::new(node(M), shard, boot(M), Options::default(), local, 0, 0);
+    let mut member = Shard::new(node(M), shard, boot(M), options(), local, 0, 0);
     let learner = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(2) };
-    let stale = Message::Stale { record: Box::new((9, learner)) };
+    let stale = stale(9, learner);
     step(&mut member, 0, Event::Message(node(P), stale));
     step(&mut member, 10, Event::Read(1, Some((10, record(3)))));
     assert!(member.is_lost(), "it has been admitted meanwhile, and lost its tail then");
@@ -278,7 +278,7 @@ fn first_record_is_nobodys_word() {
 fn heartbeat_of_an_older_epoch_is_answered_with_the_record() {
     let (mut member, _) = started(M, true);
     let actions = step(&mut member, 10, heartbeat(2, 7));
-    assert_eq!(actions, [Action::Send(node(P), Message::Stale { record: Box::new((10, record(3))) })]);
+    assert_eq!(actions, [Action::Send(node(P), stale(10, record(3)))]);
     let actions = step(&mut member, 20, Event::Watched((12, record(2))));
     assert!(matches!(actions[..], [Action::Warn(_)]), "a store that went back is no news: {actions:?}");
 }
@@ -431,8 +431,7 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
 #[test]
 fn primary_that_restarts_does_not_lead_by_a_newer_record_of_the_same_epoch() {
     let local = Local { history: Some(history(1)), end: 50, held: 50, clean: true };
-    let mut primary =
-        Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), Options::default(), local, 0, 0);
+    let mut primary = Shard::new(node(P), ShardId::from_bytes([1; 20]), boot(P), options(), local, 0, 0);
     let begins_here = ShardRecord { history: History { from: 50, ..record(3).history }, ..record(3) };
     step(&mut primary, 0, Event::Node(node(P), 5, boot(P), None));
     step(&mut primary, 0, Event::Read(1, Some((10, begins_here.clone()))));
@@ -481,8 +480,7 @@ fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
     let proposal = proposed(&actions).expect("a handover").clone();
     assert_eq!((proposal.transition, proposal.record.history.from), (Transition::HandOver, 60));
     let actions = step(&mut primary, 350, Event::Outcome(proposal.number, Outcome::Done(12)));
-    let record = Box::new((12, proposal.record));
-    assert!(actions.contains(&Action::Send(node(M), Message::Stale { record })), "{actions:?}");
+    assert!(actions.contains(&Action::Send(node(M), stale(12, proposal.record))), "{actions:?}");
 }
 
 #[test]
@@ -491,15 +489,8 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     (without.in_sync, without.learners) = ([node(P)].into(), [node(M)].into());
     let (mut learner, _) = started(M, true);
     step(&mut learner, 10, Event::Watched((11, without.clone())));
-    let heard = Message::Heartbeat {
-        epoch: 3,
-        sent_ms: 0,
-        history: history(1),
-        commit: 70,
-        rank: 0,
-        counted: None,
-        record: None,
-    };
+    let heard =
+        Message::Heartbeat { epoch: 3, sent_ms: 0, history: history(1), commit: 70, rank: 0, counted: None };
     step(&mut learner, 20, Event::Message(node(P), heard));
     assert_eq!(learner.heard(), Some((70, 20)), "it knows what it lacks");
     let actions = step(&mut learner, 9_000, Event::Force([].into()));
@@ -624,4 +615,132 @@ fn member_whose_data_are_thrown_away_reports_it() {
     step(&mut member, 900, Event::Node(node(M), 9, boot(M), lost(0)));
     let actions = step(&mut member, 1_200, Event::Tick);
     assert!(!actions.iter().any(reports), "once is enough: {actions:?}");
+}
+
+/// A shard whose only member has restarted without its data, and the learner beside it.
+fn bereft() -> ShardRecord {
+    ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(4) }
+}
+
+#[test]
+fn member_that_has_nothing_waits_for_a_learner_that_may_have_more() {
+    let local = Local { history: None, end: 0, held: 0, clean: false };
+    let shard = ShardId::from_bytes([1; 20]);
+    let mut member = Shard::new(node(P), shard, boot(P), options(), local, 0, 0);
+    let own = Restart { epoch: 4, history: HistoryId::from_bytes([0; 20]), offset: 0, ..lost(0).unwrap() };
+    step(&mut member, 0, Event::Node(node(P), 5, boot(P), Some(own)));
+    step(&mut member, 0, Event::Node(node(M), 6, boot(M), None));
+    let mut actions = step(&mut member, 0, Event::Read(1, Some((10, bereft()))));
+    for now_ms in (300..60_000).step_by(300) {
+        actions.extend(step(&mut member, now_ms, Event::Tick));
+    }
+    assert_eq!(proposed(&actions), None, "for ever, unless an operator forgets the learner");
+    let warnings = actions.iter().filter(|action| matches!(action, Action::Warn(_))).count();
+    assert_eq!(warnings, 1, "{actions:?}");
+    // A learner that says it has less than nothing is no reason to wait.
+    let empty = Restart { epoch: 4, history: history(9), ..lost(0).unwrap() };
+    let mut actions = step(&mut member, 60_000, Event::Node(node(M), 11, boot(M), Some(empty)));
+    actions.extend(step(&mut member, 60_300, Event::Tick));
+    let proposal = proposed(&actions).expect("nobody has more");
+    assert_eq!((proposal.transition, proposal.subject), (Transition::Recover, node(P)));
+    assert!(proposal.nodes.contains(&(node(M), 11)), "it rests on the learner's word: {proposal:?}");
+}
+
+#[test]
+fn learner_that_has_more_than_any_member_recovers_the_shard() {
+    let (mut learner, _) = started(M, true);
+    step(&mut learner, 10, Event::Watched((11, bereft())));
+    // The report of a start in an epoch before is not today's.
+    let early = Restart { epoch: 3, ..lost(0).unwrap() };
+    step(&mut learner, 20, Event::Node(node(P), 12, boot(9), Some(early)));
+    let reports = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::ReportLoss(..)));
+    assert!(!reports(&step(&mut learner, 400, Event::Tick)));
+    let now = Restart { epoch: 4, ..lost(20).unwrap() };
+    let mut actions = step(&mut learner, 500, Event::Node(node(P), 13, boot(9), Some(now)));
+    actions.extend(step(&mut learner, 800, Event::Tick));
+    let own = Restart { epoch: 4, ..lost(50).unwrap() };
+    assert!(actions.contains(&Action::ReportLoss(own.clone(), 11)), "{actions:?}");
+    let mut actions = step(&mut learner, 900, Event::Node(node(M), 14, boot(M), Some(own)));
+    actions.extend(step(&mut learner, 1_200, Event::Tick));
+    let proposal = proposed(&actions).expect("it has 50, and the member 20");
+    assert_eq!((proposal.transition, proposal.subject), (Transition::Recover, node(M)));
+    assert_eq!((proposal.record.primary, proposal.record.history.from), (node(M), 50));
+    let actions = step(&mut learner, 1_300, Event::Outcome(proposal.number, Outcome::Done(15)));
+    assert!(matches!(actions[0], Action::Lead { epoch: 5, from: 50, .. }), "{actions:?}");
+}
+
+/// Found by the simulator (seed 264, when the store first went back).
+#[test]
+fn primary_of_a_record_with_another_history_leads_anew() {
+    let (mut primary, actions) = started(P, true);
+    let number = proposed(&actions).expect("it takes over from itself").number;
+    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    assert!(primary.leads());
+    // An operator has decided for a line in which it leads, too.
+    let actions = step(&mut primary, 20, Event::Watched((30, record(7))));
+    assert!(!primary.leads() && primary.lease_until_ms() == 0, "{actions:?}");
+    let actions = [actions, step(&mut primary, 500, Event::Tick)].concat();
+    let proposal = proposed(&actions).expect("it takes over");
+    assert_eq!((proposal.record.epoch, proposal.record.history.from), (8, 50));
+}
+
+fn lineage(marks: &[(u8, u64)]) -> Lineage {
+    let mark = |count| crate::records::Mark { count, id: count };
+    marks.iter().map(|(number, count)| (node(*number), mark(*count))).collect()
+}
+
+#[test]
+fn record_of_another_line_is_read_and_not_believed() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 10, Event::Obeyed(lineage(&[(P, 3)]), [(node(P), 9)].into()));
+    let learner = ShardRecord { in_sync: [node(P)].into(), learners: [node(M)].into(), ..record(5) };
+    let told = |marks: &[(u8, u64)]| {
+        let (record, lineage) = (Box::new((40, learner.clone())), Box::new(lineage(marks)));
+        Event::Message(node(P), Message::Stale { record, lineage })
+    };
+    // By its numbers it is newer.
+    let actions = step(&mut member, 300, told(&[(P, 2), (9, 7)]));
+    assert!(actions.contains(&Action::Read(2)), "{actions:?}");
+    assert_eq!(member.known().unwrap().1.epoch, 3);
+    let actions = step(&mut member, 310, told(&[(P, 4)]));
+    assert!(matches!(actions[..], [Action::Follow { epoch: 5, .. }]), "{actions:?}");
+    assert_eq!(*member.lineage(), lineage(&[(P, 4)]), "it is remembered");
+}
+
+#[test]
+fn proposal_compares_the_marks_of_the_records_other_nodes() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 10, Event::Obeyed(lineage(&[(P, 3)]), [(node(P), 9), (node(M), 4)].into()));
+    let actions = step(&mut member, 2_000, Event::Tick);
+    let proposal = proposed(&actions).expect("a takeover").clone();
+    assert_eq!(proposal.marks, [(node(P), 9)]);
+    let keys = Keys::new("c").unwrap();
+    let transaction = proposal.transaction(&keys, member.shard);
+    assert!(
+        transaction.compares.iter().any(|one| one.key == keys.text(Key::Mark(node(P))) && one.revision == 9)
+    );
+    // The other node has changed another record meanwhile.
+    step(&mut member, 2_010, Event::Outcome(proposal.number, Outcome::Refused(30)));
+    step(&mut member, 2_020, Event::Obeyed(lineage(&[(P, 4)]), [(node(P), 29)].into()));
+    let actions = step(&mut member, 2_400, Event::Read(2, Some((10, record(3)))));
+    assert_eq!(proposed(&actions).expect("once more").marks, [(node(P), 29)], "{actions:?}");
+}
+
+#[test]
+fn machine_that_stopped_begins_anew_after_an_operators_word() {
+    let (mut member, _) = started(M, true);
+    step(&mut member, 10, Event::Obeyed(lineage(&[(M, 2)]), [].into()));
+    let other = ShardRecord { primary: node(M), in_sync: [node(M)].into(), ..record(3) };
+    let (record_of_other, marks) = (Box::new((99, other)), Box::new(lineage(&[(P, 1)])));
+    let stale = Message::Stale { record: record_of_other, lineage: marks };
+    let actions = step(&mut member, 20, Event::Message(node(P), stale));
+    assert!(actions.contains(&Action::Leave), "{actions:?}");
+    for (epoch, marks, may) in [
+        (4, &[(M, 2)][..], false),
+        (4, &[(P, 1)], false),
+        (3, &[(P, 1), (M, 2)], false),
+        (4, &[(P, 1), (M, 2)], true),
+    ] {
+        assert_eq!(member.may_begin_anew(&record(epoch), &lineage(marks)), may, "{epoch} {marks:?}");
+    }
 }

@@ -59,6 +59,11 @@ fn over<T: Send>(seeds: RangeInclusive<u64>, run: impl Fn(u64) -> T + Sync) -> V
     })
 }
 
+/// A run in which anything goes wrong but the store.
+fn storm(seed: u64, fault: Option<Fault>) -> Setting {
+    Setting { seed, fault, is_stormy: true, is_restored: fault == Some(Fault::ObeyRestored) }
+}
+
 fn run(setting: Setting) -> Seen {
     match World::new(setting).run() {
         Ok(seen) => seen,
@@ -69,7 +74,7 @@ fn run(setting: Setting) -> Seen {
 #[test]
 fn a_storm_breaks_nothing_and_passes() {
     let mut sum = Seen::default();
-    for seen in over(seeds(1_000), |seed| run(Setting { seed, fault: None, is_stormy: true })) {
+    for seen in over(seeds(1_000), |seed| run(storm(seed, None))) {
         sum.acknowledged += seen.acknowledged;
         sum.takeovers += seen.takeovers;
         sum.handovers += seen.handovers;
@@ -94,7 +99,7 @@ fn a_storm_breaks_nothing_and_passes() {
 #[test]
 fn nobody_needs_the_store() {
     for seed in seeds(20) {
-        let seen = run(Setting { seed, fault: None, is_stormy: false });
+        let seen = run(Setting { seed, fault: None, is_stormy: false, is_restored: false });
         // The first node may take over from itself when it starts.
         assert!(seen.takeovers <= 1 && seen.unserved == 0, "seed {seed}: {seen:?}");
         assert!(seen.acknowledged > 500, "seed {seed}: {seen:?}");
@@ -109,7 +114,7 @@ fn find_out(faults: &[(Fault, &[&str])], runs: u64) {
             continue;
         }
         let found = (1..=runs).find_map(|seed| {
-            let world = World::new(Setting { seed, fault: Some(*fault), is_stormy: true });
+            let world = World::new(storm(seed, Some(*fault)));
             // The simulator's own assertions do not count, and neither does a shard that only stops.
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run())) {
                 Ok(Err(violation)) if violation.name != "liveness" => Some((seed, violation.name)),
@@ -120,7 +125,23 @@ fn find_out(faults: &[(Fault, &[&str])], runs: u64) {
         let Some((seed, name)) = found else { panic!("{fault:?} is not found out in {runs} runs") };
         assert!(names.contains(&name), "{fault:?} is found out by {name} at seed {seed}, by chance");
         // The seed is good without the fault.
-        run(Setting { seed, fault: None, is_stormy: true });
+        run(Setting { fault: None, ..storm(seed, Some(*fault)) });
+    }
+}
+
+/// I13.
+#[test]
+fn a_store_that_goes_back_takes_nothing_from_nodes_that_have_seen_more() {
+    let mut sum = Seen::default();
+    let setting = |seed| Setting { is_restored: true, ..storm(seed, None) };
+    for seen in over(seeds(1_000), |seed| run(setting(seed))) {
+        sum.forks += seen.forks;
+        sum.strays += seen.strays;
+        sum.acknowledged += seen.acknowledged;
+    }
+    println!("{sum:?}");
+    if number("SEED", 0) == 0 {
+        assert!(sum.forks > 100 && sum.strays > 100, "{sum:?}");
     }
 }
 
@@ -140,6 +161,8 @@ fn broken_rules_are_found_out() {
         (Fault::PromiseWhileTakingOver, &["I2"]),
         (Fault::LeaseFromReceipt, &["I2"]),
         (Fault::ServeWithoutLease, &["I2"]),
+        // Without marks there is one line, and what it loses was acknowledged.
+        (Fault::ObeyRestored, &["I1", "I2", "I3", "I4", "I5", "I6"]),
     ];
     find_out(faults, 1_000);
 }

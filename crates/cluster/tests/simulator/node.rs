@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use dunlin_cluster::{
     BootId, HistoryId, NodeId,
+    lineage::{Lineage, Writer},
+    meta::Revision,
     records::{ShardRecord, Wish},
     shard::{Attach, Local, Shard},
 };
@@ -54,6 +56,14 @@ pub struct Process {
     pub asked: BTreeMap<u64, u64>,
     /// Until then the link to the primary before is not cut.
     pub linked_until: u64,
+    /// Signs its changes.
+    pub writer: Writer,
+    /// The revisions of all marks, as it has obeyed them last.
+    pub marks: BTreeMap<NodeId, Revision>,
+    /// The store is not the one that the node has obeyed.
+    pub strays: bool,
+    /// The revisions of nodes' records in the newest view, and when that was asked for.
+    pub view: (u64, BTreeMap<NodeId, Revision>),
 }
 
 /// The log that a start loads as long as the one of a copy has no base.
@@ -83,6 +93,10 @@ pub struct Node {
     /// The last process ended in good order, or everything is synced before it counts.
     pub clean: bool,
     pub process: Option<Process>,
+    /// The marks of the newest state of the store that it has obeyed, in its file.
+    pub lineage: Lineage,
+    /// Counts the changes of that: an answer to a question of before is old news.
+    pub joins: u64,
     pub paused_until: u64,
     pub starts: u64,
 }
@@ -117,6 +131,14 @@ impl Node {
         self.before_copy.get_or_insert(OldLog { entries, history: self.history });
         (self.log, self.synced) = (Vec::new(), 0);
         self.copies += 1;
+    }
+
+    /// Keeps marks that the node obeys.
+    pub fn join(&mut self, lineage: &Lineage) {
+        if !self.lineage.covers(lineage) {
+            self.lineage.join(lineage);
+            self.joins += 1;
+        }
     }
 
     pub fn leads(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The world of one shard: time, network, store, disks, clients, and what goes wrong.
 
 mod clients;
+mod restored;
 mod store;
 mod trouble;
 
@@ -11,8 +12,9 @@ use std::{
 
 use dunlin_cluster::{
     BootId, HistoryId, NodeId, ShardId,
+    lineage::{Lineage, Writer},
     meta::{MetaError, Outcome, Store, Transaction},
-    records::{Addresses, Key, Keys, NodeRecord, NodeState, Record, Restart, ShardRecord},
+    records::{Addresses, Key, Keys, Mark, NodeRecord, NodeState, Record, Restart, ShardRecord},
     shard::{
         Action, Attach, Event, Facts, Fault, Known, Local, Message, Options, Proposal, Shard, Transition,
         table,
@@ -43,6 +45,8 @@ pub struct Setting {
     pub fault: Option<Fault>,
     /// Whether anything goes wrong, beside an outage of the store.
     pub is_stormy: bool,
+    /// Whether the store goes back to an earlier state once.
+    pub is_restored: bool,
 }
 
 /// The events that a run has seen.
@@ -54,23 +58,40 @@ pub struct Seen {
     pub recoveries: u64,
     pub forced: u64,
     pub unserved: u64,
+    /// The store was restored from a backup that nodes know to be older, so many of which were kept from it.
+    pub forks: u64,
+    pub strays: u64,
 }
 
 #[derive(Debug, Clone)]
 enum Request {
-    Propose(Proposal),
-    Read(u64),
-    Watch,
-    Announce { restart: Option<Restart>, is_start: bool },
-    Report { restart: Restart, compare: u64 },
+    Propose(Proposal, Transaction, Mark),
+    /// With how much the node has joined when it asks, and when that is.
+    Read(u64, u64),
+    Watch(u64, u64),
+    Announce {
+        restart: Option<Restart>,
+        is_start: bool,
+    },
+    Report {
+        restart: Restart,
+        compare: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
 enum Answer {
-    Outcome(u64, Outcome),
-    Read(u64, Option<Known>),
-    Watch(Option<Known>, Vec<(NodeId, u64, BootId, Option<Restart>)>),
+    Outcome(u64, Outcome, Mark),
+    Read(u64, Option<Known>, Seal),
+    Watch(Option<Known>, Vec<(NodeId, u64, BootId, Option<Restart>)>, Seal, u64),
     Started,
+}
+
+/// The marks that an answer of the store comes with, and how much the node had joined when it asked.
+#[derive(Debug, Clone)]
+struct Seal {
+    marks: BTreeMap<NodeId, (u64, Mark)>,
+    asked: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -136,6 +157,10 @@ enum Happening {
     CutOff(usize, bool),
     /// An operator has a node take the shard.
     Force,
+    /// The store goes back to an earlier state.
+    Restore,
+    /// An operator says whether the records or the nodes are right.
+    Decide,
     Start(usize),
     Heal,
 }
@@ -160,6 +185,10 @@ pub struct World {
     keys: Keys,
     shard: ShardId,
     store: Store,
+    /// Earlier states of the store.
+    backups: Vec<Store>,
+    /// What nodes must not lose, since the store went back.
+    restored: Option<restored::Restored>,
     store_down_until: u64,
     store_cut: Vec<bool>,
     cut: Vec<Vec<bool>>,
@@ -200,6 +229,8 @@ impl World {
             trusts_copies: setting.fault == Some(Fault::CopyCountsWithoutBase),
             clean: true,
             process: None,
+            lineage: Lineage::default(),
+            joins: 0,
             paused_until: 0,
             starts: 0,
         });
@@ -222,6 +253,8 @@ impl World {
             keys: Keys::new("simulated").expect("a name"),
             shard: ShardId::from_bytes([1; 20]),
             store: Store::default(),
+            backups: Vec::new(),
+            restored: None,
             store_down_until: 0,
             loss: 0,
             oracle: Oracle::default(),
@@ -240,6 +273,10 @@ impl World {
         (0..3).for_each(|client| world.at(500, Happening::Client(client)));
         world.at(300, Happening::Controller);
         world.at(3_000, Happening::Trouble);
+        if setting.is_restored {
+            let delay = 3_000 + world.random.below(STORM_MS - 1_000);
+            world.at(delay, Happening::Restore);
+        }
         world
     }
 
@@ -267,6 +304,7 @@ impl World {
                 self.is_trouble = false;
                 self.acknowledged_in_calm = self.oracle.acknowledged;
                 self.heal();
+                self.at(1_000, Happening::Decide);
             }
             if is_healed && self.now > storm_ends + CALM_MS && self.is_well() {
                 break;
@@ -292,6 +330,7 @@ impl World {
         }
         let primary = self.nodes.iter().find(|node| node.leads()).expect("a primary");
         self.oracle.end(primary)?;
+        self.kept_at_the_end(primary)?;
         self.seen.acknowledged = self.oracle.acknowledged;
         self.seen.takeovers = self.oracle.takeovers;
         self.seen.handovers = self.oracle.handovers;
@@ -422,11 +461,15 @@ impl World {
             Happening::Trouble => self.trouble(),
             Happening::CutOff(node, is_cut) => self.cut_off(node, is_cut && self.is_trouble),
             Happening::Force => self.force(),
+            Happening::Restore => self.restore(),
+            Happening::Decide => self.decide(),
             Happening::Start(node) => self.start(node),
             Happening::Heal => self.heal(),
         }
-        let checked = self.oracle.histories(&self.nodes).and_then(|()| leases(&self.nodes, self.now));
-        self.check(checked);
+        let checked = self.oracle.histories(&self.nodes);
+        let checked =
+            checked.and_then(|()| if self.oracle.is_forked { Ok(()) } else { leases(&self.nodes, self.now) });
+        self.check(checked.and_then(|()| self.kept()));
     }
 
     fn is_running(&self, node: usize, boot: BootId) -> bool {
@@ -577,6 +620,10 @@ impl World {
             parked: false,
             asked: BTreeMap::new(),
             linked_until: 0,
+            writer: Writer::new(self.nodes[node].id),
+            marks: BTreeMap::new(),
+            strays: false,
+            view: (0, BTreeMap::new()),
         });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
@@ -639,7 +686,7 @@ impl World {
         }
         self.step(at, Event::Tick);
         if self.random.chance(40) {
-            self.ask(at, Request::Watch);
+            self.ask(at, Request::Watch(self.nodes[at].joins, self.now));
         }
         self.pull(at);
         self.release(at);
@@ -748,6 +795,9 @@ impl World {
             self.nodes[at].history = local.history;
         }
         self.nodes[at].clean = local.clean && self.nodes[at].has_base();
+        if let Some(lineage) = self.nodes[at].shard().map(|shard| shard.lineage().clone()) {
+            self.nodes[at].join(&lineage);
+        }
         let mut leaves = false;
         for action in actions {
             if self.trace && !matches!(action, Action::Send(..) | Action::Read(_)) {
@@ -772,9 +822,9 @@ impl World {
                     }
                     let until = self.now + STORE_TIMEOUT_MS;
                     self.nodes[at].process.as_mut().expect("it runs").asked.insert(proposal.number, until);
-                    self.ask(at, Request::Propose(proposal));
+                    self.propose(at, proposal);
                 }
-                Action::Read(number) => self.ask(at, Request::Read(number)),
+                Action::Read(number) => self.ask(at, Request::Read(number, self.nodes[at].joins)),
                 Action::Lead { from, .. } => {
                     assert_eq!(from, self.nodes[at].log.len() as u64, "a history begins where the data ends");
                 }
@@ -801,6 +851,8 @@ impl World {
                 }
                 Action::Unpark => self.nodes[at].process.as_mut().expect("it runs").parked = false,
                 Action::ClearReport => self.ask(at, Request::Announce { restart: None, is_start: false }),
+                Action::ReportLoss(..)
+                    if self.nodes[at].process.as_ref().is_some_and(|process| process.strays) => {}
                 Action::ReportLoss(restart, compare) => self.ask(at, Request::Report { restart, compare }),
                 Action::Warn(_) => {}
             }

@@ -1,6 +1,7 @@
 //! `dunlin cluster`: a cluster in tables, why something waits, and the operator's wishes. Any node is asked.
 
 mod moves;
+mod records;
 mod recover;
 mod state;
 mod table;
@@ -28,6 +29,8 @@ Examples:
   dunlin cluster pin 5 --undo               the planner may move it again
   dunlin cluster recover 8f76               a shard whose members are gone: what is left of it
   dunlin cluster recover 8f76 --from 10.0.0.7:6379 --yes
+  dunlin cluster records                    etcd was restored from a backup: what differs
+  dunlin cluster records --keep nodes --yes the nodes are right
 
 Any node can be asked: all read the same records in etcd. A node joins by itself when it is started:
   dunlin server --cluster-join etcd://ETCD:2379/NAME";
@@ -123,6 +126,21 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
+    /// Shows which nodes do not obey etcd because it was restored from a backup, and decides which side is right
+    #[command(disable_help_flag = true)]
+    Records {
+        #[command(flatten)]
+        server: ServerFlags,
+        /// Side that is right: `etcd`, or `nodes` whose records are written into etcd
+        #[arg(long, value_name = "SIDE", value_parser = ["etcd", "nodes"])]
+        keep: Option<String>,
+        /// Node that is asked to do it (default: the first that does not obey)
+        #[arg(long, value_name = "NODE", requires = "keep")]
+        at: Option<String>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+    },
     /// Says how many replicas each shard is to have
     #[command(disable_help_flag = true)]
     Replicas {
@@ -178,6 +196,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
                 (None, false) => recover::Decision::None,
             };
             return recover::run(server, shard, &decision, *yes);
+        }
+        Command::Records { server, keep, at, yes } => {
+            return records::run(server, keep.as_deref(), at.as_deref(), *yes);
         }
         Command::Replicas { server, count } => {
             let mut client = connect(server)?;

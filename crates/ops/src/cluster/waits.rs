@@ -26,7 +26,14 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
         add(
             false,
             format!("Nothing changes, because this node does not follow etcd: {}", state.trouble),
-            "Requests are served on. Start etcd, or repair the network between it and this node.",
+            match state.trouble.contains("restored from a backup") {
+                true => {
+                    "Requests are served on. `dunlin cluster records` shows what differs, and decides which side is right."
+                }
+                false => {
+                    "Requests are served on. Start etcd, or repair the network between it and this node."
+                }
+            },
         );
     }
     if state.shards.is_empty() {

@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        mpsc::Sender,
     },
 };
 
@@ -32,6 +33,8 @@ pub(crate) enum Input {
     Started(Local),
     /// The cluster's records.
     Records(Arc<View>),
+    /// The store is another one than was obeyed until now, and is right: the records that follow may have any numbers.
+    Anew,
     /// A message of another node.
     Letter(Box<Letter>),
     /// The outcome of a proposal.
@@ -40,6 +43,8 @@ pub(crate) enum Input {
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
     /// The record of slots, as it was read in this term; 0 where it may have been read before.
     Slots(u64, Option<Stored<SlotsRecord>>),
+    /// The same, as the primary's stream has it before it removes keys; the receiver of the sender waits until it is in force.
+    StreamSlots(Stored<SlotsRecord>, Sender<()>),
     /// Another primary is wanted.
     HandOver,
     /// The process is about to end.

@@ -1,10 +1,13 @@
 //! Messages between the members of a shard, as words of `CLUSTER TELL`.
 //!
 //! ```text
-//! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank boot|- copy [revision record]
+//! CLUSTER TELL cluster shard sender HEARTBEAT epoch sent_ms history commit rank boot|- copy
 //!                                   ECHO      epoch sent_ms boot revision history|- held copy lost
-//!                                   STALE     revision record
+//!                                   STALE     revision record [node count id]…
 //! ```
+//!
+//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. They do not read marks, and
+//! follow etcd.
 //!
 //! Ids are 40 hexadecimal digits, numbers decimal, a record is its JSON. A node takes messages that name its cluster and shard
 //! only: the cluster's id stands in etcd and nowhere else, so an ordinary client cannot say it.
@@ -13,7 +16,8 @@ use std::str::FromStr;
 
 use dunlin_cluster::{
     ClusterId, NodeId, ShardId,
-    records::{Record, ShardRecord},
+    lineage::Lineage,
+    records::{Mark, Record, ShardRecord},
     shard::{Known, Message},
 };
 
@@ -36,7 +40,7 @@ impl Letter {
         add(&self.from);
         let mut known = None;
         match &self.message {
-            Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted, record } => {
+            Message::Heartbeat { epoch, sent_ms, history, commit, rank, counted } => {
                 add(&"HEARTBEAT");
                 add(epoch);
                 add(sent_ms);
@@ -48,7 +52,6 @@ impl Letter {
                     None => add(&"-"),
                 }
                 add(&counted.map_or(0, |(_, copy)| copy));
-                known = record.as_ref();
             }
             Message::Echo { epoch, sent_ms, boot, revision, history, held, copy, lost } => {
                 add(&"ECHO");
@@ -64,14 +67,18 @@ impl Letter {
                 add(copy);
                 add(&u8::from(*lost));
             }
-            Message::Stale { record } => {
+            Message::Stale { record, lineage } => {
                 add(&"STALE");
-                known = Some(record);
+                known = Some((record, lineage));
             }
         }
-        if let Some(known) = known {
-            words.push(known.0.to_string().into_bytes());
-            words.push(known.1.encode());
+        if let Some((record, lineage)) = known {
+            words.push(record.0.to_string().into_bytes());
+            words.push(record.1.encode());
+            for (node, mark) in lineage.iter() {
+                let marks = [node.to_string(), mark.count.to_string(), mark.id.to_string()];
+                words.extend(marks.map(String::into_bytes));
+            }
         }
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         dunlin_replication::request(&words)
@@ -82,18 +89,20 @@ impl Letter {
         let mut words = words.iter();
         let (cluster, shard, from) = (field(&mut words)?, field(&mut words)?, field(&mut words)?);
         let message = match *words.next()? {
-            b"HEARTBEAT" => Message::Heartbeat {
-                epoch: field(&mut words)?,
-                sent_ms: field(&mut words)?,
-                history: field(&mut words)?,
-                commit: field(&mut words)?,
-                rank: field(&mut words)?,
-                counted: optional(&mut words)?.zip(Some(field(&mut words)?)),
-                record: match words.len() {
-                    0 => None,
-                    _ => Some(Box::new(known(&mut words)?)),
-                },
-            },
+            b"HEARTBEAT" => {
+                let heartbeat = Message::Heartbeat {
+                    epoch: field(&mut words)?,
+                    sent_ms: field(&mut words)?,
+                    history: field(&mut words)?,
+                    commit: field(&mut words)?,
+                    rank: field(&mut words)?,
+                    counted: optional(&mut words)?.zip(Some(field(&mut words)?)),
+                };
+                if words.len() > 0 {
+                    known(&mut words)?;
+                }
+                heartbeat
+            }
             b"ECHO" => Message::Echo {
                 epoch: field(&mut words)?,
                 sent_ms: field(&mut words)?,
@@ -108,7 +117,10 @@ impl Letter {
                     _ => return None,
                 },
             },
-            b"STALE" => Message::Stale { record: Box::new(known(&mut words)?) },
+            b"STALE" => Message::Stale {
+                record: Box::new(known(&mut words)?),
+                lineage: Box::new(lineage(&mut words)?),
+            },
             _ => return None,
         };
         (words.len() == 0).then_some(Self { cluster, shard, from, message })
@@ -134,6 +146,15 @@ fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
     Some((field(words)?, ShardRecord::decode(words.next()?).ok()?))
 }
 
+fn lineage<'a>(words: &mut (impl Iterator<Item = &'a &'a [u8]> + ExactSizeIterator)) -> Option<Lineage> {
+    let mut lineage = Lineage::default();
+    while words.len() > 0 {
+        let (node, count, id) = (field(words)?, field(words)?, field(words)?);
+        lineage.set(node, Mark { count, id });
+    }
+    Some(lineage)
+}
+
 #[cfg(test)]
 mod tests {
     use dunlin_cluster::{BootId, HistoryId, records::History};
@@ -153,14 +174,14 @@ mod tests {
             wish: None,
         };
         let record = Box::new((12, record));
-        let heartbeat = |counted, record| Message::Heartbeat {
+        let marks = [(node, Mark { count: 3, id: u64::MAX })];
+        let heartbeat = |counted| Message::Heartbeat {
             epoch: 7,
             sent_ms: u64::MAX,
             history,
             commit: 5,
             rank: 1,
             counted,
-            record,
         };
         let echo = |history, lost| Message::Echo {
             epoch: 7,
@@ -173,11 +194,12 @@ mod tests {
             lost,
         };
         let messages = [
-            heartbeat(None, None),
-            heartbeat(Some((BootId::from_bytes(id(6)), 4)), Some(record.clone())),
+            heartbeat(None),
+            heartbeat(Some((BootId::from_bytes(id(6)), 4))),
             echo(Some(history), false),
             echo(None, true),
-            Message::Stale { record },
+            Message::Stale { record: record.clone(), lineage: Box::default() },
+            Message::Stale { record, lineage: Box::new(marks.into_iter().collect()) },
         ];
         let letter = |message| Letter {
             cluster: ClusterId::from_bytes(id(1)),
@@ -204,8 +226,9 @@ mod tests {
             assert_eq!(Letter::decode(&words[2..]), Some(letter.clone()));
             for end in 2..words.len() {
                 let shorter = Letter::decode(&words[2..end]);
-                let is_heartbeat = matches!(letter.message, Message::Heartbeat { .. });
-                assert!(shorter.is_none() || is_heartbeat && end == 13, "{end}");
+                // Without marks, as earlier versions write it.
+                let is_stale = matches!(letter.message, Message::Stale { .. });
+                assert!(shorter.is_none() || is_stale && end == 8, "{end}");
                 let mut wrong = words.clone();
                 wrong[end] = b"x y";
                 assert_eq!(Letter::decode(&wrong[2..]), None, "{end}");
@@ -213,5 +236,16 @@ mod tests {
             let longer = [&words[2..], &[b"1".as_slice()]].concat();
             assert_eq!(Letter::decode(&longer), None);
         }
+    }
+
+    #[test]
+    fn tell_reads_the_heartbeats_of_earlier_versions() {
+        let letters = letters();
+        let encoded = letters[1].encode();
+        let Message::Stale { record, .. } = &letters[4].message else { panic!("a record") };
+        let mut words = words(&encoded);
+        words.extend([b"12".to_vec(), record.1.encode()]);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        assert_eq!(Letter::decode(&words[2..]), Some(letters[1].clone()), "the record has no marks");
     }
 }

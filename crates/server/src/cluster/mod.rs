@@ -56,7 +56,7 @@ use self::{
 use crate::{admission::Slots, config::Config, session::order::Order, system::host::monotonic_ms};
 
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
-pub(crate) const ALIVE_MS: u64 = 5000;
+pub(crate) const ALIVE_MS: u64 = dunlin_cluster::times::PRESENCE_MS;
 
 /// Has the server become a node with a configuration; the order is finished when it is one.
 pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<Order>) + Send + Sync>;
@@ -113,6 +113,8 @@ pub(crate) struct Cluster {
     pub(crate) demoted_ms: AtomicU64,
     /// Why the server could not go on as this node: a line for the operator.
     pub(crate) failure: OnceLock<String>,
+    /// Whether the store is the one that this node has obeyed, once it is a node.
+    pub(crate) descent: OnceLock<Arc<crate::node::Descent>>,
 }
 
 impl Cluster {

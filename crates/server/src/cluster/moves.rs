@@ -22,6 +22,10 @@ use crate::session::{import::Import, order::Order};
 use self::jobs::Jobs;
 pub(crate) use self::jobs::{Job, JobState};
 
+/// The option of REPLCONF by which a primary tells its replicas, in the stream, who owns which slots: `REPLCONF slots revision record`.
+/// Servers that do not know it ignore it, as they do in a log.
+pub(crate) const SLOTS_MARK: &[u8] = b"slots";
+
 /// Slots whose commands wait for the outcome of a move.
 pub(crate) type Parked = SlotBits;
 

@@ -225,6 +225,13 @@ impl Topology {
         self.assigned
     }
 
+    /// Returns the number of slots whose shard's primary is gone: nobody serves them until a member takes over, or it comes back.
+    pub(crate) fn failed(&self) -> u16 {
+        let is_failed = |shard: &&Shard| self.nodes[shard.primary].health == Health::Failed;
+        let slots = |shard: &Shard| shard.slots.iter().map(|(first, last)| last - first + 1).sum::<u16>();
+        self.shards.iter().filter(is_failed).map(slots).sum()
+    }
+
     /// Whether slots are served: all of them have a shard, unless that is not demanded. A cluster without slots is down.
     #[inline]
     pub(crate) fn is_ok(&self, require_full_coverage: bool) -> bool {

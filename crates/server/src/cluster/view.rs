@@ -9,7 +9,7 @@ use dunlin_cluster::{
     MoveId, NodeId, SLOTS, ShardId,
     meta::{Change, Item, Revision},
     records::{
-        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, Move, MoveProgress,
+        AliveRecord, ClusterRecord, ControllerRecord, FunctionsRecord, Key, Keys, Mark, Move, MoveProgress,
         NodeRecord, ProgressRecord, Record, RecordError, SettingsRecord, ShardRecord, SlotsRecord,
         UsersRecord,
     },
@@ -32,6 +32,8 @@ pub(crate) struct View {
     /// Of nodes that give slots away.
     pub(crate) progress: BTreeMap<NodeId, Stored<ProgressRecord>>,
     pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
+    /// The last change of each node.
+    pub(crate) marks: BTreeMap<NodeId, Stored<Mark>>,
     pub(crate) slots: Option<Stored<SlotsRecord>>,
     pub(crate) controller: Option<Stored<ControllerRecord>>,
     pub(crate) users: Option<Stored<Arc<UsersRecord>>>,
@@ -78,6 +80,7 @@ impl View {
             Key::Controller => put(&mut self.controller, value, revision),
             Key::Node(id) => put_at(&mut self.nodes, id, value, revision),
             Key::Alive(id) => put_at(&mut self.alive, id, value, revision),
+            Key::Mark(id) => put_at(&mut self.marks, id, value, revision),
             Key::Shard(id) => put_at(&mut self.shards, id, value, revision),
             Key::Users => put_shared(&mut self.users, value, revision),
             Key::Functions => put_shared(&mut self.functions, value, revision),

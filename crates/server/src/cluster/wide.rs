@@ -25,7 +25,12 @@ pub(crate) enum Job {
     /// A client's.
     Change { change: WideChange, client: u64, order: Arc<Order> },
     /// The agent's.
-    Follow { seen: Seen, done: Sender<()> },
+    Follow {
+        seen: Seen,
+        done: Sender<()>,
+        /// Revisions begin anew.
+        is_anew: bool,
+    },
 }
 
 /// A change that a client wants.
@@ -47,6 +52,8 @@ pub(crate) enum WideChange {
     Pins { slots: SlotSet, are_pinned: bool },
     /// Replicas that each shard is to have.
     Replicas { replicas: u8 },
+    /// A restored store, or this node, is right.
+    Decide(crate::node::Side),
     /// A shard without nodes ends, as it is in this epoch: its slots are those of `heir`, or of any shard.
     GiveUp { shard: ShardId, epoch: u64, heir: Option<ShardId> },
 }

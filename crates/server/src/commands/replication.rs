@@ -9,7 +9,7 @@ use dunlin_replication::{FailoverOptions, Phase};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
-    config::PrimaryAddress,
+    config::{PrimaryAddress, is_host},
     executor::{Handler, ServerContext},
     replication::{ReplicaClient, RoleOrder, Wanted},
     replicator,
@@ -140,6 +140,9 @@ fn replicaof(
             let port = port.ok_or(CommandError::text("ERR Invalid master port"))?;
             let host =
                 std::str::from_utf8(host).map_err(|_| CommandError::text("ERR Invalid master host"))?;
+            if host.is_empty() || !is_host(host) {
+                return Err(CommandError::text("ERR Invalid master host"));
+            }
             Some(PrimaryAddress { host: host.to_owned(), port })
         }
     };

@@ -1,5 +1,6 @@
 //! Replication and cluster. Names and their order are what Sentinel parses, line by line.
 
+use dunlin_cluster::SLOTS;
 use dunlin_replication::{LinkState, Phase};
 
 use super::metric::{Metric, Number, Row, Shown, Texts, Unit};
@@ -218,6 +219,21 @@ pub(super) const CLUSTER_ROWS: &[Row] = &[
         Unit::Flag,
         "Whether the server is a node of a cluster.",
         |reading| reading.shared.cluster.is_on().into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_slots_unserved",
+        Unit::Count,
+        "Slots of the cluster without a shard, or whose shard's primary is gone.",
+        |reading| {
+            let topology = reading.shared.cluster.topology();
+            topology.map_or(0, |topology| u64::from(SLOTS - topology.assigned() + topology.failed())).into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_follows_etcd",
+        Unit::Flag,
+        "Whether the node obeys the cluster's records in etcd; 0 while etcd does not answer, or was restored from a backup.",
+        |reading| (reading.shared.cluster.is_on() && reading.shared.cluster.trouble().is_empty()).into(),
     )),
     Row::One(Metric::gauge(
         "cluster_moves_from_here",

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Nothing here is on a request's way. While etcd fails, the last topology stays in force.
-//! - Records that this version cannot read, of another cluster, or older than what was seen change nothing. The presence is renewed
-//!   meanwhile, and not written anew.
+//! - Records that this version cannot read, of another cluster, or of a store that has not come from the one that was obeyed
+//!   ([`Descent`]) change nothing, and nothing is written into them. The presence is renewed meanwhile, and not written anew.
 //! - An outcome that is unknown is read back before anything else is proposed.
 
 use std::{
@@ -21,7 +21,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
-    meta::{LeaseId, MetaError, Outcome, Revision, Transaction},
+    meta::{LeaseId, Meta, MetaError, Outcome, Revision, Transaction},
     records::{
         AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, ProgressRecord,
         Record,
@@ -34,6 +34,7 @@ use super::{
     backoff::Backoff,
     bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
+    descent::{Descends, Descent},
     identity::{Process, draw, place_of},
     moves,
     shard::{self, Restarts, Settings},
@@ -96,6 +97,8 @@ impl From<MetaError> for Failure {
 struct Agent {
     shared: Arc<Shared>,
     member: Membership,
+    /// The store, for changes of records.
+    descent: Arc<Descent>,
     boot: BootId,
     lease: Option<LeaseId>,
     /// When the lease was renewed last.
@@ -145,22 +148,29 @@ impl AgentThread {
         bus::start(shared)?;
         let config = shared.config.current();
         let restarts = Arc::<Restarts>::default();
+        let (me, keys) = (member.identity.node, member.keys.clone());
+        let lineage = member.identity.lineage.clone();
+        let descent = Arc::new(Descent::new(me, keys.clone(), Arc::clone(&member.meta), lineage));
+        // There is one.
+        let _ = shared.cluster.descent.set(Arc::clone(&descent));
+        let meta: Arc<dyn Meta> = Arc::clone(&descent) as Arc<dyn Meta>;
         let settings = Settings {
-            me: member.identity.node,
+            me,
             boot,
-            keys: member.keys.clone(),
-            meta: Arc::clone(&member.meta),
+            keys: keys.clone(),
+            meta: Arc::clone(&meta),
+            descent: Arc::clone(&descent),
             restarts: Arc::clone(&restarts),
             is_durable: is_durable(&config),
         };
         let shard = shard::start(shared, settings)?;
-        let (me, keys, meta) = (member.identity.node, member.keys.clone(), Arc::clone(&member.meta));
-        moves::start(shared, me, keys, meta)?;
-        wide::start(shared, Arc::clone(&member.meta), member.keys.clone())?;
+        moves::start(shared, me, keys.clone(), Arc::clone(&meta))?;
+        wide::start(shared, meta, keys)?;
         let agent = Agent {
             shared: Arc::clone(shared),
             epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, None))).collect(),
             member,
+            descent,
             boot,
             lease: None,
             renewed: Instant::now(),
@@ -325,15 +335,19 @@ impl Agent {
         let mut view = self.read()?;
         if view.cluster.is_none() && self.member.identity.cluster.is_none() {
             self.found()?;
-            view = self.read()?;
         }
-        self.check_cluster(&view)?;
+        view = self.read_descendant()?;
         self.take_presence(&view)?;
         self.announce(&view)?;
-        view = self.read()?;
+        view = self.read_descendant()?;
         let mut watch = self.member.meta.watch(self.member.keys.prefix(), view.revision)?;
         self.backoff.follow(&view, Instant::now());
         while !self.is_ending() {
+            if !self.descent.covers(&view.marks) {
+                // This node has read more since, or etcd was restored: only a read can say.
+                view = self.read_descendant()?;
+                watch = self.member.meta.watch(self.member.keys.prefix(), view.revision)?;
+            }
             let obeys = match self.check_cluster(&view).and_then(|()| self.obey(&view)) {
                 Ok(()) => true,
                 Err(Failure::NotObeyed(reason)) => {
@@ -356,6 +370,50 @@ impl Agent {
         Ok(())
     }
 
+    /// Reads the records of the node's cluster, if they have come from those that it has obeyed.
+    fn read_descendant(&mut self) -> Result<View, Failure> {
+        loop {
+            let asked = self.descent.joins();
+            let view = self.read()?;
+            self.check_cluster(&view)?;
+            let is_unread = view.unreadable.keys().find(|key| key.starts_with(&self.member.keys.marks()));
+            if let Some(key) = is_unread {
+                return Err(Failure::NotObeyed(format!("{key}: {}", view.unreadable[key])));
+            }
+            match self.descent.check(&view.marks, asked) {
+                Descends::Yes => {
+                    // A backup that lacks no change of the records still lacks presences and starts of processes.
+                    let goes_back = self.descent.goes_back(&view);
+                    if self.descent.take_anew() || goes_back {
+                        self.begin_anew();
+                    }
+                    return Ok(view);
+                }
+                Descends::Unknown => {}
+                Descends::No(line) => {
+                    self.descent.compare(&view);
+                    if let Some(lease) = self.lease {
+                        // One that the backup does not know has run out.
+                        let _ = self.member.meta.keep_alive(lease);
+                    }
+                    return Err(Failure::Backup(line));
+                }
+            }
+        }
+    }
+
+    /// The records are right again that this node did not obey. Their numbers may be lower than those that it knows.
+    fn begin_anew(&mut self) {
+        tracing::info!("Cluster: the records are those that this node obeys, whatever their numbers");
+        self.epochs.clear();
+        (self.member.identity.slots, self.member.identity.epoch) = (0, None);
+        self.wide = wide::Follower::anew();
+        self.shared.cluster.shard.push(Input::Anew);
+        if self.obeyed != 0 {
+            self.obeyed = Revision::MAX;
+        }
+    }
+
     fn read(&self) -> Result<View, Failure> {
         let keys = &self.member.keys;
         let snapshot = self.member.meta.range(keys.prefix())?;
@@ -364,7 +422,11 @@ impl Agent {
 
     /// Proposes a change. Whether it was made; where nobody knows, everything is read again.
     fn commit(&self, transaction: &Transaction) -> Result<bool, Failure> {
-        match self.member.meta.commit(transaction) {
+        Self::outcome(self.member.meta.commit(transaction))
+    }
+
+    fn outcome(outcome: Outcome) -> Result<bool, Failure> {
+        match outcome {
             Outcome::Done(_) => Ok(true),
             Outcome::Refused(_) => Ok(false),
             Outcome::Unknown(why) => {
@@ -600,7 +662,11 @@ impl Agent {
             let keys = &self.member.keys;
             transaction = with_first_shard(transaction, keys, &self.shared, me).map_err(Failure::Later)?;
         }
-        match self.commit(&transaction)? {
+        let made = match brings_data {
+            true => Self::outcome(self.descent.commit(&transaction))?,
+            false => self.commit(&transaction)?,
+        };
+        match made {
             true if brings_data => {
                 tracing::info!(
                     "Cluster: the data set of this node is the cluster's, which has one shard now"
@@ -629,6 +695,17 @@ impl Agent {
 
     /// Has the server obey the records.
     fn obey(&mut self, view: &View) -> Result<(), Failure> {
+        let asked = self.descent.joins();
+        if !self.descent.covers(&view.marks) {
+            // The next turn reads.
+            return Ok(());
+        }
+        match self.descent.check(&view.marks, asked) {
+            Descends::Yes if self.descent.take_anew() => self.begin_anew(),
+            Descends::Yes => {}
+            Descends::Unknown => return Ok(()),
+            Descends::No(line) => return Err(Failure::Backup(line)),
+        }
         if let Some((key, error)) = view.unreadable.iter().next() {
             return Err(Failure::NotObeyed(format!("{key}: {error}")));
         }
@@ -653,7 +730,9 @@ impl Agent {
         if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
             self.obeyed = view.revision;
             self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
-            self.shared.cluster.shard.push(Input::Records(Arc::new(view.clone())));
+            let view = Arc::new(view.clone());
+            self.descent.keep_view(&view);
+            self.shared.cluster.shard.push(Input::Records(view));
         }
         if let Some(complaint) = self.complaint.take() {
             tracing::info!("Cluster: following the records again, after: {complaint}");
@@ -669,7 +748,8 @@ impl Agent {
     fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
         let mut identity = self.member.identity.clone();
         if let Some((revision, _)) = &view.slots {
-            if *revision < identity.slots {
+            // Marks say more than a number.
+            if *revision < identity.slots && identity.lineage.is_empty() {
                 return Err(Failure::Backup(format!(
                     "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
                     identity.slots
@@ -680,6 +760,7 @@ impl Agent {
         if let Some((id, (_, record))) = view.shard_of(identity.node) {
             identity.epoch = Some((id, record.epoch));
         }
+        identity.lineage = self.descent.kept();
         let known = &self.member.identity;
         if identity == *known && !self.is_unkept {
             return Ok(());
@@ -731,7 +812,8 @@ impl Agent {
                 let limits = self.backoff.limits(view, Instant::now());
                 let mut draw = || draw().unwrap_or_default();
                 if let Some(transaction) = controller::propose(view, keys, is_settled, limits, &mut draw) {
-                    self.commit(&controller::signed(transaction, keys, own, lease))?;
+                    let transaction = controller::signed(transaction, keys, own, lease);
+                    Self::outcome(self.descent.commit(&transaction))?;
                 }
             }
             Some(_) => {}

@@ -6,8 +6,12 @@
 //!                       cluster a7…     the record's id, once it has been seen
 //!                       slots 912       the newest record of slots that it has obeyed: an older one is a backup's
 //!                       epoch 5c… 7     its shard, and the newest epoch of that: an older one is a backup's, too
+//!                       mark 91… 12 77  for each node: its last change of a record that this one has obeyed, and that change's id
 //!                       process b0… k   its last process whose presence was recorded, and where the directory was then
 //! ```
+//!
+//! A state of etcd that lacks one of these marks has not come from the one that was obeyed ([`dunlin_cluster::lineage`]). `slots` and
+//! `epoch` are of versions that left no marks, and count while there are none.
 //!
 //! The file is written and read under the directory's lock, so one process at a time has the id. A directory that was copied
 //! brings its id along: the second process with it finds the first one's presence in etcd, and ends. A process that finds the
@@ -15,14 +19,14 @@
 
 use std::{io, path::Path};
 
-use dunlin_cluster::{BootId, ClusterId, NodeId, ShardId, meta::Revision};
+use dunlin_cluster::{BootId, ClusterId, NodeId, ShardId, lineage::Lineage, meta::Revision, records::Mark};
 
 use crate::config::{describe, replace_file};
 
 /// The name of the file.
 const FILE: &str = "cluster-node";
-/// Bytes of it that are read at most.
-const FILE_BYTES_MAX: u64 = 4096;
+/// Bytes of it that are read at most: a mark takes up to 87.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A node's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub(super) struct Identity {
     pub(super) slots: Revision,
     /// The shard that it was part of last, and the newest epoch of it that the node has obeyed.
     pub(super) epoch: Option<(ShardId, u64)>,
+    /// The marks of the newest state of the store that the node has obeyed.
+    pub(super) lineage: Lineage,
     /// The last process of the directory whose presence was recorded.
     pub(super) process: Option<Process>,
 }
@@ -66,6 +72,7 @@ impl Identity {
                     cluster: None,
                     slots: 0,
                     epoch: None,
+                    lineage: Lineage::default(),
                     process: None,
                 };
                 identity.keep(directory)?;
@@ -111,13 +118,20 @@ impl Identity {
             }
             None => None,
         };
+        let mut lineage = Lineage::default();
+        for words in text.lines().filter_map(|line| line.strip_prefix("mark ")) {
+            let mut words = words.split(' ');
+            let node = words.next()?.parse().ok()?;
+            let (count, id) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            lineage.set(node, Mark { count, id });
+        }
         // A hint: without it, a presence is waited out.
         let process = field("process").and_then(|words| {
             let (boot, place) = words.split_once(' ')?;
             Some(Process { boot: boot.parse().ok()?, place: place.to_owned() })
         });
         let (node, name) = (field("node")?.parse().ok()?, field("name")?.to_owned());
-        Some(Self { node, name, cluster, slots, epoch, process })
+        Some(Self { node, name, cluster, slots, epoch, lineage, process })
     }
 
     /// Writes the file. The error is a line for the operator.
@@ -131,6 +145,9 @@ impl Identity {
         }
         if let Some((shard, epoch)) = self.epoch {
             text += &format!("epoch {shard} {epoch}\n");
+        }
+        for (node, Mark { count, id }) in self.lineage.iter() {
+            text += &format!("mark {node} {count} {id}\n");
         }
         if let Some(Process { boot, place }) = &self.process {
             text += &format!("process {boot} {place}\n");
@@ -188,7 +205,12 @@ mod tests {
         let first = Identity::of(&directory, "prod", draw).unwrap();
         assert_eq!((first.node, first.cluster), (NodeId::from_bytes([7; 20]), None));
         let epoch = Some((ShardId::from_bytes([5; 20]), 7));
-        let known = Identity { cluster: Some(ClusterId::from_bytes([9; 20])), slots: 3, epoch, ..first };
+        let mark = |count| Mark { count, id: u64::MAX - count };
+        let marks =
+            [(NodeId::from_bytes([7; 20]), mark(3)), (NodeId::from_bytes([8; 20]), mark(u64::MAX / 2))];
+        let lineage: Lineage = marks.into_iter().collect();
+        let known =
+            Identity { cluster: Some(ClusterId::from_bytes([9; 20])), slots: 3, epoch, lineage, ..first };
         known.keep(&directory).unwrap();
         let never = || panic!("the id is there");
         assert_eq!(Identity::of(&directory, "prod", never), Ok(known));
@@ -233,8 +255,12 @@ mod tests {
     fn identity_that_cannot_be_read_is_no_new_one() {
         let without = "node 0707070707070707070707070707070707070707\nname prod\n";
         assert_eq!(Identity::parse(without).unwrap().epoch, None, "as older versions have written it");
+        assert!(Identity::parse(without).unwrap().lineage.is_empty());
         let odd = format!("{without}epoch 7\n");
-        for text in ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}", odd.as_str()] {
+        let torn = format!("{without}mark 0707070707070707070707070707070707070707 5\n");
+        for text in
+            ["", "node x\nname prod\n", "name prod\n", "node 07\n", "\0\u{1}", odd.as_str(), torn.as_str()]
+        {
             let scratch = ScratchDir::new("identity-damaged");
             scratch.write(FILE, text);
             let error =

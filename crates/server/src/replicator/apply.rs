@@ -13,8 +13,14 @@
 //! - Nothing is applied of a transaction before its EXEC has come; it is then applied under one set of locks.
 //! - Nothing expires here: the stream says what has.
 
-use std::{ops::Range, sync::Arc, thread, time::Duration};
+use std::{
+    ops::Range,
+    sync::{Arc, mpsc::channel},
+    thread,
+    time::Duration,
+};
 
+use dunlin_cluster::records::{Record, SlotsRecord};
 use dunlin_engine::{
     Caller, Environment, Footprint, Policy, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Group, Run},
@@ -28,6 +34,7 @@ use crate::{
     aof::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
+    cluster::{inbox::Input, moves::SLOTS_MARK},
     config::{ConfigReader, policy},
     lua::{LibraryChange, LoadedLibraries},
     push::pubsub::Kind,
@@ -37,6 +44,8 @@ use crate::{
 
 /// Between two looks whether a script, a snapshot or the log has let go.
 const PAUSE: Duration = Duration::from_micros(500);
+/// How long the stream waits until clients are sent to where slots are now.
+const SLOTS_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a key's name that the operator is shown.
 const KEY_BYTES_SHOWN_MAX: usize = 128;
 /// Commands of a window.
@@ -358,6 +367,7 @@ impl Applier {
         } else if is(b"ping") {
         } else if is(b"replconf") {
             self.ack_wanted |= words.get(1).is_some_and(|option| option.eq_ignore_ascii_case(b"getack"));
+            self.take_slots(words);
         } else if (is(b"publish") || is(b"spublish")) && words.len() == 3 {
             let kind = if is(b"publish") { Kind::Channel } else { Kind::ShardChannel };
             let commitment = self.queues.commitment_of_push();
@@ -366,6 +376,22 @@ impl Applier {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Who owns which slots, by a primary of a cluster that is about to remove keys: this node sends clients there before it removes
+    /// them, too. A record that makes no sense here is the agent's to complain about.
+    fn take_slots(&self, words: &[&[u8]]) {
+        let cluster = &self.shared.cluster;
+        let [_, option, revision, record] = words else { return };
+        if *option != SLOTS_MARK || !cluster.is_on() {
+            return;
+        }
+        let revision = parse_integer(revision).and_then(|revision| u64::try_from(revision).ok());
+        let (Some(revision), Ok(record)) = (revision, SlotsRecord::decode(record)) else { return };
+        let (done, is_done) = channel();
+        cluster.shard.push(Input::StreamSlots((revision, record), done));
+        // The thread of the shard may be waiting for a long script, or about to end: then the stream goes on.
+        let _ = is_done.recv_timeout(SLOTS_TIME_MAX);
     }
 
     fn single(&mut self, words: &[&[u8]], record: &[u8]) -> Result<(), String> {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Clients have found the primary by then, also those that began at a node that says nothing.
+const FOUND_BY_MS: u64 = 7_000;
+
 impl World {
     pub(super) fn client(&mut self, at: usize) {
         let delay = 20 + self.random.below(80);
@@ -98,7 +101,7 @@ impl World {
         if client.number == number {
             client.waits = None;
             client.target = if is_done { node } else { pick };
-            if !is_done && !self.setting.is_stormy && self.now > 4_000 {
+            if !is_done && !self.setting.is_stormy && self.now > FOUND_BY_MS {
                 self.seen.unserved += 1;
             }
         }

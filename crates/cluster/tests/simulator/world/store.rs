@@ -7,10 +7,10 @@ impl World {
         let Some(boot) = self.nodes[node].process.as_ref().map(|process| process.boot) else { return };
         let is_lost = self.store_cut[node] || self.is_trouble && self.random.chance(self.loss);
         if is_lost {
-            if let (Request::Propose(proposal), true) = (&request, self.random.chance(30)) {
+            if let (Request::Propose(proposal, _, mark), true) = (&request, self.random.chance(30)) {
                 // The connection was refused: this is known.
                 let failed = Outcome::Failed(MetaError::Unavailable("cut off".to_owned()));
-                let answer = Answer::Outcome(proposal.number, failed);
+                let answer = Answer::Outcome(proposal.number, failed, *mark);
                 self.at(1, Happening::Answer { node, boot, answer });
             }
             return;
@@ -31,23 +31,26 @@ impl World {
             return;
         }
         let answer = match request {
-            Request::Propose(proposal) => {
+            Request::Propose(proposal, transaction, mark) => {
                 let (_, before) = self.record();
-                let outcome = self.store.commit(&proposal.transaction(&self.keys, self.shard));
+                let outcome = self.store.commit(&transaction);
                 if matches!(outcome, Outcome::Done(_)) {
                     self.changed(&before, &proposal.record, proposal.transition);
                 }
-                Answer::Outcome(proposal.number, outcome)
+                Answer::Outcome(proposal.number, outcome, mark)
             }
-            Request::Read(number) => Answer::Read(number, Some(self.record())),
-            Request::Watch => {
+            Request::Read(number, asked) => {
+                Answer::Read(number, Some(self.record()), Seal { marks: self.marks(), asked })
+            }
+            Request::Watch(asked, sent) => {
                 let nodes = (0..self.nodes.len()).filter_map(|other| {
                     let id = self.nodes[other].id;
                     let item = self.store.item(&self.keys.text(Key::Node(id)))?;
                     let record = NodeRecord::decode(&item.value).expect("a record");
                     Some((id, item.revision, record.boot, record.restart))
                 });
-                Answer::Watch(Some(self.record()), nodes.collect())
+                let seal = Seal { marks: self.marks(), asked };
+                Answer::Watch(Some(self.record()), nodes.collect(), seal, sent)
             }
             Request::Report { restart, compare } => {
                 let key = self.keys.text(Key::Node(self.nodes[node].id));
@@ -81,6 +84,10 @@ impl World {
                 let is_own = current == Some(boot);
                 // A real process compares what it has read of its record, which comes to the same.
                 if !self.is_running(node, boot) || !is_start && !is_own {
+                    return;
+                }
+                // A process reads before it writes anything.
+                if !self.may_obey(node) {
                     return;
                 }
                 if !(is_start && is_own) {
@@ -145,14 +152,27 @@ impl World {
                     self.step(node, Event::Tick);
                 }
             }
-            Answer::Outcome(number, outcome) => {
+            Answer::Outcome(number, outcome, mark) => {
+                if let Outcome::Done(revision) = outcome {
+                    self.made(node, revision, mark);
+                }
                 let process = self.nodes[node].process.as_mut().expect("it runs");
                 if process.asked.remove(&number).is_some() {
                     self.step(node, Event::Outcome(number, outcome));
                 }
             }
-            Answer::Read(number, known) => self.step(node, Event::Read(number, known)),
-            Answer::Watch(known, nodes) => {
+            Answer::Read(number, known, seal) => {
+                if self.obeys(node, &seal) {
+                    self.step(node, Event::Read(number, known));
+                }
+            }
+            Answer::Watch(known, nodes, seal, sent) => {
+                if !self.obeys(node, &seal) {
+                    return;
+                }
+                self.follow_view(node, &nodes, sent);
+                self.announce_again(node, &nodes);
+                self.begin_anew(node, known.as_ref(), &seal);
                 // The first look has to be a read.
                 let is_known = self.nodes[node].shard().is_some_and(|shard| shard.known().is_some());
                 for (id, revision, boot, restart) in nodes {

@@ -5,6 +5,7 @@ use super::*;
 impl World {
     pub(super) fn controller(&mut self) {
         self.at(300, Happening::Controller);
+        self.back_up();
         if self.store_down_until > self.now {
             return;
         }
@@ -26,8 +27,9 @@ impl World {
         }
         let Ok(changed) = table::change(transition, &record, subject, &facts) else { return };
         let key = self.keys.text(Key::Shard(self.shard));
-        let outcome =
-            self.store.commit(&Transaction::default().compare(&*key, revision).put(key, changed.encode()));
+        let transaction = Transaction::default().compare(&*key, revision).put(key, changed.encode());
+        let transaction = self.signed_by_planner(transaction);
+        let outcome = self.store.commit(&transaction);
         assert!(matches!(outcome, Outcome::Done(_)));
         self.changed(&record, &changed, transition);
     }
@@ -118,8 +120,8 @@ impl World {
             8 => self.store_cut[node] = true,
             9 => self.store_down_until = self.now + 100 + self.random.below(3_000),
             10 => self.loss = self.random.below(40),
-            // A member has to begin anew, while another one has everything.
-            11 => {
+            // A member has to begin anew, while another one has everything: not by the store, if that went back.
+            11 if self.restored.is_none() => {
                 let shard = self.nodes[other].shard().filter(|shard| !shard.leads() && !shard.takes_over());
                 let primary = shard.and_then(Shard::known).map(|known| known.1.primary);
                 let leads = |node: &Node| {

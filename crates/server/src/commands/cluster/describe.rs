@@ -138,7 +138,9 @@ pub(super) fn info(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let topology = topology(context)?;
-    let covers = topology.is_ok(rules(context.executor.config.config()).require_full_coverage);
+    let demands_all = rules(context.executor.config.config()).require_full_coverage;
+    // Requests for slots that others serve are answered as before: a node that etcd does not hear of may serve all the same.
+    let covers = topology.is_ok(demands_all) && !(demands_all && topology.failed() > 0);
     // A primary that may not answer yet, or no more, says so to those who wait for it.
     let is_ok = covers && (!topology.is_primary() || context.shared.cluster.lease.serving_term() != 0);
     reply.verbatim(b"txt", info_text(&topology, is_ok).as_bytes());
@@ -148,8 +150,7 @@ pub(super) fn info(
 /// The lines of CLUSTER INFO. Counts of messages are those of a bus, which there is none of.
 fn info_text(topology: &Topology, is_ok: bool) -> String {
     let failed = |shard: &&Shard| topology.nodes()[shard.primary].health == Health::Failed;
-    let slots_of = |shard: &Shard| shard.slots.iter().map(|(first, last)| last - first + 1).sum::<u16>();
-    let slots_failed: u16 = topology.shards().iter().filter(failed).map(slots_of).sum();
+    let slots_failed = topology.failed();
     let nodes_failed = topology.nodes().iter().filter(|node| node.health == Health::Failed).count();
     let primaries_failed = topology.shards().iter().filter(failed).count();
     let size = topology.shards().iter().filter(|shard| !shard.slots.is_empty()).count();

@@ -11,6 +11,7 @@ use crate::{
         wide::WideChange,
     },
     executor::ServerContext,
+    node::Side,
     system::host::lease_ms,
 };
 
@@ -29,6 +30,9 @@ pub(super) fn recover(
         args.finish()?;
         return here(context, &topology.me().id, epoch, reply);
     }
+    if args.token("RECORDS") {
+        return records(context, args, &topology.me().id, reply);
+    }
     if args.token_with("EMPTY", 2) {
         let (shard, epoch) = (shard(args.word())?, epoch(args.word())?);
         let heir = if args.token_with("TO", 1) { Some(self::shard(args.word())?) } else { None };
@@ -39,6 +43,46 @@ pub(super) fn recover(
         return Ok(());
     }
     Err(CommandError::Syntax)
+}
+
+/// `CLUSTER RECOVER RECORDS [KEEP ETCD|NODE]`: a store that was restored from a backup, and the operator's word which side is right.
+fn records(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    me: &str,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    if args.token_with("KEEP", 1) {
+        let side = match args.word() {
+            word if word.eq_ignore_ascii_case(b"etcd") => Side::Etcd,
+            word if word.eq_ignore_ascii_case(b"node") => Side::Node,
+            _ => return Err(CommandError::Syntax),
+        };
+        args.finish()?;
+        if wide::carry_out(context, |_| Ok(WideChange::Decide(side)))?.is_some() {
+            reply.ok();
+        }
+        return Ok(());
+    }
+    args.finish()?;
+    let descent = context.shared.cluster.descent.get();
+    let strays = descent.and_then(|descent| descent.strays());
+    reply.map(4);
+    pairs(
+        reply,
+        &[
+            ("node", me),
+            ("obeys", if strays.is_some() { "no" } else { "yes" }),
+            // Why it does not.
+            ("why", strays.as_deref().unwrap_or_default()),
+        ],
+    );
+    let lines =
+        descent.filter(|_| strays.is_some()).map(|descent| descent.known_differences()).unwrap_or_default();
+    reply.bulk(b"differences");
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.bulk(line.as_bytes()));
+    Ok(())
 }
 
 fn epoch(word: &[u8]) -> Result<u64, CommandError> {

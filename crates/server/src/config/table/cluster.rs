@@ -2,7 +2,9 @@
 
 use super::as_is;
 use crate::config::{
+    NO_HOST,
     directive::{Change, Directive, Group, Kind, choice, field, number},
+    is_host, is_hostname, is_label,
     values::{ClusterDurability, EndpointType},
 };
 
@@ -35,7 +37,10 @@ pub(super) static ROWS: &[Directive] = &[
         default: "\"\"",
         change: Change::AtStart,
         doc: "Name of this node that clients resolve; see `cluster-preferred-endpoint-type`.",
-        settle: as_is,
+        settle: |config| match is_hostname(&config.cluster_announce_hostname) {
+            true => Ok(()),
+            false => Err("Hostnames may only contain alphanumeric characters, hyphens or dots"),
+        },
     },
     Directive {
         name: "cluster-announce-human-nodename",
@@ -45,7 +50,10 @@ pub(super) static ROWS: &[Directive] = &[
         default: "\"\"",
         change: Change::AtStart,
         doc: "Name of this node for people, in the server log and in CLUSTER NODES.",
-        settle: as_is,
+        settle: |config| match is_label(&config.cluster_announce_human_nodename) {
+            true => Ok(()),
+            false => Err("Announced human node name contained invalid character"),
+        },
     },
     Directive {
         name: "cluster-announce-ip",
@@ -55,7 +63,10 @@ pub(super) static ROWS: &[Directive] = &[
         default: "\"\"",
         change: Change::AtStart,
         doc: "Address under which clients and other nodes reach this one; empty for the address that this host has towards etcd.",
-        settle: as_is,
+        settle: |config| match is_host(&config.cluster_announce_ip) {
+            true => Ok(()),
+            false => Err(NO_HOST),
+        },
     },
     Directive {
         name: "cluster-announce-port",

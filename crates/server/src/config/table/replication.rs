@@ -2,7 +2,9 @@
 
 use super::{INT_MAX, SIGNED_MAX, as_is};
 use crate::config::{
+    NO_HOST,
     directive::{Change, Directive, Group, Kind, choice, field, number},
+    is_host,
     values::{ReplDisklessLoad, SYNC_REPLICAS_MAX, SyncReplicasAck, SyncReplicasMissing},
 };
 
@@ -155,7 +157,10 @@ pub(super) static ROWS: &[Directive] = &[
         default: "\"\"",
         change: Change::Anytime,
         doc: "Address that a primary shows for this replica; empty for the one that it connects from.",
-        settle: as_is,
+        settle: |config| match is_host(&config.replica_announce_ip) {
+            true => Ok(()),
+            false => Err(NO_HOST),
+        },
     },
     Directive {
         name: "replica-announce-port",
@@ -215,7 +220,10 @@ pub(super) static ROWS: &[Directive] = &[
         default: "\"\"",
         change: Change::AtStart,
         doc: "Host and port of the primary that this server is a replica of; empty, or `no one`, for none. REPLICAOF changes it.",
-        settle: as_is,
+        settle: |config| match config.replicaof.as_ref().is_none_or(|primary| is_host(&primary.host)) {
+            true => Ok(()),
+            false => Err(NO_HOST),
+        },
     },
     Directive {
         name: "sync-replicas-ack",

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     cluster::{
-        moves::{JobState, MoveOrder, MoveWish, Requested},
+        moves::{JobState, MoveOrder, MoveWish, Requested, SLOTS_MARK},
         view::View,
     },
     config::policy,
@@ -348,6 +348,9 @@ impl Manager {
             None if misplaced.slots.is_empty() || is_early => return,
             None => {
                 let bits = misplaced.slots.iter().collect();
+                if is_primary && !self.mark_slots() {
+                    return;
+                }
                 Removal { slots: misplaced.slots, bits, walk: SlotWalk::default(), is_primary }
             }
         };
@@ -365,6 +368,30 @@ impl Manager {
         if removal.is_primary || removal.walk.found == 0 {
             moves.settle(keyspace, &removal.slots, misplaced.views);
         }
+    }
+
+    /// Puts the record of slots into the stream, before the removals that it is the reason for: a replica may not have heard of it, and
+    /// would show that keys are gone that are another shard's. Whether that is done.
+    fn mark_slots(&self) -> bool {
+        let shared = &self.shared;
+        let (Some(view), Some(queues)) = (shared.cluster.moves.view().0, shared.durability.queues()) else {
+            return false;
+        };
+        let Some((revision, record)) = &view.slots else { return false };
+        let mut worker = Worker::new(shared.mover(), 0);
+        {
+            let Some(_inside) = shared.engine.keyspace.enter_unless_long(worker.id()) else { return false };
+            if !self.leads() {
+                return false;
+            }
+            let (revision, record) = (revision.to_string(), record.encode());
+            let words: [&[u8]; 4] = [b"REPLCONF", SLOTS_MARK, revision.as_bytes(), &record];
+            shared.engine.propagate(0, &mut worker, &words, false);
+        }
+        drain(&mut worker, &shared.maintenance, queues);
+        shared.durability.wake_log(shared.durability.tail());
+        shared.replication.note_recorded();
+        true
     }
 
     /// Goes on with a walk for a turn; whether it has come to the end.

@@ -23,6 +23,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, SeqCst},
+        mpsc::Sender,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -31,8 +32,9 @@ use std::{
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
     meta::{Meta, MetaError, Outcome, Revision},
-    records::{Durability, Keys, RecordError, SlotsRecord},
+    records::{Durability, Keys, RecordError, ShardRecord, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
+    times,
 };
 use dunlin_replication::{Id, LinkState};
 use mio::{Events, Poll, Token, Waker};
@@ -41,6 +43,7 @@ use self::errands::{Errand, Errands};
 pub(super) use self::start::{Restarts, report};
 use super::{
     data::{history_of, id_of, is_durable, local},
+    descent::Descent,
     links::{Links, Place},
     publish::publish,
 };
@@ -63,18 +66,15 @@ const REJOIN: Duration = Duration::from_secs(1);
 /// `sync`, its clients wait for this node.
 const RECONNECT: [(u32, Duration); 2] = [(10, Duration::from_millis(5)), (22, Duration::from_millis(40))];
 /// How long the clients of a primary that has handed over wait for a sign of its successor.
-const HEIR_TIME_MAX: Duration = Duration::from_millis(250);
+const HEIR_TIME_MAX: Duration = Duration::from_millis(times::HEIR_MS);
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
-/// How long a lease lasts, and the promise behind it: a takeover takes little more. Between heartbeats a tenth of a second.
-const LEASE_MS: u64 = 900;
-const GRACE_MS: u64 = 1_300;
 /// Bytes of messages that wait for another member at most: the next ones say the same, and newer.
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// Between two attempts to connect to another member.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(times::LINK_RETRY_MS);
 /// A connection to another member is made anew when its machine has acknowledged nothing for so long.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
+const SILENCE_MAX: Duration = Duration::from_millis(times::LINK_SILENCE_MS);
 /// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
@@ -84,7 +84,9 @@ pub(super) struct Settings {
     pub(super) me: NodeId,
     pub(super) boot: BootId,
     pub(super) keys: Keys,
+    /// The store as the node obeys it.
     pub(super) meta: Arc<dyn Meta>,
+    pub(super) descent: Arc<Descent>,
     pub(super) restarts: Arc<Restarts>,
     /// Only synced data count.
     pub(super) is_durable: bool,
@@ -109,6 +111,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         slots: None,
         started: None,
         machine: None,
+        before: None,
         role: Role::Unknown,
         joined: 0,
         cleared: 0,
@@ -116,6 +119,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         ending_failed: None,
         is_refusing: false,
         published: (0, 0, 0),
+        awaits_slots: Vec::new(),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
 }
@@ -171,6 +175,8 @@ struct Machine {
     heir: Option<(NodeId, Instant)>,
     /// The newest epoch whose primary has sent a heartbeat.
     heard_epoch: u64,
+    /// The state of the store whose marks it knows.
+    joins: Option<u64>,
 }
 
 /// Commands are held back.
@@ -195,6 +201,8 @@ struct Driver {
     /// The data set at the start, until the first machine has it.
     started: Option<Local>,
     machine: Option<Machine>,
+    /// A machine that begins anew, once the records are there.
+    before: Option<(ShardId, Shard)>,
     role: Role,
     /// The order to follow somebody, or nobody, that was given last.
     joined: u64,
@@ -208,6 +216,8 @@ struct Driver {
     is_refusing: bool,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
     published: (Revision, Revision, Revision),
+    /// Waiters for the newest record of slots to be in force.
+    awaits_slots: Vec<Sender<()>>,
 }
 
 impl Driver {
@@ -312,6 +322,7 @@ impl Driver {
         match input {
             Input::Started(local) => self.started = Some(local),
             Input::Records(view) => self.take_records(view),
+            Input::Anew => self.begin_anew(),
             Input::Letter(letter) => {
                 let cluster = self.cluster();
                 let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == letter.shard);
@@ -327,10 +338,14 @@ impl Driver {
                 }
             }
             Input::Outcome(shard, number, outcome) if self.is_machine_of(shard) => {
+                self.note_lineage();
                 self.step(Event::Outcome(number, outcome));
             }
             Input::Read(shard, number, read) if self.is_machine_of(shard) => match read {
-                Ok(known) => self.step(Event::Read(number, known)),
+                Ok(known) => {
+                    self.note_lineage();
+                    self.step(Event::Read(number, known));
+                }
                 Err(error @ RecordError::Newer { .. }) => self.step(Event::Unreadable(error.to_string())),
                 // It is read again.
                 Err(error) => tracing::error!("Cluster: the record of shard {shard}: {error}"),
@@ -346,6 +361,12 @@ impl Driver {
                 if let Some(machine) = &mut self.machine {
                     machine.knows_slots |= machine.term == term;
                 }
+            }
+            Input::StreamSlots(slots, done) => {
+                if self.slots.as_ref().is_none_or(|known| slots.0 > known.0) {
+                    self.slots = Some(slots);
+                }
+                self.awaits_slots.push(done);
             }
             Input::HandOver => self.step(Event::HandOver(None)),
             Input::Ending => self.step(Event::Ending),
@@ -378,6 +399,28 @@ impl Driver {
         }
     }
 
+    /// Has the machine know the marks of the newest state of the store that the node has obeyed.
+    fn note_lineage(&mut self) {
+        let known = self.machine.as_ref().map(|machine| machine.joins);
+        let (joins, lineage, revisions) = self.settings.descent.obeyed();
+        if known.is_some_and(|known| known != Some(joins)) {
+            self.step(Event::Obeyed(lineage, revisions));
+            self.machine.iter_mut().for_each(|machine| machine.joins = Some(joins));
+        }
+    }
+
+    /// The records begin anew, with any numbers: so does the machine, as after a restart, with the data as they are.
+    fn begin_anew(&mut self) {
+        self.end_term();
+        self.unpark();
+        if let Some(machine) = self.machine.take() {
+            self.before = Some((machine.id, machine.shard.anew(lease_ms())));
+        }
+        (self.slots, self.view, self.published) = (None, None, (0, 0, 0));
+        self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
+        self.role = Role::Detached;
+    }
+
     /// The node is part of no shard any more, and its data are nobody's.
     fn leave(&mut self) {
         self.end_term();
@@ -403,11 +446,15 @@ impl Driver {
         let options = self.options(&view);
         let local = self.started.take().unwrap_or_else(|| self.local(true));
         let replaced = self.replaced.get(&id).copied().unwrap_or(0);
+        let shard = match self.before.take().filter(|(shard, _)| *shard == id) {
+            Some((_, shard)) => shard,
+            None => Shard::new(me, id, self.settings.boot, options, local, replaced, lease_ms()),
+        };
         tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
         let copies = self.shared.replication.data(&self.shared.durability, self.is_durable).copies;
         self.machine = Some(Machine {
             id,
-            shard: Shard::new(me, id, self.settings.boot, options, local, replaced, lease_ms()),
+            shard,
             copies,
             wanted: Wanted::Nothing,
             held: None,
@@ -417,6 +464,7 @@ impl Driver {
             parked: None,
             heir: None,
             heard_epoch: 0,
+            joins: None,
         });
         self.feed_records(&view);
     }
@@ -425,6 +473,16 @@ impl Driver {
         let me = self.settings.me;
         let Some(machine) = &self.machine else { return };
         let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
+        let may_begin = |(_, record): &Stored<ShardRecord>| {
+            machine.shard.may_begin_anew(record, &self.settings.descent.kept())
+        };
+        if view.shards.get(&id).is_some_and(may_begin) {
+            // An operator has decided.
+            let view = Arc::new(view.clone());
+            self.begin_anew();
+            self.view = Some(view);
+            return self.begin();
+        }
         let of_view = view.shards.get(&id);
         let mut nodes = vec![me];
         for (_, record) in of_view.into_iter().chain(machine.shard.known()) {
@@ -432,6 +490,7 @@ impl Driver {
         }
         nodes.sort_unstable();
         nodes.dedup();
+        self.note_lineage();
         for node in &nodes {
             if let Some((revision, record)) = view.nodes.get(node) {
                 self.step(Event::Node(*node, *revision, record.boot, record.restart.clone()));
@@ -465,7 +524,7 @@ impl Driver {
             Some((Durability::Sync, members)) => members.into(),
             _ => 1,
         };
-        Options { min_sync, lease_ms: LEASE_MS, grace_ms: GRACE_MS, ..Options::default() }
+        Options { min_sync, ..Options::default() }
     }
 
     /// The data set as a machine that begins has to know it.
@@ -523,7 +582,11 @@ impl Driver {
     fn step(&mut self, event: Event) {
         let Some(machine) = &mut self.machine else { return };
         let mut actions = Vec::new();
+        let is_told = matches!(event, Event::Message(_, Message::Stale { .. }));
         machine.shard.step(lease_ms(), event, &mut actions);
+        if is_told {
+            self.settings.descent.join(machine.shard.lineage());
+        }
         actions.into_iter().for_each(|action| self.act(action));
     }
 
@@ -681,6 +744,8 @@ impl Driver {
         let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
         let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
         if self.published == sources {
+            // A waiter that has gone needs no answer.
+            self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
             return;
         }
         let view = view.renewed(&newest);
@@ -700,6 +765,7 @@ impl Driver {
             let keyspace = &self.shared.engine.keyspace;
             self.shared.cluster.moves.follow(keyspace, &topology, self.settings.me, &view);
         }
+        self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
     }
 
     /// Orders the role that the machine wants.

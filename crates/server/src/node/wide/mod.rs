@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - The record is changed first. Without etcd nothing changes anywhere, and the client gets an error.
-//! - Nothing older than what is in force is put in force: revisions ascend.
+//! - Nothing older than what is in force is put in force: revisions ascend, but after an operator's word about a restored store.
 //! - While a record is absent, each node has its own configuration's. The first change makes the record out of this node's.
 //! - Functions are put in force by primaries only. Replicas get them in the stream, in their place among the writes.
 //! - The last users and settings are kept in the data directory, so that a node that starts without etcd is not open to strangers.
@@ -43,9 +43,16 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Follower {
     handed: Option<([Revision; 3], bool)>,
+    /// The records may have lower revisions than those in force.
+    is_anew: bool,
 }
 
 impl Follower {
+    /// Begins with records whose revisions say nothing beside those before.
+    pub(super) fn anew() -> Self {
+        Self { handed: None, is_anew: true }
+    }
+
     /// Hands the records to the thread where they differ from those handed before. The receiver hears when they are in force.
     pub(super) fn follow(&mut self, shared: &Shared, view: &View, is_primary: bool) -> Option<Receiver<()>> {
         let seen = Seen {
@@ -60,8 +67,8 @@ impl Follower {
         }
         let (done, is_done) = channel();
         // Behind many orders, the next look tries again.
-        shared.cluster.wide.jobs.get()?.try_send(Job::Follow { seen, done }).ok()?;
-        self.handed = Some(revisions);
+        shared.cluster.wide.jobs.get()?.try_send(Job::Follow { seen, done, is_anew: self.is_anew }).ok()?;
+        (self.handed, self.is_anew) = (Some(revisions), false);
         Some(is_done)
     }
 }

@@ -24,6 +24,7 @@ use crate::{
         view::{Stored, View},
         wide::{Job, Seen, WideChange},
     },
+    node::Side,
     session::order::Carried,
     shared::Shared,
 };
@@ -36,6 +37,8 @@ const ATTEMPTS_MAX: usize = 20;
 const AGENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// …and how often that is looked at.
 const AGENT_STEP: Duration = Duration::from_millis(1);
+/// How long the answer to an operator's decision may wait for the agent, which looks at a store that it does not obey at times.
+const DECISION_TIME_MAX: Duration = Duration::from_secs(5);
 /// Attempts to learn the outcome of a change that etcd has not answered.
 const SETTLE_ATTEMPTS_MAX: usize = 3;
 
@@ -91,7 +94,11 @@ impl Thread {
                     order.finish(self.carry_out(&change));
                     self.client = None;
                 }
-                Ok(Job::Follow { seen, done }) => {
+                Ok(Job::Follow { seen, done, is_anew }) => {
+                    if is_anew {
+                        (self.users, self.settings) = (0, 0);
+                        self.functions.leave_to_the_stream();
+                    }
                     self.seen = seen;
                     self.follow();
                     // The agent may wait for it no more.
@@ -203,6 +210,7 @@ impl Thread {
                 self.change("replicas", Key::Cluster, plan, Self::leave_to_agent)
             }
             WideChange::GiveUp { shard, epoch, heir } => self.give_up(*shard, *epoch, *heir),
+            WideChange::Decide(side) => self.decide(*side),
             WideChange::Functions { words } => self.change(
                 "functions",
                 Key::Functions,
@@ -259,6 +267,18 @@ impl Thread {
         while is_behind() && begun.elapsed() < AGENT_TIME_MAX {
             thread::sleep(AGENT_STEP);
         }
+    }
+
+    /// Carries out an operator's word about a store that was restored, and waits until this node obeys it.
+    fn decide(&self, side: Side) -> Result<Carried, CommandError> {
+        let descent = self.shared.cluster.descent.get();
+        let descent = descent.ok_or(CommandError::text("ERR this server is no node of a cluster"))?;
+        descent.decide(side).map_err(|why| CommandError::owned(format!("ERR {why}")))?;
+        let begun = Instant::now();
+        while descent.strays().is_some() && begun.elapsed() < DECISION_TIME_MAX {
+            thread::sleep(AGENT_STEP);
+        }
+        Ok(Carried::Ok)
     }
 
     /// Ends a shard that has no nodes.
