@@ -54,6 +54,7 @@ lint: ## Formatting, clippy, whether the generated documents are fresh, links of
 	$(CARGO) clippy --profile fast -p dunlin-bench -p dunlin-ops --no-default-features -- -D warnings
 	@scripts/docs.sh --check
 	@scripts/check-links.py
+	@scripts/check-prose.py
 	@scripts/deny.sh
 
 audit: ## Published faults of dependencies: from the database of RustSec, or from docs/advisories.md without it

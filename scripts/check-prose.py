@@ -22,7 +22,7 @@ KINDS = {
     "nobody": (r"\b(nobody|somebody|whoever|anybody|everybody)\b", 10.4),
     "no-more": (r"\b(no more|any more|of then)\b(?! than)", 8.7),
     "causative": (r"^(Has|Have|Having) (a|an|the|its|all|what|one)\b|\bhas (it|them|the \w+) [a-z]+ed\b", 5.8),
-    "relative-subject": (r"^(What|Who) (?!.*\?$)", 2.5),
+    "relative-subject": (r"^(What|Who) (?!would change)(?!.*\?$)", 2.5),
 }
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 
