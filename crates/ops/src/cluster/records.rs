@@ -53,18 +53,18 @@ pub(super) fn run(
         };
     };
     for (node, lines) in &strays {
-        anstream::println!("\n{} ({}) differs from etcd:", short(&node.id), node.address);
-        lines.iter().for_each(|line| anstream::println!("▸ {line}"));
+        dunlin_print::say!("\n{} ({}) differs from etcd:", short(&node.id), node.address);
+        lines.iter().for_each(|line| dunlin_print::say!("▸ {line}"));
     }
-    anstream::println!();
+    dunlin_print::say!();
     let Some(side) = keep else {
-        anstream::println!(
+        dunlin_print::say!(
             "etcd was restored from a backup that is older than what these nodes have obeyed. They keep their data, and change no record. Restore a newer backup, or say which side is right:"
         );
-        anstream::println!(
+        dunlin_print::say!(
             "`dunlin cluster records --keep nodes [--at NODE]` writes what a node has obeyed into etcd: what was acknowledged under the restored records since is lost."
         );
-        anstream::println!(
+        dunlin_print::say!(
             "`dunlin cluster records --keep etcd` has the nodes obey etcd: what they have acknowledged beyond it is lost."
         );
         return Ok(());
@@ -77,11 +77,11 @@ pub(super) fn run(
         "etcd" => ("ETCD", "all nodes obey etcd, and drop what they have beyond it".to_owned()),
         _ => ("NODE", format!("etcd gets the records of {chosen}, and all nodes drop what is not theirs")),
     };
-    anstream::println!("▸ {what}");
+    dunlin_print::say!("▸ {what}");
     if !yes {
         return Err("nothing was changed: say --yes to have it done".to_owned());
     }
     ask(&mut connect_to(server, &chosen)?, &["CLUSTER", "RECOVER", "RECORDS", "KEEP", word])?;
-    anstream::println!("{}: they follow within seconds", plural(strays.len(), "node"));
+    dunlin_print::say!("{}: they follow within seconds", plural(strays.len(), "node"));
     Ok(())
 }
