@@ -839,7 +839,11 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                Action::Leave => leaves = true,
+                // One that stops keeps its data.
+                Action::Leave => {
+                    let known = self.nodes[at].shard().and_then(Shard::known);
+                    leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));
+                }
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);

@@ -21,7 +21,7 @@ use std::{
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    lineage::{Lineage, Writer},
+    lineage::{DECISION_EPOCHS, Lineage, Writer},
     meta::{LeaseId, Meta, MetaError, Outcome, Revision, Snapshot, Transaction, Watch},
     records::{Key, Keys, Mark, Record, ShardRecord, SlotsRecord},
 };
@@ -364,7 +364,7 @@ impl Descent {
         };
         let revision_of = |id: &ShardId| found.shards.get(id).map_or(0, |(revision, _)| *revision);
         for (id, (_, shard)) in &base.shards {
-            let epoch = shard.epoch.max(epoch_of(Some(found), id)).max(epoch_of(own, id)) + 1;
+            let epoch = shard.epoch.max(epoch_of(Some(found), id)).max(epoch_of(own, id)) + DECISION_EPOCHS;
             let record = ShardRecord { epoch, wish: None, ..shard.clone() };
             changes.push((Key::Shard(*id), revision_of(id), Some(record.encode())));
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Clients have found the primary by then, also those that began at a node that says nothing.
-const FOUND_BY_MS: u64 = 7_000;
+const FOUND_BY_MS: u64 = 20_000;
 
 impl World {
     pub(super) fn client(&mut self, at: usize) {

@@ -3,6 +3,8 @@
 //! From then on there may be two lines of acknowledged writes, and no node can know of both. What is checked is I13: a member that has
 //! obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's numbers say.
 
+use dunlin_cluster::lineage::DECISION_EPOCHS;
+
 use super::*;
 
 /// Earlier states that are kept at most.
@@ -277,7 +279,7 @@ impl World {
         let (_, stored) = self.record();
         let known = own.as_ref().map_or(0, |own| own.epoch);
         let base = if nodes_are_right { own.expect("it is the newest") } else { stored.clone() };
-        let record = ShardRecord { epoch: stored.epoch.max(known) + 1, wish: None, ..base };
+        let record = ShardRecord { epoch: stored.epoch.max(known) + DECISION_EPOCHS, wish: None, ..base };
         let mut next = self.random.below(u64::MAX / 2);
         let decided = found.reconciled(&self.nodes[at].lineage, || {
             next += 1;
