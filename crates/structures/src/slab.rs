@@ -43,7 +43,8 @@ const TIER_COUNT: usize = (PAGES_END.ilog2() - FIRST_PAGE_LOG2) as usize;
 const FINE_BYTES_MAX: usize = 256;
 const FINE_CLASSES: usize = FINE_BYTES_MAX / GRANULE_BYTES;
 /// Cells per page of the classes above [`FINE_BYTES_MAX`].
-const COARSE_CELLS: [usize; 21] = [30, 28, 26, 24, 22, 20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4];
+const COARSE_CELLS: [usize; 21] =
+    [30, 28, 26, 24, 22, 20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4];
 const CLASS_COUNT: usize = FINE_CLASSES + COARSE_CELLS.len();
 
 /// Bytes of a cell by class.

@@ -11,6 +11,7 @@
 //! A topology that takes slots from this node is published behind the closed gate. A worker looks at its number inside
 //! the gate, for each command with keys: so no command on a slot runs here once its loss has been published.
 
+pub(crate) mod descent;
 pub(crate) mod ending;
 pub(crate) mod inbox;
 mod lease;
@@ -114,7 +115,7 @@ pub(crate) struct Cluster {
     /// Why the server could not go on as this node: a line for the operator.
     pub(crate) failure: OnceLock<String>,
     /// Whether the store is the one that this node has obeyed, once it is a node.
-    pub(crate) descent: OnceLock<Arc<crate::node::Descent>>,
+    pub(crate) descent: OnceLock<Arc<descent::Descent>>,
 }
 
 impl Cluster {

@@ -13,7 +13,7 @@ use dunlin_cluster::{
 };
 use dunlin_engine::command::CommandError;
 
-use super::view::Stored;
+use super::{descent::Side, view::Stored};
 use crate::session::order::Order;
 
 const TOO_MANY: CommandError =
@@ -53,7 +53,7 @@ pub(crate) enum WideChange {
     /// Replicas that each shard is to have.
     Replicas { replicas: u8 },
     /// A restored store, or this node, is right.
-    Decide(crate::node::Side),
+    Decide(Side),
     /// A shard without nodes ends, as it is in this epoch: its slots are those of `heir`, or of any shard.
     GiveUp { shard: ShardId, epoch: u64, heir: Option<ShardId> },
 }

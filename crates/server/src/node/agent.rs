@@ -34,17 +34,24 @@ use super::{
     backoff::Backoff,
     bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
-    descent::{Descends, Descent},
-    identity::{Process, draw, place_of},
+    identity::{Process, place_of},
     moves,
     shard::{self, Restarts, Settings},
     wide,
 };
 use crate::{
-    cluster::{ALIVE_MS, ending::Ending, inbox::Input, moves::HeavySlots, overview::Overview, view::View},
+    cluster::{
+        ALIVE_MS,
+        descent::{Descends, Descent},
+        ending::Ending,
+        inbox::Input,
+        moves::HeavySlots,
+        overview::Overview,
+        view::View,
+    },
     config::{ClusterDurability, Config},
     shared::{Shared, Stop},
-    system::host,
+    system::host::{self, draw},
 };
 
 /// The seconds of the lease that says that the node is there.

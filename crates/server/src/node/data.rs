@@ -10,11 +10,11 @@ use dunlin_cluster::{
 };
 use dunlin_replication::{History, Id};
 
-use super::identity::draw;
 use crate::{
     config::{AppendFsync, Config},
     replication::new_id,
     shared::Shared,
+    system::host::draw,
 };
 
 /// The history that an id of replication stands for.

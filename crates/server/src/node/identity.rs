@@ -185,13 +185,6 @@ pub(super) fn place_of(directory: &Path) -> Option<String> {
     Some(format!("{}:{}:{}", kernel.trim(), metadata.dev(), metadata.ino()))
 }
 
-/// Draws the bytes of an id.
-pub(super) fn draw() -> Result<[u8; 20], String> {
-    let mut bytes = [0; 20];
-    getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

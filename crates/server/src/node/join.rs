@@ -26,7 +26,7 @@ use super::{
     AgentThread,
     agent::wished,
     data::{take_place, with_first_shard},
-    identity::{self, draw},
+    identity,
     membership::{Membership, membership, settle},
 };
 use crate::{
@@ -38,6 +38,7 @@ use crate::{
     config::Config,
     session::order::{Carried, Order},
     shared::{Shared, Stop},
+    system::host::draw,
 };
 
 /// How long the reply waits for the node to lead its shard.

@@ -8,14 +8,12 @@ use dunlin_cluster::{
     records::{self, Keys, NodeRecord, NodeState, Restart},
 };
 
-use super::{
-    identity::{Identity, draw},
-    wide,
-};
+use super::{identity::Identity, wide};
 use crate::{
     cluster::topology::{Addresses, Health, Node, Topology},
     config::{ClusterDurability, Config},
     shared::Shared,
+    system::host::draw,
 };
 
 /// The settings with which a node takes part in its cluster.

@@ -6,7 +6,6 @@ mod backoff;
 mod bus;
 mod controller;
 mod data;
-mod descent;
 mod identity;
 mod join;
 mod links;
@@ -19,7 +18,6 @@ mod wide;
 pub(crate) use self::{
     agent::AgentThread,
     data::note_end,
-    descent::{Descent, Side},
     join::{AgentSlot, register as register_join},
     membership::{Membership, prepare, settle},
 };

@@ -241,6 +241,16 @@ fn change_scheduling(change: impl FnOnce(&mut libc::sched_attr)) -> std::io::Res
     }
 }
 
+/// Draws the bytes of an id.
+///
+/// # Errors
+/// One line, if the system has no random numbers.
+pub(crate) fn draw() -> Result<[u8; 20], String> {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

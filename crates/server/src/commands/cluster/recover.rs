@@ -6,12 +6,12 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::{status::pairs, topology, wide};
 use crate::{
+    cluster::descent::Side,
     cluster::{
         recovery::{absent_members, is_there, report_of},
         wide::WideChange,
     },
     executor::ServerContext,
-    node::Side,
     system::host::lease_ms,
 };
 

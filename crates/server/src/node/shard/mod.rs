@@ -43,13 +43,13 @@ use self::errands::{Errand, Errands};
 pub(super) use self::start::{Restarts, report};
 use super::{
     data::{history_of, id_of, is_durable, local},
-    descent::Descent,
     links::{Links, Place},
     publish::publish,
 };
 use crate::{
     cluster::{
         Letter,
+        descent::Descent,
         inbox::{Input, Standing},
         view::{Newest, Stored, View},
     },

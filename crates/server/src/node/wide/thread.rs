@@ -20,11 +20,11 @@ use dunlin_engine::command::CommandError;
 use super::{functions::Functions, kept, settings, users};
 use crate::{
     cluster::{
+        descent::Side,
         recovery,
         view::{Stored, View},
         wide::{Job, Seen, WideChange},
     },
-    node::Side,
     session::order::Carried,
     shared::Shared,
 };

@@ -26,8 +26,8 @@ use dunlin_cluster::{
     records::{Key, Keys, Mark, Record, ShardRecord, SlotsRecord},
 };
 
-use super::identity::draw;
-use crate::cluster::view::{Stored, View};
+use super::view::{Stored, View};
+use crate::system::host::draw;
 
 /// Attempts at a change, while earlier ones of unknown outcome come in.
 const ATTEMPTS_MAX: usize = 3;
@@ -35,11 +35,11 @@ const ATTEMPTS_MAX: usize = 3;
 const OPERATIONS_MAX: usize = 100;
 
 /// The marks of a state of the store, with their revisions.
-pub(super) type Marks = BTreeMap<NodeId, Stored<Mark>>;
+pub(crate) type Marks = BTreeMap<NodeId, Stored<Mark>>;
 
 /// A state of the store, beside the one that was obeyed last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Descends {
+pub(crate) enum Descends {
     /// It has come from that one.
     Yes,
     /// Unknown: it was read before the node knew what it knows.
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Descent {
 }
 
 impl Descent {
-    pub(super) fn new(me: NodeId, keys: Keys, meta: Arc<dyn Meta>, kept: Lineage) -> Self {
+    pub(crate) fn new(me: NodeId, keys: Keys, meta: Arc<dyn Meta>, kept: Lineage) -> Self {
         let state = State {
             kept,
             revisions: BTreeMap::new(),
@@ -115,17 +115,17 @@ impl Descent {
     }
 
     /// Counts the changes of what is known: to be taken before the store is asked.
-    pub(super) fn joins(&self) -> u64 {
+    pub(crate) fn joins(&self) -> u64 {
         self.state().joins
     }
 
     /// Returns the marks of the newest state that was obeyed.
-    pub(super) fn kept(&self) -> Lineage {
+    pub(crate) fn kept(&self) -> Lineage {
         self.state().kept.clone()
     }
 
     /// Returns the same with the revisions of the marks, for a machine, and the number of their state.
-    pub(super) fn obeyed(&self) -> (u64, Lineage, BTreeMap<NodeId, Revision>) {
+    pub(crate) fn obeyed(&self) -> (u64, Lineage, BTreeMap<NodeId, Revision>) {
         let state = self.state();
         (state.joins, state.kept.clone(), state.revisions.clone())
     }
@@ -136,7 +136,7 @@ impl Descent {
     }
 
     /// Takes marks over that another node has obeyed, whose record this one follows.
-    pub(super) fn join(&self, lineage: &Lineage) {
+    pub(crate) fn join(&self, lineage: &Lineage) {
         let mut state = self.state();
         if !state.kept.covers(lineage) {
             state.kept.join(lineage);
@@ -145,13 +145,13 @@ impl Descent {
     }
 
     /// Whether the store is the right one again after it was not, for the first caller.
-    pub(super) fn take_anew(&self) -> bool {
+    pub(crate) fn take_anew(&self) -> bool {
         std::mem::take(&mut self.state().is_anew)
     }
 
     /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last: etcd was restored from a
     /// backup that lacks nothing of what counts, and its revisions say nothing beside those that are known.
-    pub(super) fn goes_back(&self, view: &View) -> bool {
+    pub(crate) fn goes_back(&self, view: &View) -> bool {
         let known = self.state().view.clone();
         known.is_some_and(|known| {
             fn earlier<I: Ord, R>(known: &BTreeMap<I, Stored<R>>, now: &BTreeMap<I, Stored<R>>) -> bool {
@@ -165,18 +165,18 @@ impl Descent {
     }
 
     /// Keeps the records that are obeyed.
-    pub(super) fn keep_view(&self, view: &Arc<View>) {
+    pub(crate) fn keep_view(&self, view: &Arc<View>) {
         self.state().view = Some(Arc::clone(view));
     }
 
     /// Whether a state has all that is known. One that a watch shows may lack what this node has read since.
-    pub(super) fn covers(&self, marks: &Marks) -> bool {
+    pub(crate) fn covers(&self, marks: &Marks) -> bool {
         let found: Lineage = marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
         found.covers(&self.state().kept)
     }
 
     /// Whether a state has come from the one that was obeyed. `asked` is [`Self::joins`] of before it was read.
-    pub(super) fn check(&self, marks: &Marks, asked: u64) -> Descends {
+    pub(crate) fn check(&self, marks: &Marks, asked: u64) -> Descends {
         let found: Lineage = marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
         let mut state = self.state();
         if let Some(lost) = found.lacks(&state.kept) {
@@ -228,7 +228,7 @@ impl Descent {
     }
 
     /// Keeps how the records of a store that is not obeyed differ from this node's.
-    pub(super) fn compare(&self, found: &View) {
+    pub(crate) fn compare(&self, found: &View) {
         let view = self.state().view.clone();
         let lines = view.map_or_else(
             || vec!["this process has obeyed no records since it started".to_owned()],
