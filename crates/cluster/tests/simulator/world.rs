@@ -839,11 +839,7 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                // One that stops keeps its data.
-                Action::Leave => {
-                    let known = self.nodes[at].shard().and_then(Shard::known);
-                    leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));
-                }
+                Action::Leave => leaves = true,
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);
