@@ -38,6 +38,8 @@ ADDED = {
     "mem_http_consoles": "buffers of consoles, which redis-server does not have",
     "acl_auth_delayed": "attempts that wait behind many failures of their address",
     "used_cpu_worker_N": "processor time of each worker thread",
+    "cluster_slots_unserved": "slots that no primary serves",
+    "cluster_follows_etcd": "whether the node obeys the records in etcd",
     "cluster_moving_slots": "slots on their way from and to the node",
     "cluster_moves_from_here": "slots on their way from and to the node",
     "cluster_moves_to_here": "slots on their way from and to the node",
