@@ -9,7 +9,7 @@
 //! ```
 //!
 //! General allocators put some twenty to a thousand blocks of a class into a page. One that survives pins all of it: 20,000
-//! strings of 3,000 bytes, 19 in 20 deleted, left 79 of 80 MB (docs/decisions/0084). A span has eight blocks at most, and from
+//! strings of 3,000 bytes, 19 in 20 deleted, left 79 of 80 MB. A span has eight blocks at most, and from
 //! 16 KiB on two: it becomes empty soon. New blocks come from the fullest spans. [`Spans::relocate`] moves a block whose owner
 //! can follow out of a sparse span: with it, no sequence of sizes keeps memory.
 //!
