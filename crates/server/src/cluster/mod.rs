@@ -87,7 +87,7 @@ pub(crate) struct Cluster {
     pub(crate) overview: ArcSwapOption<Overview>,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
-    pub(crate) version: AtomicU64,
+    version: AtomicU64,
     /// Inputs for the thread that drives the node's shard.
     pub(crate) shard: Inbox,
     /// Whether this node may answer as a primary.
@@ -200,6 +200,11 @@ impl Cluster {
         self.topology.load_full()
     }
 
+    /// Counts the changes of the topology and of what is parked.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Acquire)
+    }
+
     pub(crate) fn store(&self, topology: Topology) {
         self.topology.store(Some(Arc::new(topology)));
         self.version.fetch_add(1, Release);
@@ -256,7 +261,7 @@ impl TopologyReader {
     /// Looks whether there is another topology; whether there was. One load where there was none.
     #[inline]
     pub(crate) fn refresh(&mut self, cluster: &Cluster) -> bool {
-        let version = cluster.version.load(Acquire);
+        let version = cluster.version();
         if version == self.version {
             return false;
         }

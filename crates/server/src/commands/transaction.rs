@@ -99,7 +99,6 @@ fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         let Some(queue) = &mut context.session.queue else {
             return Err(CommandError::text("ERR EXEC without MULTI"));
         };
-        // Libraries follow that, and queue the commands anew where they belong.
         let redirection = queue.redirection.take().map(|line| CommandError::Text(line.into_vec().into()));
         context.executor.discard(context.session, context.turn.inside.as_ref());
         return Err(redirection.unwrap_or(ABORTED));

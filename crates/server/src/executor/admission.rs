@@ -439,8 +439,9 @@ impl Executor {
         self.shared.access.note_denied(denied, self.config.config());
     }
 
-    /// Answers a command that is for another node. One of a transaction spoils it; `EXEC` ends it, and is answered as
-    /// any other command, so that libraries know where to go.
+    /// Answers a command that is for another node. One of a transaction spoils it; `EXEC` ends it, and is answered as any other
+    /// command, so that libraries know where to go. If the slots went elsewhere after `MULTI`, `EXEC` gets what the commands got,
+    /// where Redis would answer `EXECABORT`: the client did nothing wrong.
     #[cold]
     pub(super) fn redirect(
         &mut self,
@@ -455,8 +456,9 @@ impl Executor {
             self.refresh_conditions(&Arc::clone(&self.shared), session);
         } else if let Some(queue) = &mut session.queue {
             let is_first = !std::mem::replace(&mut queue.aborted, true);
+            let has_changed = self.shared.cluster.version() != queue.topology_version;
             queue.redirection.take_if(|first| **first != *error.line());
-            if is_first && error.line().starts_with(b"MOVED ") {
+            if is_first && has_changed && error.line().starts_with(b"MOVED ") {
                 queue.redirection = Some(error.line().into());
             }
         }

@@ -44,7 +44,9 @@ pub(crate) enum Executed {
 impl Executor {
     /// Begins to queue commands.
     pub(crate) fn begin_queue(&mut self, session: &mut Session) {
-        session.queue = Some(self.spare_queue.take().unwrap_or_default());
+        let mut queue = self.spare_queue.take().unwrap_or_default();
+        queue.topology_version = self.shared.cluster.version();
+        session.queue = Some(queue);
     }
 
     /// Forgets the queued commands and the watched keys.

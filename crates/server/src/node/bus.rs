@@ -138,7 +138,7 @@ impl Thread {
 
     /// Has a peer for each other node.
     fn follow_topology(&mut self) {
-        let version = self.shared.cluster.version.load(Acquire);
+        let version = self.shared.cluster.version();
         if version == self.version {
             return;
         }

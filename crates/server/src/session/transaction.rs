@@ -55,7 +55,9 @@ pub(crate) struct Queue {
     pub(crate) slots: Slots,
     /// A command was refused: `EXEC` will run none.
     pub(crate) aborted: bool,
-    /// Where a command was sent that is not for this node, while nothing else was refused: EXEC is sent there, too.
+    /// The version of the topology at `MULTI`.
+    pub(crate) topology_version: u64,
+    /// Where all refused commands were sent, if the topology has changed since `MULTI`: `EXEC` is sent there, too.
     pub(crate) redirection: Option<Box<[u8]>>,
     /// The database of the commands that come: that of the client, unless one of the commands selects another.
     pub(crate) database: Option<usize>,
