@@ -15,10 +15,7 @@
 use std::{
     collections::VecDeque,
     io::ErrorKind,
-    sync::{
-        Arc,
-        atomic::Ordering::{Acquire, SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     thread,
     time::Duration,
 };
