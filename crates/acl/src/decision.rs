@@ -9,7 +9,7 @@ pub trait Request {
     /// The number of the command or subcommand.
     fn command(&self) -> usize;
 
-    /// Whether everybody may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
+    /// Whether every client may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
     fn is_for_everyone(&self) -> bool;
 
     /// The word behind the command's name.

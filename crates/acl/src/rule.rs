@@ -57,7 +57,7 @@ impl fmt::Display for RuleError {
 /// Why the rules for a user are refused: none of them is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetUserError {
-    /// One of them is wrong.
+    /// A rule is wrong.
     Rule {
         /// The rule, with all words of a selector.
         word: Vec<u8>,

@@ -136,7 +136,7 @@ impl Gateway {
             self.call(path, request, Some(Duration::from_millis(self.options.timeout_ms.max(1))), None)?;
         let answer = body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let answer = answer.map_err(|error| Failure::Unknown(error.to_string()))?;
-        // It was done, but nobody knows what: the outcome has to be read back.
+        // The call was done, but its result is unknown: the outcome has to be read back.
         serde_json::from_slice(&answer)
             .map_err(|error| Failure::Unknown(format!("the answer of etcd: {error}")))
     }

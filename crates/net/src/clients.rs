@@ -1,7 +1,8 @@
 //! All clients of all workers, for `CLIENT LIST`, `CLIENT KILL` and `INFO`.
 //!
-//! A [`Client`] is written by the worker that owns the connection, with relaxed stores, and read by
-//! whoever lists. The registry is locked only when a client comes, goes, or clients are listed.
+//! The worker that owns the connection writes a [`Client`], with relaxed stores; any thread that
+//! lists clients reads it. The registry is locked only when a client comes, goes, or clients are
+//! listed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::{ClientPushes, Counter, Now, Stream};
 
-/// Where a client came from.
+/// A client's transport and address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
     /// A TCP connection.
@@ -61,7 +62,7 @@ pub struct PeerIds {
 }
 
 impl PeerIds {
-    /// Of the process that has connected to this end of a Unix socket, where the system knows.
+    /// The process that has connected to this end of a Unix socket, if the system knows it.
     pub(crate) fn of(socket: &socket2::Socket) -> Option<Self> {
         #[cfg(target_os = "linux")]
         if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) {
@@ -109,10 +110,11 @@ pub struct Names {
     pub user: Vec<u8>,
 }
 
-/// One client as others see it. Fields above the line are the layer's, those below the service's.
+/// A client as other threads see it. Fields above the line are the layer's, those below the
+/// service's.
 #[derive(Debug)]
 pub struct Client {
-    /// Where its messages goes.
+    /// The address for its messages.
     pub address: Address,
     /// How it is connected.
     pub transport: Transport,
@@ -249,8 +251,8 @@ impl Client {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the client is about to be closed: it is listed no more. Whether nobody had said so before. Any thread; to be
-    /// followed by [`super::WorkerQueues::kill`].
+    /// Marks the client as about to be closed: it is no longer listed. Returns whether it was not marked before. Any
+    /// thread; to be followed by [`super::WorkerQueues::kill`].
     pub fn mark_killed(&self) -> bool {
         !self.killed.swap(true, Relaxed)
     }
@@ -339,7 +341,7 @@ impl Clients {
         self.by_id().values().for_each(|client| look(client));
     }
 
-    /// One client by its number.
+    /// The client with this number.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.by_id().get(&id).cloned()
     }

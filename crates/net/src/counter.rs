@@ -1,6 +1,6 @@
 //! Numbers with one writer and any number of readers.
 //!
-//! The owner adds with a plain load and store: nobody else writes, so no read-modify-write
+//! The owner adds with a plain load and store: it is the only writer, so no read-modify-write
 //! instruction is needed and a counter costs what an ordinary integer costs. Readers see each
 //! number whole, and may see it a moment late.
 

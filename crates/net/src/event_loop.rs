@@ -59,7 +59,8 @@ impl WatchedListener {
         Self { listener, ready: true, retry_at: None }
     }
 
-    /// Has the poller tell of new connections at this listener, which is the worker's `number`th.
+    /// Registers this listener, which is the worker's `number`th, with the poller for new
+    /// connections.
     fn register(&self, poll: &Poll, number: usize) -> io::Result<()> {
         let mut source = SourceFd(&self.listener.socket.as_raw_fd());
         poll.registry().register(&mut source, Token(FIRST_LISTENER - number), Interest::READABLE)
@@ -160,7 +161,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// The same of a write to a socket.
+    /// Notes a write to a socket that began then, in a tick that is measured.
     #[inline]
     pub(crate) fn note_written(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
@@ -279,7 +280,7 @@ impl<S: Service> EventLoop<S> {
     fn take_turns(&mut self, kit: &mut Kit<'_, S>, slots: Vec<u32>) {
         for slot in slots {
             if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
-                // It may have had this tick's turn already, because of an event.
+                // An event may have given it this tick's turn already.
                 if std::mem::take(&mut connection.queued) {
                     self.take_turn(kit, slot);
                 }
@@ -403,7 +404,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Has a reply watched that is withheld.
+    /// Watches a withheld reply.
     pub(crate) fn watch_withheld(&mut self, reply: WithheldReply) {
         let level = usize::from(reply.commitment.level);
         if self.withheld.len() <= level {
@@ -426,8 +427,8 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
-    /// served soon, over and over, must not pile them up.
+    /// Drops the deadlines of connections that are no longer parked: clients that wait for long, and
+    /// are served soon, over and over, must not pile them up.
     #[cold]
     fn forget_moot_deadlines(&mut self) {
         let connections = &self.connections;
@@ -652,7 +653,7 @@ impl<S: Service> EventLoop<S> {
         stream::finish(&socket);
     }
 
-    /// Whether nobody else can connect.
+    /// Whether no further client can connect.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.clients.connected() >= self.limits.clients_max
     }
@@ -731,7 +732,7 @@ impl<S: Service> EventLoop<S> {
         if let Some(unsent) = unsent {
             kit.service.discard(Box::new(unsent));
         }
-        // Last: who is listed no more is given nothing more.
+        // Last: a client that is no longer listed receives nothing more.
         self.shared.clients.remove(id);
     }
 

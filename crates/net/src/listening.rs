@@ -1,9 +1,9 @@
-//! Where a running server listens for TCP, which can be changed while it serves.
+//! The TCP sockets on which a running server listens, which can be changed while it serves.
 //!
 //! Workers have handles of their own on every listening socket (`net/event_loop.rs`); here are others, to know what is
-//! listened on and to end it. An address that stays keeps its socket, and with it whoever waits in its backlog. One that
-//! goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`); where a new one
-//! cannot be had, it listens again. Who waits in its backlog is accepted before: who has connected stays so.
+//! listened on and to end it. An address that stays keeps its socket, and with it the clients in its backlog. An
+//! address that goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`);
+//! if a new one cannot be had, it listens again. The backlog is accepted first, so no established connection is reset.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -26,7 +26,7 @@ pub struct Listening<M> {
     sockets: Mutex<Option<Vec<Open>>>,
 }
 
-/// One of them.
+/// A listening socket.
 #[derive(Debug)]
 struct Open {
     socket: Socket,
@@ -46,7 +46,7 @@ impl<M> Listening<M> {
     /// Clients that are connected stay so. The arguments are those of [`super::ListenOptions`].
     ///
     /// # Errors
-    /// Where an address cannot be listened on.
+    /// If an address cannot be listened on.
     pub fn change(
         &self,
         addresses: &[String],
@@ -123,7 +123,7 @@ impl<M> Listening<M> {
     }
 }
 
-/// Those who wait in the backlog of a listening socket, accepted.
+/// Accepts the connections in the backlog of a listening socket.
 fn backlog_of(open: &Open) -> Vec<(Socket, SockAddr, bool)> {
     let mut backlog = Vec::new();
     while backlog.len() < BACKLOG_MAX {
@@ -162,7 +162,7 @@ mod tests {
         peer
     }
 
-    /// No worker runs here, so that whoever connects stays in the backlog.
+    /// No worker runs here, so that connections stay in the backlog.
     #[test]
     fn who_waits_in_the_backlog_of_a_port_that_goes_is_accepted() {
         let (queues, messages) = TestQueues::<()>::of_workers(2);

@@ -7,9 +7,9 @@
 //!                      serve (without event_loop)
 //! ```
 //!
-//! A is out of its place. What arrives for it meanwhile is kept until it is back, in order: what the poller has seen,
-//! messages, and the release of its replies. What only time brings about (deadlines, sweeps, background work) is left for
-//! afterwards, for everybody.
+//! A is out of its place. The worker keeps what arrives for it meanwhile until it is back, in order: what the poller
+//! has seen, messages, and the release of its replies. Work that is due by time (deadlines, sweeps, background work) is
+//! left for afterwards, for all connections.
 //!
 //! Invariants:
 //! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
@@ -49,7 +49,7 @@ pub(crate) struct NestedPoll<M> {
 enum State {
     /// There has been none in this turn.
     None,
-    /// It is the others' turns.
+    /// The other connections have their turns.
     UnderWay,
     /// The turn goes on.
     Ended,

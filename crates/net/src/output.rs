@@ -118,7 +118,7 @@ impl Output {
             // Records of what was taken before may wait.
             return Ok(Sent { bytes: 0, is_full: !stream.flush()? });
         }
-        // One run of bytes, the usual case, needs no list of them.
+        // A single run of bytes, the usual case, needs no list of them.
         if self.queue.len() == 1 {
             let only = &self.queue[0];
             let offered = (only.len() - self.sent).min(OFFERED_BYTES_MAX);

@@ -94,7 +94,7 @@ impl Withheld {
         part.is_opaque |= replies.is_empty();
     }
 
-    /// The same for one reply.
+    /// Withholds a single reply, as [`Self::push`] does.
     pub(crate) fn push_one(&mut self, commitment: Commitment, reply: &mut ReplyBuffer) {
         let one = SeenReply { bytes: reply.len(), mark: commitment.mark };
         self.push(commitment, reply, &[one]);
@@ -151,8 +151,8 @@ impl Withheld {
         }
     }
 
-    /// Has the parts that wait for this level leave with errors in them, but for those whose commitment is met by
-    /// `released`. `false`: it is not known how many replies there are, and nothing has changed.
+    /// Lets the parts that wait for this level leave with errors in them, but for those whose commitment is met
+    /// by `released`. `false`: it is not known how many replies there are, and nothing has changed.
     pub(crate) fn refuse(&mut self, level: u8, released: u64, error: &[u8]) -> bool {
         let Some(parts) = &mut self.parts else { return true };
         let waits = |part: &Part| part.commitment.level == level && part.commitment.mark > released;

@@ -5,7 +5,7 @@
 //! lease to read    given where no other process has it open for writing
 //! ```
 //!
-//! A lease is given back at once. Where the system gives none (another owner, a network's file system), the answer is
+//! A lease is given back at once. If the system gives none (another owner, a network's file system), the answer is
 //! unknown.
 
 use std::{fs::File, path::Path};

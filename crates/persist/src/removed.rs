@@ -16,7 +16,7 @@ use crate::lease::is_open_once;
 /// Bytes that are given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
 const PIECE_BYTES: u64 = 32 << 20;
 
-/// A file that has lost its name. It takes its room until this is dropped.
+/// A file that has lost its name. The file takes its room until this is dropped.
 #[derive(Debug)]
 pub struct Removed {
     /// `None` where it could not be opened: its room went with its name.

@@ -28,7 +28,7 @@ impl Replacement {
         Ok(Self { file, beside: path, directory: directory.to_owned(), is_over: false })
     }
 
-    /// Where the contents go.
+    /// The file that takes the contents.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }

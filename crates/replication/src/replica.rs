@@ -89,7 +89,7 @@ pub enum Action {
     Snapshot {
         /// The first ones.
         held: Vec<u8>,
-        /// Where the others stand among the bytes received.
+        /// Place of the others among the bytes received.
         range: Range<usize>,
     },
     /// Bytes of the stream, which are to be applied once the snapshot is loaded: a part of those that have just come.
@@ -105,9 +105,9 @@ pub enum Action {
 /// The state of a link, as ROLE and INFO name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// It is to be made.
+    /// The link is to be made.
     Connect,
-    /// It is being made.
+    /// The link is being made.
     Connecting,
     /// Both sides introduce themselves.
     Handshake,
@@ -165,7 +165,7 @@ pub struct Replica {
     /// The history that the data set has, and how far. Invariant: `None` from the moment at which a snapshot
     /// begins to replace the data set until it is loaded.
     position: Option<(Id, u64)>,
-    /// How far the stream is on disk here, where there is a log.
+    /// Bytes of the stream that are on disk here, if there is a log.
     pub fsynced: Option<u64>,
     /// The other end is a replica that is asked to take over: `PSYNC … FAILOVER`. Ends with its answer.
     pub hands_over: bool,
@@ -211,7 +211,7 @@ impl Replica {
         self.position
     }
 
-    /// Forgets the history: the data set is not the primary's any more.
+    /// Forgets the history: the data set is no longer the primary's.
     pub fn forget_position(&mut self) {
         self.position = None;
     }

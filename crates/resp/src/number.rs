@@ -37,7 +37,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The integer that `value` is, where it is one of a magnitude below 2^52: those are kept and printed
+/// Returns `value` as an integer if it is one of a magnitude below 2^52: those are kept and printed
 /// as integers. Minus zero is 0.
 #[inline]
 pub fn exact_integer(value: f64) -> Option<i64> {

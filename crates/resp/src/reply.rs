@@ -278,7 +278,7 @@ impl ReplyBuffer {
         self.bulk_pieces(payload.len(), [Arc::clone(payload).into()]);
     }
 
-    /// A bulk string of so many bytes that stand in pieces, which are shared.
+    /// A bulk string of `length` bytes that stand in pieces, which are shared.
     pub fn bulk_pieces(&mut self, length: usize, pieces: impl IntoIterator<Item = SharedSlice>) {
         self.header(b'$', length as i64);
         let before = self.splices.len();

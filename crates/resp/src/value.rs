@@ -22,7 +22,7 @@ use crate::number::parse_integer;
 /// Longest header line, simple string or error, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// One reply.
+/// A reply as a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A status such as `OK`.

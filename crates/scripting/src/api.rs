@@ -153,7 +153,7 @@ impl<'s> Words<'s> {
         if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
     }
 
-    /// Reads the arguments as the words of a command; `false`, with an error on the stack, where they cannot be.
+    /// Reads the arguments as the words of a command; `false`, with an error on the stack, if they cannot be.
     #[inline]
     fn read(&mut self, stack: Stack<'s>) -> bool {
         let count = stack.top();

@@ -44,7 +44,7 @@ unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
 }
 
 impl Stack<'_> {
-    /// One step of a native function that has made `result_bytes` of its result so far, outside of Lua's memory.
+    /// Counts a step of a native function that has made `result_bytes` of its result so far, outside of Lua's memory.
     #[inline]
     pub(crate) fn step(self, result_bytes: usize) -> Result<(), Raised> {
         self.steps(1)?;

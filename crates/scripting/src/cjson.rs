@@ -113,7 +113,7 @@ fn integer(stack: Stack<'_>, at: c_int, min: i32, max: i32) -> Result<Option<i32
     Ok(Some(value))
 }
 
-/// One of some words, or a boolean for the first two, if one is given.
+/// The argument's place among some words, or a boolean for the first two, if one is given.
 fn choice(stack: Stack<'_>, at: c_int, words: &[&str]) -> Result<Option<usize>, Raised> {
     match stack.kind(at) {
         Kind::Nil => Ok(None),

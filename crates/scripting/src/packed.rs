@@ -203,7 +203,7 @@ fn unpack(mut stack: Stack<'_>) -> NativeResult {
         let rest = data.get(at..).ok_or_else(too_short)?;
         let mut bytes = item.bytes;
         let field = rest.get(..bytes).ok_or_else(too_short)?;
-        // One for the result, and one for the place behind it.
+        // A place for the result, and one for the place behind it.
         stack = stack.room_or_raise(2, "too many results")?;
         stack.step(0)?;
         results += 1;

@@ -23,7 +23,7 @@ const STEPS_TOLD: usize = 256;
 pub(crate) enum Fault<E> {
     /// The fault of the pattern.
     Pattern(&'static str),
-    /// It has been refused to go on.
+    /// The caller has refused to go on.
     Refused(E),
 }
 
@@ -90,7 +90,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Self { subject, pattern, captures: Captures::NONE, depth: 0, steps: 0, pace }
     }
 
-    /// Where the match ends that begins at a place of the subject.
+    /// Returns the end of the match that begins at a place of the subject.
     pub(crate) fn match_at(&mut self, at: usize) -> Result<Option<(usize, Captures)>, Fault<E>> {
         self.captures.count = 0;
         let end = self.go(at, 0)?;
@@ -288,7 +288,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Ok(None)
     }
 
-    /// Where the item at `p` ends: one byte of the subject matches it.
+    /// Returns the end of the item at `p`: one byte of the subject matches it.
     fn item_end(&mut self, p: usize) -> Result<usize, Fault<E>> {
         match self.item(p) {
             b'%' if self.item(p + 1) == 0 => Err(Fault::Pattern("malformed pattern (ends with '%')")),
@@ -379,7 +379,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Where a match begins and ends, and its captures.
+    /// The begin and end of a match, and its captures.
     type Found = Option<(usize, usize, Vec<Captured>)>;
 
     /// The first match, found with as many steps as a test may take.

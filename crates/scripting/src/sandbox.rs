@@ -303,8 +303,8 @@ fn no_such_global(stack: Stack<'_>) -> NativeResult {
     Err(stack.raise(format!("Script attempted to access nonexistent global variable '{name}'")))
 }
 
-/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through. It has to be one of
-/// C's without upvalues of its own, since the running function stays what it was.
+/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through. The function has to
+/// be one of C's without upvalues of its own, since the running function stays what it was.
 ///
 /// # Safety
 /// `state` is live, runs a function with that upvalue, and the caller has nothing to drop.

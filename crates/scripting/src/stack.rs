@@ -165,7 +165,7 @@ impl<'s> Stack<'s> {
         unsafe { ffi::lua_settop(self.state, -count - 1) }
     }
 
-    /// The same stack with room for at least `count` more values; `None` where Lua gives no more (8,000 to a function).
+    /// This stack with room for at least `count` more values; `None` if Lua gives no more (8,000 to a function).
     #[inline]
     #[must_use]
     pub(crate) fn room(self, count: c_int) -> Option<Self> {
@@ -177,7 +177,7 @@ impl<'s> Stack<'s> {
         has_room.then_some(Self { limit, ..self })
     }
 
-    /// The same stack with room for `count` results, after which nothing is pushed any more, not even an error.
+    /// This stack with room for `count` results, after which nothing may be pushed, not even an error.
     #[must_use]
     pub(crate) fn room_for_results(self, count: c_int) -> Option<Self> {
         let limit = self.top().checked_add(count)?;
@@ -197,7 +197,7 @@ impl<'s> Stack<'s> {
         debug_assert!(self.top() < self.limit, "a push without room: ask `room` first");
     }
 
-    /// The same stack, with the places that are kept for an error: they are above wherever it has grown to.
+    /// This stack, with the places that are kept for an error: they are above wherever it has grown to.
     #[inline]
     fn with_reserve(self) -> Self {
         Self { limit: self.limit.max(self.top()) + RESERVE, ..self }
@@ -378,7 +378,7 @@ impl<'s> Stack<'s> {
         self.raw_set(table);
     }
 
-    /// The same place, counted from the bottom.
+    /// This place, counted from the bottom.
     #[inline]
     pub(crate) fn absolute(self, at: c_int) -> c_int {
         if at < 0 && at > ffi::LUA_REGISTRYINDEX { self.top() + at + 1 } else { at }
@@ -463,7 +463,7 @@ impl<'s> Stack<'s> {
             length: usize,
             dump: *mut c_void,
         ) -> c_int {
-            // SAFETY: Lua gives so many bytes, and hands the vector through that it was given.
+            // SAFETY: Lua gives `length` bytes, and hands the vector through that it was given.
             unsafe {
                 let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length);
                 (*dump.cast::<Vec<u8>>()).extend_from_slice(bytes);
@@ -488,7 +488,7 @@ impl<'s> Stack<'s> {
         if status == 0 { Ok(()) } else { Err(Raised) }
     }
 
-    /// Has a library of Lua's own put its functions where it does.
+    /// Lets a library of Lua's own put its functions in their usual place.
     pub(crate) fn open_library(self, open: NativeFn, name: &CStr) {
         self.push_native(open);
         self.push_bytes(name.to_bytes());
@@ -645,7 +645,7 @@ pub(crate) const TABLE_ROOM_MAX: usize = 1 << 20;
 /// Longest source that is compiled, in bytes: the scanner counts in `int`.
 pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 20;
 
-/// Where a function stands.
+/// The place of a function.
 pub(crate) struct Position {
     pub(crate) source: Vec<u8>,
     /// -1 where it is not known.

@@ -31,7 +31,7 @@ const PAUSE_FULL: c_int = 110;
 pub(crate) struct Machine {
     /// The state that it belongs to; null while that is being made.
     state: Cell<*mut lua_State>,
-    /// Where its memory comes from.
+    /// The source of its memory.
     blocks: Blocks,
     /// Bytes that Lua has allocated.
     used_bytes: Cell<usize>,
@@ -82,7 +82,8 @@ impl Machine {
         used_bytes > self.used_bytes_max.get() / 2
     }
 
-    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is full no more.
+    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is no longer
+    /// full.
     #[cold]
     fn set_pace(&self, is_full: bool) {
         let state = self.state.get();
@@ -103,7 +104,8 @@ impl Machine {
     #[inline]
     pub(crate) fn with_call<R>(&self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         let call = self.call.replace(ptr::null_mut());
-        // SAFETY: `State::call` lends it for as long as it is set. It is taken out meanwhile: there is one reference.
+        // SAFETY: `State::call` lends it for as long as it is set. The reference is taken out meanwhile: there is only
+        // one.
         let result = run(unsafe { call.as_mut() }?);
         self.call.set(call);
         Some(result)

@@ -1,5 +1,5 @@
-//! Those functions on tables whose originals a script can have write where it must not, or run for ever: `unpack`,
-//! `table.insert` and `table.remove`; and a wrapper for those that call a function again and again.
+//! Replaces those functions on tables whose originals a script can make write where it must not, or run for ever:
+//! `unpack`, `table.insert` and `table.remove`; and a wrapper for those that call a function again and again.
 
 use std::ffi::c_int;
 

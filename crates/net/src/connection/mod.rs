@@ -1,4 +1,4 @@
-//! One connection: receive, serve, send.
+//! A connection: receive, serve, send.
 //!
 //! ```text
 //!            readable                       backlog
@@ -98,7 +98,7 @@ pub(crate) enum Outcome {
     Wait,
     /// There is more to do right away; others first.
     Again,
-    /// It is over.
+    /// The connection is over.
     Close,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Connection<T> {
     pub(crate) client: Arc<Client>,
     pub(crate) session: T,
-    /// Nothing it has said yet was said by somebody who had authenticated.
+    /// No request so far came from an authenticated client.
     stranger: bool,
     /// Whether the worker has it on its list for the next tick.
     pub(crate) queued: bool,
@@ -192,7 +192,7 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Notes what the poller has seen. `false`: nobody is there any more.
+    /// Notes what the poller has seen. `false`: the peer is gone.
     pub(crate) fn note_readiness(&mut self, event: &mio::event::Event) -> bool {
         self.hung_up |= event.is_read_closed();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -206,8 +206,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Supposes that there is something to read, and somebody who reads: what the poller has seen last is not known
-    /// here yet.
+    /// Supposes that there is input and that the peer reads: this connection does not know yet what the poller has
+    /// seen last.
     pub(crate) fn suppose_ready(&mut self) {
         (self.readable, self.writable) = (true, true);
     }
@@ -226,7 +226,7 @@ impl<T> Connection<T> {
             Outcome::Close
         });
         if outcome == Outcome::Close {
-            // Bytes that could not be sent are for nobody else.
+            // Bytes that could not be sent must not reach another client.
             kit.reply.clear(REPLY_CAPACITY_MAX);
         }
         debug_assert!(kit.reply.is_empty(), "a reply stays with its connection");
@@ -274,7 +274,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Lets nobody else write pushes, and queues those that come before whatever is said next.
+    /// Keeps other workers from writing pushes, and queues those that come before the next reply.
     #[inline]
     fn hold_pushes<S: Service<Session = T>>(&mut self, service: &S) {
         if let Some(pushes) = self.client.pushes.get() {
@@ -455,7 +455,7 @@ impl<T> Connection<T> {
         true
     }
 
-    /// Has the worker's reply buffer leave with the replies of others, or sends it where it is large; what the socket
+    /// Lets the worker's reply buffer leave with the replies of others, or sends it if it is large; what the socket
     /// does not take is queued.
     fn send<S: Service<Session = T>>(
         &mut self,

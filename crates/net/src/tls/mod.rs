@@ -126,7 +126,7 @@ pub struct TlsMaterial {
     client: Option<Arc<ClientConfig>>,
     /// The server's certificate.
     pub server_certificate: CertificateFacts,
-    /// The certificate for outgoing connections, where there is another.
+    /// The certificate for outgoing connections, if there is another.
     pub client_certificate: Option<CertificateFacts>,
     /// Of the certificates that are trusted, the one that expires first.
     pub ca_certificate: Option<CertificateFacts>,
@@ -136,7 +136,7 @@ impl TlsMaterial {
     /// For a connection to another server; `None` where none are made.
     ///
     /// # Errors
-    /// Where the host cannot be the name of a server.
+    /// If the host cannot be the name of a server.
     pub fn client(&self, host: &str) -> Option<Result<TlsClient, TlsError>> {
         let config = Arc::clone(self.client.as_ref()?);
         let name = ServerName::try_from(host.to_owned());
@@ -211,7 +211,7 @@ impl TlsOptions {
         Ok(TlsMaterial { server, client, server_certificate, client_certificate, ca_certificate })
     }
 
-    /// The files that are read, for whoever watches them for changes.
+    /// The files that are read, for a thread that watches them for changes.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let paths = [
             &self.cert_file,

@@ -1,4 +1,4 @@
-//! One connection's TLS over rustls's interface without buffers.
+//! A connection's TLS over rustls's interface without buffers.
 //!
 //! ```text
 //! receive: held │ one read of the socket ─▶ thread's buffer ─ decrypted in place ─▶ room of the caller
@@ -35,7 +35,7 @@ use crate::stream::{Received, Sent};
 
 /// Ciphertext that is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// Bytes that the records around so much plaintext take, at least.
+/// Ciphertext that a read asks for, at least.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Plaintext of one record.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -176,7 +176,7 @@ fn act<Data>(
     (discard, step)
 }
 
-/// Appends what `write` writes into the room that it is given, at first so much, then as much as it asks for.
+/// Appends what `write` writes into the room that it is given: at first `room`, then as much as it asks for.
 fn append(
     outgoing: &mut Vec<u8>,
     room: usize,
@@ -316,7 +316,7 @@ impl Session {
             match rustix::net::recv(socket, &mut *spare, RecvFlags::empty()) {
                 Ok(((_, _), 0)) => self.has_ended = true,
                 Ok(((_, _), count)) => {
-                    // SAFETY: the system has written so many bytes behind the end.
+                    // SAFETY: the system has written `count` bytes behind the end.
                     unsafe { incoming.set_len(end + count) };
                     received.has_more = count == asked;
                     self.decrypt(incoming, &mut start, outgoing, room, take, &mut received)?;
@@ -478,7 +478,7 @@ impl Session {
         })
     }
 
-    /// Sends records that wait; whether none does any more.
+    /// Sends records that wait, and returns whether none is left.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         if self.unsent.is_empty() {
             return Ok(true);

@@ -53,7 +53,7 @@ impl From<io::Error> for ReadError {
 /// How far a file has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Where the next command begins, in bytes from the start of the file.
+    /// Offset of the next command, in bytes from the start of the file.
     pub offset: u64,
     /// Commands read.
     pub commands: u64,
@@ -70,7 +70,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The log's offset behind the part of a file that was read, where a check in it says so or it was at `lsn` in front of it.
+    /// Returns the log's offset behind the part of a file that was read, if a check in it says so or it was at `lsn` in
+    /// front of it.
     pub fn log_end(&self, lsn: Option<u64>) -> Option<u64> {
         let proven = if self.batches > 0 { Some(self.lsn) } else { lsn };
         proven.map(|lsn| lsn.saturating_add(self.unproven_record_bytes))
@@ -82,14 +83,14 @@ impl Progress {
 pub struct Reader<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Where the next command begins in `buffer`.
+    /// Place of the next command in `buffer`.
     at: usize,
     ended: bool,
     words: Vec<Range<usize>>,
     progress: Progress,
     proven: Progress,
     before: Progress,
-    /// Where the log is at the beginning of the file, if that is known.
+    /// The log's offset at the beginning of the file, if that is known.
     begins_at: Option<u64>,
 }
 
@@ -113,7 +114,7 @@ enum Stop {
     Incomplete,
     /// A zero stands at this distance, where none can be.
     Zero(usize),
-    /// It makes no sense.
+    /// The bytes make no sense.
     Corrupt(&'static str),
 }
 
@@ -131,7 +132,7 @@ impl<R: Read> Reader<R> {
         self.before
     }
 
-    /// Expects the file to go on with a log that has come to `lsn`, where that is known.
+    /// Expects the file to go on with a log that has come to `lsn`, if that is known.
     pub fn going_on_from(self, lsn: Option<u64>) -> Self {
         Self { begins_at: lsn, ..self }
     }

@@ -15,7 +15,7 @@ const CHECKSUM_SINCE: u16 = 5;
 /// The checks of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOptions {
-    /// The checksum has to be right, where there is one (`rdbchecksum`).
+    /// The checksum, if there is one, has to be right (`rdbchecksum`).
     pub checksum: bool,
     /// Versions that are not known are refused at once (`rdb-version-check strict`), not only where they
     /// hold something unknown.

@@ -49,7 +49,7 @@ use self::memory::Memory;
 /// How large a ring may become.
 #[derive(Debug, Clone, Copy)]
 pub struct RingSizes {
-    /// Bytes of a segment, a power of two: memory is taken and given back by so many.
+    /// Bytes of a segment, a power of two: memory is taken and given back by segments.
     pub segment_bytes: usize,
     /// Segments at most, a power of two: records beyond are put aside, one by one.
     pub segments_max: usize,
@@ -159,7 +159,7 @@ impl Ring {
     /// [`Ring::set_room`] changes that.
     ///
     /// # Panics
-    /// Where a size is not a power of two.
+    /// If a size is not a power of two.
     pub fn new(sizes: RingSizes, participants: usize, start: u64) -> (Arc<Self>, RingReader) {
         let ring = Arc::new(Self {
             memory: Memory::new(sizes),
@@ -194,7 +194,7 @@ impl Ring {
         self.memory.bytes() + aside as usize
     }
 
-    /// Frees the spare segments that nobody has needed since the last call, but for `spare_min`.
+    /// Frees the spare segments that were not needed since the last call, but for `spare_min`.
     pub fn trim(&self, spare_min: usize) {
         self.memory.trim(spare_min);
     }
@@ -379,13 +379,13 @@ impl RingReader {
         self.published = start;
     }
 
-    /// The offset below which all records are complete. It never goes back. O(participants).
+    /// The offset below which all records are complete. The offset never goes back. O(participants).
     pub fn published(&mut self) -> u64 {
         self.published = self.published.max(self.ring.complete());
         self.published
     }
 
-    /// Shows the bytes `from..to` in order, in pieces. They must be published and not given up.
+    /// Shows the bytes `from..to` in order, in pieces. These bytes must be published and not given up.
     pub fn read(&mut self, from: u64, to: u64, mut show: impl FnMut(&[u8])) {
         assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
         let mut at = from;
@@ -409,8 +409,8 @@ impl RingReader {
         unsafe { self.ring.memory.read(at, to, &mut show) };
     }
 
-    /// The bytes `from..to` where they stand, in order; `None` where some of them were put aside. They must be
-    /// published and not given up.
+    /// The bytes `from..to` where they stand, in order; `None` if some of them were put aside. These bytes
+    /// must be published and not given up.
     pub fn slices(&self, from: u64, to: u64) -> Option<Vec<&[u8]>> {
         assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
         // A record that began before `from` may reach into it.
@@ -463,7 +463,7 @@ impl RingReader {
             self.ring.settle_room(&aside);
         }
         drop(aside);
-        // Strings that were replaced meanwhile may be large: freed here, where no client waits.
+        // Strings that were replaced meanwhile may be large: freed here, since no client waits.
         drop(done);
     }
 }

@@ -181,7 +181,7 @@ fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
     assert_eq!((reader.progress().batches, reader.progress().commands), (3000, 3000));
     bench.writer.keep_room(false).unwrap();
     assert_eq!(bench.text("a.aof.1.incr.aof"), before_room(&text));
-    // It comes back, is cut off where the next file begins, and that has none before it has a batch.
+    // Room comes back, is cut off where the next file begins, and that has none before it has a batch.
     bench.writer.keep_room(true).unwrap();
     let old = bench.text("a.aof.1.incr.aof");
     bench.ring.append(0, b"last\n");
@@ -532,7 +532,7 @@ fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
     assert!(bench.writer.write(None).unwrap());
     assert!(says(&bench.text("a.aof.manifest"), "b"));
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
-    // One that is set twice meanwhile, and a file or a base that comes next.
+    // A stream that is set twice meanwhile, and a file or a base that comes next.
     for digit in ["c", "d"] {
         too_little();
         assert!(bench.writer.set_stream(stream(digit)).is_err());
