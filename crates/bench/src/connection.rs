@@ -1,4 +1,4 @@
-//! One connection under load.
+//! A connection under load.
 //!
 //! ```text
 //! claimed → rendered → written → replied
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Writes until everything planned is sent or the socket takes no more.
+    /// Writes until everything planned is sent or the socket is full.
     pub fn flush(
         &mut self,
         buffer: &mut RequestBuffer,

@@ -77,7 +77,7 @@ fn log_plus_1_over(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pearson's statistic of so many samples against the exact probabilities.
+    /// Pearson's statistic of `samples` samples against the exact probabilities.
     fn chi_squared(items: u64, exponent: f64, samples: u64) -> f64 {
         let (zipf, mut random) = (Zipf::new(items, exponent), Random::new(42));
         let mut seen = vec![0u64; items as usize];
@@ -109,7 +109,7 @@ mod tests {
         let (zipf, mut random) = (Zipf::new(1_000_000, 0.99), Random::new(1));
         let samples = 200_000;
         let firsts = (0..samples).filter(|_| zipf.sample(&mut random) == 1).count();
-        // One over the sum of k^-0.99 up to a million.
+        // The expected share is one over the sum of k^-0.99 up to a million.
         let expected = 1.0 / (1..=1_000_000).map(|k| f64::from(k).powf(-0.99)).sum::<f64>();
         assert!((firsts as f64 / f64::from(samples) - expected).abs() < 0.003, "{firsts}");
     }

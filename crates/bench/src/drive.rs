@@ -101,7 +101,7 @@ fn write_json(
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// One test: the warm-up, then the run between two looks at the server's CPU time.
+/// A test: the warm-up, then the run between two looks at the server's CPU time.
 fn measure(
     arguments: &BenchArguments,
     target: &Target,

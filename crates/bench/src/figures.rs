@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// One figure of one measurement.
+/// A figure of one measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Its name.
@@ -35,7 +35,7 @@ pub struct Figure {
     pub server: String,
     /// Whether it is the row's main figure.
     pub headline: bool,
-    /// One value for each round.
+    /// A value for each round.
     pub samples: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Figure {
     }
 }
 
-/// One line of a table: a metric of a row.
+/// A line of a table: a metric of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line<'a> {
     /// The row's name.

@@ -14,7 +14,7 @@ use crate::load::Outcome;
 pub enum Layout {
     /// Several lines for each test.
     Full,
-    /// One line for each test.
+    /// A line for each test.
     Quiet,
     /// Comma-separated values with a header.
     Csv,

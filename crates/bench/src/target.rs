@@ -23,7 +23,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks at the bytes that have arrived without waiting or taking them.
 const PEEK: rustix::net::RecvFlags = rustix::net::RecvFlags::PEEK.union(rustix::net::RecvFlags::DONTWAIT);
 
-/// Where the server listens.
+/// The address on which the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Host name or address, and port.
@@ -54,7 +54,7 @@ pub struct Credentials {
 /// A server and how to introduce oneself to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Where it listens.
+    /// The server's address.
     pub address: Address,
     /// How to speak TLS with it; plain when nothing.
     pub tls: Option<Tls>,
@@ -228,7 +228,7 @@ impl Write for Stream {
 pub enum TargetError {
     /// No connection.
     Connect {
-        /// Where it was tried.
+        /// The address that was tried.
         address: Address,
         /// The system's reason.
         source: io::Error,
@@ -265,7 +265,7 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-/// One blocking connection, one request at a time.
+/// A blocking connection, one request at a time.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,

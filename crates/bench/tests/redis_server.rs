@@ -36,7 +36,7 @@ impl Redis {
         redis
     }
 
-    /// A process, and the port that it listens on if nobody takes that before.
+    /// A process, and the port that it listens on if no other process takes that before.
     fn spawn(folder: &Path) -> (Child, u16) {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let spawned = Command::new("redis-server")

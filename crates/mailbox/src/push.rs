@@ -13,8 +13,8 @@
 //!                                       now on any thread may write behind
 //! ```
 //!
-//! A *position* is the number of a client's last request whose place among all changes is decided. The locks of the
-//! data that the request has looked at decide this place.
+//! A *position* is the number of a client's last request whose place among all changes is decided. The place is decided
+//! under the locks of the data that the request looks at.
 //!
 //! Promises, for a change, the push about it, and a reply that has seen the change or anything behind it:
 //! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so

@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Over so many keys.
+    /// Over `total` keys.
     pub(crate) fn of_keys(title: &'static str, total: u64) -> Self {
         Self::new(
             title,

@@ -165,7 +165,7 @@ impl<'s> Stack<'s> {
         unsafe { ffi::lua_settop(self.state, -count - 1) }
     }
 
-    /// This stack with room for at least `count` more values; `None` if Lua gives no more (8,000 to a function).
+    /// This stack with room for at least `count` more values; `None` above Lua's limit (8,000 to a function).
     #[inline]
     #[must_use]
     pub(crate) fn room(self, count: c_int) -> Option<Self> {

@@ -94,7 +94,7 @@ struct Damage {
     /// Where, in bytes.
     offset: u64,
     reason: String,
-    /// Where the file can be cut so that it is good again.
+    /// The length to which the file can be cut so that it is good again.
     cut_at: Option<u64>,
 }
 
@@ -262,7 +262,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     for (behind, part) in (0..count).rev().zip(&parts) {
         let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
         if part.is_increment {
-            // Where one is damaged, the offset at which the next one begins is unknown.
+            // If one is damaged, the offset at which the next one begins is unknown.
             lsn = end;
         }
         if let Some(damage) = &mut finding.damage
@@ -290,8 +290,8 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     })
 }
 
-/// The finding about a file; its keys, or its commands where it holds nothing else; and where the log is behind it,
-/// unless it is damaged. In front of it the log is at `lsn`, where that is known.
+/// The finding about a file; its keys, or its commands if it holds nothing else; and the log's offset behind it,
+/// unless it is damaged. In front of it the log is at `lsn`, if that is known.
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     // A device may have no end, and a pipe no writer.
     if !fs::metadata(path)?.is_file() {

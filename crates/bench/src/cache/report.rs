@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::figures::{short, thousands};
 use crate::plot::{self, Curve, Palette, Plot};
 
-/// One server with one policy on one trace.
+/// Figures of a server with one policy on one trace.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub trace: String,

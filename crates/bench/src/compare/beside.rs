@@ -50,7 +50,7 @@ impl Conditions {
         probe.requests = None;
         probe.clients = PROBE_CLIENTS;
         probe.rate = Some(PROBES_PER_SECOND);
-        // It shares processors with the server: one that spun would hold the workers up itself.
+        // The probe shares processors with the server: a probe that spun would hold the workers up itself.
         probe.sleeps = true;
         let (before, ()) = probed(server, &probe, || {
             thread::sleep(self.scale.measured);

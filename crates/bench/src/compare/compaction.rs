@@ -83,7 +83,8 @@ impl Conditions {
         let keys = self.scale.compaction_keys;
         let told = |error: crate::target::TargetError| error.to_string();
         if write == Write::Rewrite {
-            // One that begins by itself while the keys are filled in would be taken for the one that is asked for.
+            // A rewrite that begins by itself while the keys are filled in would be taken for the one that is asked
+            // for.
             let words = ["CONFIG", "SET", "auto-aof-rewrite-percentage", "0", "appendonly", "yes"];
             server.client()?.call(&words).map_err(told)?;
             await_end(server, write, Instant::now(), &mut |_| Ok(()))?;
@@ -163,7 +164,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     ])
 }
 
-/// Has the data set written: when that began and ended, from `start`.
+/// Makes the server write its data set. Returns when that began and ended, from `start`.
 fn begin_and_await(
     server: &Server,
     write: Write,
@@ -176,8 +177,8 @@ fn begin_and_await(
     Ok((begun, start.elapsed()))
 }
 
-/// Waits until nothing is written any more. Between two looks, `look` gets the number of bytes that a forked process
-/// has copied.
+/// Waits until the server has stopped writing. Between two looks, `look` gets the number of bytes that a forked
+/// process has copied.
 pub(super) fn await_end(
     server: &Server,
     write: Write,

@@ -81,7 +81,7 @@ impl Conditions {
     }
 }
 
-/// Waits until a server has loaded so many keys; how long after `begun` that was.
+/// Waits until a server has loaded `keys` keys. Returns how long after `begun` that was.
 fn await_keys(server: &Server, keys: u64, begun: Instant) -> Result<Duration, String> {
     let mut client = server.client()?;
     loop {

@@ -12,7 +12,7 @@ pub enum Topic {
     Requests,
     /// Two workers against one.
     Workers,
-    /// One hot key against uniform keys.
+    /// A hot key against uniform keys.
     HotKey,
     /// Bytes for each key.
     Memory,
@@ -228,9 +228,9 @@ pub enum Verb {
 pub enum Method {
     /// CPU time for each request at a pipeline depth.
     Cost(Verb, Transport, usize),
-    /// CPU time for a request where so many come a second, at most 16 under way on a connection.
+    /// CPU time for a request at this many requests a second, at most 16 under way on a connection.
     CostAtRate(Verb, u32),
-    /// One hot key against uniform keys.
+    /// A hot key against uniform keys.
     HotKey(Verb),
     /// Requests each second without pipelining.
     Throughput(Verb),

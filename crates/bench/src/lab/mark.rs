@@ -131,7 +131,7 @@ pub fn erase_left_behind(target: &Target, run: &str) -> Result<(), String> {
         Value::Simple(_) => {}
         other => return Err(format!("FLUSHDB: {}", shown(&other))),
     }
-    // It may have none, and may not know functions at all.
+    // The server may have no such library, and may not know functions at all.
     let _ = client.call(&["FUNCTION", "DELETE", LIBRARY_NAME]).map_err(text)?;
     Ok(())
 }

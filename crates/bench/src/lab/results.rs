@@ -123,7 +123,7 @@ impl Section {
     }
 }
 
-/// The bounds of a figure's samples, where there are several.
+/// The bounds of a figure's samples, if there are several.
 fn spread(figure: &Figure) -> Option<(f64, f64)> {
     (figure.samples.len() > 1).then(|| figure.bounds())
 }

@@ -54,9 +54,9 @@ pub struct Curve {
 pub struct Band {
     /// Its event; the text begins with the server's name.
     pub label: String,
-    /// Where it begins.
+    /// Its start.
     pub from: f64,
-    /// Where it ends.
+    /// Its end.
     pub to: f64,
 }
 

@@ -1,7 +1,8 @@
 //! Compares all keys of both servers while clients write.
 //!
-//! A key that differs is looked at again: at the old server, then, behind the stream that has led there, at the new one,
-//! then at the old one once more. It differs where the old server's value was the same both times and the new one's was not.
+//! A key that differs is looked at again: at the old server, then, behind the stream that has led there, at the new
+//! one, then at the old one once more. The key differs if the old server's value was the same both times and the new
+//! one's was not.
 
 use std::{
     thread,

@@ -142,7 +142,7 @@ fn sorted(mut digests: Vec<u64>) -> u64 {
     hasher.finish()
 }
 
-/// Of a list in pieces: the order counts, where the pieces end does not.
+/// The digest of a list in pieces: the order counts, the ends of the pieces do not.
 fn list_digest(pieces: &[Vec<&[u8]>]) -> u64 {
     digest_of(pieces.iter().flatten().copied())
 }

@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) nodes: Vec<Node>,
     pub(super) shards: Vec<Shard>,
     pub(super) moves: Vec<Move>,
-    /// The last ones between two nodes, where they have failed.
+    /// The last moves between two nodes, if they have failed.
     pub(super) failed_moves: Vec<FailedMove>,
 }
 

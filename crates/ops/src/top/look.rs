@@ -1,4 +1,4 @@
-//! One look at a server: its answers to the questions of a page, read.
+//! A look at a server: its answers to the questions of a page, read.
 //!
 //! Any answer may be missing, since the user lacks the right, or since the server is another than Dunlin. A question that
 //! was refused leaves its part empty, and its reason in `refused`. An answer of another shape than expected reads as empty.
@@ -71,7 +71,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// How often a command took up to so many microseconds, cumulative as in LATENCY HISTOGRAM.
+/// How often a command took up to each number of microseconds, cumulative as in LATENCY HISTOGRAM.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Histogram(pub(super) BTreeMap<u64, u64>);
 
@@ -139,7 +139,7 @@ pub(super) struct HotKeys {
     pub(super) keys: BTreeMap<String, (f64, f64)>,
 }
 
-/// One look at a server.
+/// A look at a server.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     pub(super) at: Instant,

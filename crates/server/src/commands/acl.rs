@@ -43,7 +43,7 @@ const ACL: Command = Command {
     ..Command::DEFAULT
 };
 
-/// For everybody.
+/// For every client.
 const SUBCOMMAND: Command = Command {
     since: "6.0.0",
     group: Group::Server,

@@ -181,8 +181,8 @@ fn authenticate(
     Err(WRONG_PASSWORD)
 }
 
-/// Whether an attempt to authenticate is looked at now. One from an address with many failures waits before, and a
-/// transaction, which cannot wait, is refused.
+/// Whether an attempt to authenticate is looked at now. An attempt from an address with many failures waits
+/// before, and a transaction, which cannot wait, is refused.
 fn may_try(context: &mut ServerContext<'_, '_>) -> Result<bool, CommandError> {
     let now = Now::read().instant;
     let session = &mut *context.session;

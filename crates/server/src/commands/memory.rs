@@ -106,7 +106,7 @@ struct Figures {
     databases: Vec<(usize, Usage)>,
     /// Allocated memory, in whole pages where it is in pages.
     active: usize,
-    /// The same with free pages that are still in the machine's memory.
+    /// Allocated memory with free pages that are still in the machine's memory.
     allocator_resident: usize,
     /// The whole process in the machine's memory.
     resident: usize,

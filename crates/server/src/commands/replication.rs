@@ -185,8 +185,8 @@ fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
     context.session.held_since.and(context.session.role_order)
 }
 
-/// Has the command presented again until the role has changed, which takes a load's time where one has to be given up. The worker
-/// serves its other clients meanwhile. Whether it has changed.
+/// Presents the command again until the role has changed, which takes a load's time if one has to be given up. The
+/// worker serves its other clients meanwhile. Whether it has changed.
 fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> bool {
     let is_carried_out = context.shared.replication.is_carried_out(order);
     match is_carried_out {

@@ -62,7 +62,7 @@ const WAIT_MS: u64 = 500;
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts while etcd has a backup that is not obeyed: the presence is renewed by them.
 const BACKUP_RETRY_MAX: Duration = Duration::from_secs(2);
-/// A cluster is founded when no node has come for so long.
+/// A cluster is founded when no further node has come for this long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
 const REPORTED_BYTES_MIN: u64 = 1 << 20;
@@ -89,7 +89,7 @@ enum Failure {
     Later(String),
     /// These records are not to be obeyed: a line for the log. The node follows them until they are.
     NotObeyed(String),
-    /// Nor are these, and what others make of them: a line for the log. They are read anew, less and less often.
+    /// The store as a whole is not to be obeyed: a line for the log. The node reads it anew, less and less often.
     Backup(String),
     /// The server must not go on as this node: a line for the operator.
     Fatal(String),
@@ -198,8 +198,9 @@ impl AgentThread {
         Ok(Self { agent, shard })
     }
 
-    /// Has the shard go on without this node, within a time: another member becomes the primary, if this node is it, and its
-    /// clients are sent there; then the node leaves the in-sync set, so that nobody waits for its lease to run out.
+    /// Lets the shard go on without this node, within a time. If this node is the primary, another member takes over,
+    /// and clients are sent there. Then the node leaves the in-sync set, so that no takeover waits for its lease to run
+    /// out.
     pub(crate) fn hand_over(&self, shared: &Shared, time: Duration) {
         let cluster = &shared.cluster;
         if time.is_zero() {
@@ -289,7 +290,7 @@ impl Agent {
             }
         }
         if let Some(lease) = self.lease.take() {
-            // One that is left behind runs out.
+            // A lease that is left behind runs out.
             let _ = self.member.meta.revoke(lease);
         }
         if self.shared.cluster.leaves.load(SeqCst) {
@@ -307,7 +308,8 @@ impl Agent {
     fn note_beginning(&mut self) -> Result<(), String> {
         let config = self.shared.config.current();
         let ending = *self.ending.get_or_insert_with(|| Ending::read(&config.dir));
-        // The data set of an end in good order is that no more; what is synced counts on, if the next start would load it.
+        // The data set is no longer that of an end in good order; what is synced counts on, if the next start would
+        // load it.
         let is_on_disk = self.shared.durability.fsynced().is_some();
         let begins =
             Ending { is_durable: is_durable(&config) && ending.is_durable && is_on_disk, clean: None };
@@ -400,7 +402,7 @@ impl Agent {
                 Descends::No(line) => {
                     self.descent.compare(&view);
                     if let Some(lease) = self.lease {
-                        // One that the backup does not know has run out.
+                        // A lease that the backup does not know has run out.
                         let _ = self.member.meta.keep_alive(lease);
                     }
                     return Err(Failure::Backup(line));
@@ -427,7 +429,7 @@ impl Agent {
         Ok(View::of(keys, snapshot.revision, &snapshot.items))
     }
 
-    /// Proposes a change. Whether it was made; where nobody knows, everything is read again.
+    /// Proposes a change. Returns whether it was made; if that is unknown, everything is read again.
     fn commit(&self, transaction: &Transaction) -> Result<bool, Failure> {
         Self::outcome(self.member.meta.commit(transaction))
     }
@@ -498,7 +500,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes the node's presence known, where it is not. Another process with its id is waited out for as long as a lease lasts.
+    /// Makes the node's presence known, if it is not. Another process with its id is waited out for as long as a lease
+    /// lasts.
     fn take_presence(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let revision = match view.alive.get(&me) {
@@ -543,7 +546,7 @@ impl Agent {
         let HeavySlots { heavy, .. } = self.shared.cluster.moves.heavy();
         let key = self.member.keys.text(Key::Alive(self.member.identity.node));
         let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
-        // Where the answer is lost, nobody knows which lease the presence is bound to.
+        // If the answer is lost, it is unknown which lease the presence is bound to.
         self.lease = None;
         if !self
             .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?
@@ -581,7 +584,7 @@ impl Agent {
         Err(Failure::Later("the node's presence has run out".to_owned()))
     }
 
-    /// Says how much data there is, where the planner should know: it has changed much, or slots have changed hands.
+    /// Reports how much data there is, if the planner should know: it has changed much, or slots have changed hands.
     fn report(&mut self, view: &View) {
         let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
         let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
@@ -700,7 +703,7 @@ impl Agent {
         self.member.record(config, state, self.boot, self.restarts.get())
     }
 
-    /// Has the server obey the records.
+    /// Makes the server obey the records.
     fn obey(&mut self, view: &View) -> Result<(), Failure> {
         let asked = self.descent.joins();
         if !self.descent.covers(&view.marks) {
@@ -750,8 +753,9 @@ impl Agent {
     /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
     /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
     ///
-    /// Where the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of etcd. Not so
-    /// a node that has obeyed nothing yet, or joins a shard: nobody needs it yet, and its file would recognise no backup at all.
+    /// If the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of
+    /// etcd. A node that has obeyed nothing yet, or joins a shard, waits for the file: no other node needs it yet, and
+    /// without the file it would recognise no backup at all.
     fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
         let mut identity = self.member.identity.clone();
         if let Some((revision, _)) = &view.slots {
@@ -798,7 +802,7 @@ impl Agent {
         }
     }
 
-    /// Plans, where that is this node's to do.
+    /// Plans, if this node is the controller.
     fn control(&mut self, view: &View) -> Result<(), Failure> {
         let present: Vec<NodeId> = view.alive.keys().copied().collect();
         if present != self.present.0 {

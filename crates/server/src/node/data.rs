@@ -54,7 +54,7 @@ pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
     }
 }
 
-/// Notes how the process has ended: nothing is added to the data set any more.
+/// Notes how the process has ended: nothing is added to the data set afterwards.
 pub(crate) fn note_end(shared: &Shared) {
     let Some(history) = shared.cluster.clean.get().copied() else { return };
     let config = shared.config.current();

@@ -67,7 +67,7 @@ impl Schema {
 
 impl Drop for Schema {
     fn drop(&mut self) {
-        // Where it fails, the next run finds the schema.
+        // If this fails, the next run finds the schema.
         let _ = self.0.batch_execute("ROLLBACK");
         let _ = self.0.batch_execute("DROP SCHEMA dunlin_lab CASCADE");
         let _ = self.0.batch_execute(UNLOCK);

@@ -137,7 +137,7 @@ const INFO: Command = Command {
     ..SUBCOMMAND
 };
 
-/// One of the conditions of `LIST` and `KILL`: a word behind a word.
+/// A condition of `LIST` and `KILL`: a word behind a word.
 const fn condition(name: &'static str, token: &'static str, since: &'static str) -> Argument {
     Argument::string(name).after(token).since(since).optional()
 }

@@ -184,7 +184,7 @@ impl Subject<'_> {
     }
 }
 
-/// One number, and all numbers behind it.
+/// Reads one number, and all numbers behind it.
 ///
 /// `LIST ID` takes any number and has a text of its own, as in Redis 7.0, which has no `NOT-ID`.
 fn ids(args: &mut Args<'_>, purpose: Purpose, negated: bool) -> Result<Vec<i64>, CommandError> {

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
+/// Orders a change on all nodes, which `change` describes when the command is presented first. `None`: it is presented
+/// again.
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,

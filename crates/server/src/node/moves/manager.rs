@@ -32,7 +32,7 @@ use crate::{
 
 /// Between two looks, without news.
 const WAIT: Duration = Duration::from_millis(200);
-/// The same while a client waits for the end of a move.
+/// Between two looks while a client waits for the end of a move.
 const WAIT_FOR_END: Duration = Duration::from_millis(5);
 /// How long keys are removed, or slots weighed, before something else has its turn.
 pub(super) const TURN: Duration = Duration::from_millis(5);
@@ -282,8 +282,8 @@ impl Manager {
         });
     }
 
-    /// Begins the moves of the record from this node. Those that an earlier process has begun are struck off: a proposal of it
-    /// can then have no effect any more.
+    /// Begins the moves of the record from this node. Moves that an earlier process has begun are struck off:
+    /// afterwards a proposal of it can have no effect.
     fn begin(&mut self, view: &View, mine: ShardId) {
         let from_here: Vec<&Move> = view.moves().filter(|one| one.from == mine).collect();
         if self.is_first {
@@ -320,7 +320,7 @@ impl Manager {
                     self.known.insert(one.id);
                     self.requested.retain(|(id, _)| *id != one.id);
                 }
-                // It is tried again.
+                // The next turn tries again.
                 Err(error) => self.complain(format!("a thread for a move cannot be started: {error}")),
             }
         }

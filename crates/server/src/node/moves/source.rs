@@ -50,9 +50,9 @@ const BEGIN_PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// Bytes of the ring that are looked at in one turn.
 const TURN_BYTES: u64 = 1 << 20;
-/// Commands are parked for good when the target lacks no more bytes than this.
+/// Commands are parked for good when the target lacks at most this many bytes.
 const NEAR_BYTES: u64 = 256 << 10;
-/// Where the target does not come near for so long, commands on the slots are held back in short spells.
+/// If the target does not come near for this long, commands on the slots are held back in short spells.
 const BRAKE_AFTER: Duration = Duration::from_secs(2);
 const BRAKE_TIME: Duration = Duration::from_millis(30);
 const BRAKE_PAUSE: Duration = Duration::from_millis(30);
@@ -67,7 +67,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Has commands on the move's slots wait. None runs any more when this returns.
+    /// Makes commands on the move's slots wait. When this returns, none of them runs.
     fn park(&self) {
         let Shared { cluster, engine, .. } = &*self.shared;
         cluster.park(engine, self.one.id, &self.one.slots);
@@ -127,7 +127,7 @@ fn run(order: &Order) {
     moves.jobs.note(id, true, |job| (job.state, job.message) = (state, message));
 }
 
-/// Takes a move off the record: this node is still the owner, and proposes nothing any more.
+/// Takes a move off the record: this node is still the owner, and proposes nothing after that.
 fn strike_off(order: &Order) {
     let key = order.keys.text(Key::Slots);
     while !order.shared.is_ending() {
@@ -157,9 +157,9 @@ fn read_slots(order: &Order) -> Option<(Revision, SlotsRecord)> {
 enum End {
     /// The slots are the target's.
     Given,
-    /// The record does not name it any more.
+    /// The record has ceased to name the move.
     Gone(&'static str),
-    /// It is to be struck off the record.
+    /// The move is to be struck off the record.
     Failed(String),
 }
 
@@ -248,7 +248,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Has the target begin, and sends the keys as they are at one instant.
+    /// Makes the target begin, and sends the keys as they are at one instant.
     fn send_snapshot(&mut self, bits: Arc<SlotBits>) -> io::Result<()> {
         let (shared, id) = (Arc::clone(&self.order.shared), self.order.one.id.to_string());
         let until = Instant::now() + BEGIN_TIME_MAX;

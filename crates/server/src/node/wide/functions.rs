@@ -195,7 +195,7 @@ fn difference(libraries: &LibraryCache, wanted: &Libraries) -> (Vec<String>, Vec
     (gone, due.into_keys().map(str::to_owned).collect())
 }
 
-/// Runs changes of libraries as a client of this node would have them run, and has them recorded.
+/// Runs changes of libraries as a client of this node would run them, and records them.
 struct Bench<'a> {
     shared: &'a Shared,
     worker: Worker,
