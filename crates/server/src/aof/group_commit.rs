@@ -1,6 +1,6 @@
 //! How long a sync waits for group_commit.
 //!
-//! Clients that were released come back with their next writes a moment later. Where a sync takes longer than
+//! Clients that were released come back with their next writes a moment later. If a sync takes longer than
 //! that, two groups would take turns, each waiting for the other's sync: half of the clients share one. So the
 //! next sync waits until as many bytes have come as were under way, or half of a sync's duration has passed.
 //!
@@ -11,10 +11,10 @@
 //!
 //! A single client is alone: b is nothing, so its next write is complete at once.
 //!
-//! Where the disk is quick, two groups that take turns are best: one is served while the other's sync is under
-//! way. With a sync of `s` and all clients back within `r`, together they get a sync each `s + r`, in turns half of
-//! them each `max(s, r / 2)`: the wait pays where `r < s`. It is found out by trying: after a wait in vain there is none
-//! for twice as many syncs as after the one before, 64 at most.
+//! If the disk is quick, two groups that take turns are best: one is served while the other's sync is under way. With a
+//! sync of `s` and all clients back within `r`, together they get a sync each `s + r`, in turns half of them each
+//! `max(s, r / 2)`: the wait pays where `r < s`. The thread finds this out by trying: after a wait in vain there is
+//! none for twice as many syncs as after the one before, 64 at most.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ pub(super) struct GroupCommit {
 }
 
 impl GroupCommit {
-    /// A sync that took `time` has released so many bytes; others had come meanwhile.
+    /// Learns from a sync that took `time` and has released `released_bytes`, while `pending_bytes` of others had come.
     pub(super) fn note(&mut self, time: Duration, released_bytes: u64, pending_bytes: u64) {
         self.sync_time = (self.sync_time * 7 + time) / 8;
         self.skips = self.skips.saturating_sub(1);

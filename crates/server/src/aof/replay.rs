@@ -9,7 +9,7 @@
 //! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and the values of other
 //! keys does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's
 //! while the others have nothing to do, and so are the commands behind it for a while: a log that has such commands has
-//! many. Where there is one runner, as on two cores, no runner waits for that.
+//! many. With one runner, as on two cores, no runner waits for that.
 
 use std::{
     io, mem,
@@ -40,9 +40,9 @@ use crate::{
 /// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
-/// Batches on their way to one runner: so many are in memory twice.
+/// Batches on their way to one runner: that many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
-/// From so many bytes on a batch is the only one on its way to its runner, and its memory is not kept.
+/// A batch of at least this size is the only one on its way to its runner, and its memory is not kept.
 const LARGE_BATCH_BYTES: usize = 1 << 20;
 /// Commands whose keys are fetched ahead together.
 const WINDOW: usize = 64;
@@ -184,7 +184,7 @@ impl<'a> Replay<'a> {
         let policy = Policy {
             string_bytes_max: usize::MAX,
             relaxed_versions: true,
-            // There is nobody to hear of them, and they would pile up.
+            // No client is there to hear of them, and they would pile up.
             notifications: EventClasses::default(),
             ..policy(config)
         };
@@ -241,7 +241,7 @@ impl<'a> Replay<'a> {
         self.runners.iter_mut().for_each(RunnerHandle::settle);
     }
 
-    /// Has a command run, or queues it where it belongs to a transaction. The error says why a log cannot have it; the
+    /// Runs a command, or queues it if it belongs to a transaction. The error says why a log cannot have it; the
     /// commands before it are run nonetheless.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.commands += 1;
@@ -283,7 +283,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The runner that is to run a command, where it may begin with it at once.
+    /// The runner for a command, if it may begin with it at once.
     fn runner_of(&mut self, entry: &Entry, words: &[&[u8]]) -> usize {
         if self.runners.len() == 1 {
             return 0;
@@ -523,7 +523,7 @@ mod tests {
         ]
     }
 
-    /// The values of all keys behind those commands, run by so many workers' runners.
+    /// The values of all keys behind those commands, run by the runners of `workers` workers.
     fn replayed(lines: &[String], workers: usize) -> Vec<Vec<u8>> {
         let notify_keyspace_events = KeyspaceEvents::parse(b"AKE").unwrap();
         let config = Config { notify_keyspace_events, ..Config::default() };

@@ -30,10 +30,10 @@ use crate::{
     shared::Shared,
 };
 
-/// Begins a rewrite that was asked for earlier, where it is possible now. To be called often.
+/// Begins a rewrite that was asked for earlier, if it is possible now. To be called often.
 pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
-        // Where it cannot begin, it is tried again.
+        // If it cannot begin, the next round tries again.
         let _ = begin_rewrite(shared, |work| _ = shared.alone_unless_long(work));
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn begin_rewrite(
                     durability.ring.set_boundary();
                     durability.boundary_database.store(shared.replication.stream_database(), SeqCst);
                 } else {
-                    // It holds the data set of the cut; snapshots that are cut later hold more.
+                    // The log holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
                     status.log = next_id(status.held_log()).ok();
                     status.standing = Standing::Off;

@@ -46,10 +46,10 @@ use crate::{
     persistence::{self, files},
 };
 
-/// By so much the log's files have to be younger than an RDB file that was cut while the log was off. The time of a file may be
-/// another clock's than the server's.
+/// The log's files have to be younger by this much than an RDB file that was cut while the log was off. The time of a
+/// file may be another clock's than the server's.
 const WRITTEN_LATER_MS: u64 = 1000;
-/// By so much an RDB file has to be younger than a log that it says nothing of: Redis gives the second of the cut.
+/// An RDB file has to be younger by this much than a log that it says nothing of: Redis gives the second of the cut.
 const CUT_LATER_MS: u64 = 2000;
 /// The last bytes of an RDB file: its checksum.
 const CHECKSUM_BYTES: u64 = 8;
@@ -76,7 +76,7 @@ pub(super) struct LogFacts {
     pub(super) is_void: bool,
     /// Files that the manifest names and that are not there.
     pub(super) missing: Vec<String>,
-    /// It is the file of a Redis before 7.
+    /// Whether it is the file of a Redis before 7.
     pub(super) is_single: bool,
 }
 
@@ -107,7 +107,7 @@ pub(super) enum Why {
     Alone,
     /// The log holds all of the snapshot.
     Contains,
-    /// It was written or cut later.
+    /// The chosen one was written or cut later.
     Later,
     /// Nothing was ever recorded in the log.
     Void,
@@ -163,7 +163,7 @@ pub(super) fn find(config: &Config) -> Result<Found, String> {
         return Ok(Found { snapshot, log: single, newer_single: None });
     };
     let log = look_at_log(config, &options, manifest);
-    // One that the manifest names already is about to be moved.
+    // A single file that the manifest names already is about to be moved.
     let is_moving = log.manifest.base.as_ref().is_some_and(|base| base.name == options.filename);
     let is_newer = |single: &LogFacts| {
         !single.is_void && !is_moving && single.written_ms >= log.written_ms + CUT_LATER_MS
@@ -216,7 +216,7 @@ fn read_fields(head: &Head) -> (Option<u64>, Option<LogStamp>) {
     )
 }
 
-/// The fingerprint of a file, where it has one.
+/// The fingerprint of a file, if it has one.
 pub(super) fn fingerprint_of(path: &Path) -> Option<String> {
     look_at_snapshot(path).ok().flatten()?.fingerprint
 }

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - Marks that were read before others were joined say nothing: an answer of yesterday is no backup.
-//! - One change of this process is under way at a time, so its marks have an order.
+//! - Only one change of this process is under way at a time, so its marks have an order.
 //! - The threads of the node have this in place of the store. Presence, progress and the node's own announcement are unsigned: they
 //!   are hints, or written after a check.
 
@@ -40,11 +40,11 @@ pub(crate) type Marks = BTreeMap<NodeId, Stored<Mark>>;
 /// A state of the store, beside the one that was obeyed last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Descends {
-    /// It has come from that one.
+    /// The state has come from that one.
     Yes,
     /// Unknown: it was read before the node knew what it knows.
     Unknown,
-    /// It has not: a line for the operator.
+    /// The state has not: a line for the operator.
     No(String),
 }
 
@@ -169,7 +169,7 @@ impl Descent {
         self.state().view = Some(Arc::clone(view));
     }
 
-    /// Whether a state has all that is known. One that a watch shows may lack what this node has read since.
+    /// Whether a state has all that is known. A state that a watch shows may lack what this node has read since.
     pub(crate) fn covers(&self, marks: &Marks) -> bool {
         let found: Lineage = marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
         found.covers(&self.state().kept)
@@ -409,7 +409,7 @@ impl Meta for Descent {
         Ok(snapshot)
     }
 
-    /// The same of one record.
+    /// Takes a snapshot of one record.
     fn get(&self, key: &str) -> Result<Snapshot, MetaError> {
         let snapshot = self.meta.get(key)?;
         self.look()?;

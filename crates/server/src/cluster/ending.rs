@@ -109,7 +109,8 @@ impl EndingFile {
         self.count_synced(false, directory, || true)
     }
 
-    /// Has the file say whether what is synced counts. That it does is written only if `is_still` holds while nobody voids it.
+    /// Makes the file say whether what is synced counts. The file says that it does only if `is_still` holds while no
+    /// other thread voids it.
     pub(crate) fn count_synced(
         &self,
         is_durable: bool,

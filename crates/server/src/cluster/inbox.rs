@@ -43,7 +43,8 @@ pub(crate) enum Input {
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
     /// The record of slots, as it was read in this term; 0 where it may have been read before.
     Slots(u64, Option<Stored<SlotsRecord>>),
-    /// The same, as the primary's stream has it before it removes keys; the receiver of the sender waits until it is in force.
+    /// The record of slots, as the primary's stream has it before it removes keys; the receiver of the sender waits
+    /// until it is in force.
     StreamSlots(Stored<SlotsRecord>, Sender<()>),
     /// Another primary is wanted.
     HandOver,
@@ -98,10 +99,10 @@ impl Inbox {
         self.push(Input::Letter(Box::new(letter)));
     }
 
-    /// Has the thread look at the data set.
+    /// Makes the thread look at the data set.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
-            // It fails only where the thread has ended.
+            // Waking fails only if the thread has ended.
             let _ = waker.wake();
         }
     }
@@ -115,8 +116,8 @@ impl Inbox {
         has_successor
     }
 
-    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, where the order ends.
-    /// `None`: this node may not have it.
+    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, at which the order
+    /// ends. `None`: this node may not have it.
     pub(crate) fn promote(&self) -> Option<Arc<Order>> {
         self.is_successor.load(SeqCst).then(|| self.order(Input::Promote))
     }

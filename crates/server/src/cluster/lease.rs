@@ -52,7 +52,7 @@ impl Lease {
         self.term.store(0, SeqCst);
     }
 
-    /// Lets no more commands in.
+    /// Stops letting commands in.
     pub(crate) fn hold(&self) {
         self.is_serving.store(false, SeqCst);
     }
@@ -63,7 +63,8 @@ impl Lease {
         self.term() != 0 && lease_ms().saturating_sub(last_ms) > ABSENCE_MS_MAX
     }
 
-    /// Has the workers woken when the lease is valid again, or the term over. The caller looks once more afterwards.
+    /// Registers the workers to be woken when the lease is valid again, or the term over. The caller looks once more
+    /// afterwards.
     pub(crate) fn wait(&self) {
         self.is_awaited.store(true, SeqCst);
     }

@@ -6,8 +6,8 @@
 //!                                   STALE     revision record [node count id]…
 //! ```
 //!
-//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. They do not read marks, and
-//! follow etcd.
+//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. Nodes of
+//! such versions do not read marks, and follow etcd.
 //!
 //! Ids are 40 hexadecimal digits, numbers decimal, a record is its JSON. A node takes messages that name its cluster and shard
 //! only: the cluster's id stands in etcd and nowhere else, so an ordinary client cannot say it.

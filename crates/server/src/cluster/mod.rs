@@ -59,7 +59,7 @@ use crate::{admission::Slots, config::Config, session::order::Order, system::hos
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
 pub(crate) const ALIVE_MS: u64 = dunlin_cluster::times::PRESENCE_MS;
 
-/// Has the server become a node with a configuration; the order is finished when it is one.
+/// Makes the server a node with a configuration; the order is finished when it is one.
 pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<Order>) + Send + Sync>;
 
 struct Join(JoinFn);
@@ -104,7 +104,7 @@ pub(crate) struct Cluster {
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
     pub(crate) wide: Wide,
-    /// Has the server become a node, while it runs.
+    /// Makes the server a node, while it runs.
     join: OnceLock<Join>,
     /// The agent is to take its leave.
     pub(crate) ended: AtomicBool,
@@ -129,11 +129,11 @@ impl Cluster {
 
     /// Sets how a server that runs becomes a node of a cluster.
     pub(crate) fn on_join(&self, join: JoinFn) {
-        // It is set once.
+        // The process sets it once.
         let _ = self.join.set(Join(join));
     }
 
-    /// Has the server become the first node of a cluster, with this configuration.
+    /// Makes the server the first node of a cluster, with this configuration.
     pub(crate) fn join(&self, config: Config) -> Arc<Order> {
         let order = Arc::new(Order::default());
         match self.join.get() {
@@ -149,7 +149,7 @@ impl Cluster {
         self.is_sync.load(Relaxed)
     }
 
-    /// The same, for whoever needs nothing else of the cluster.
+    /// The flag behind [`Self::is_sync`], for a thread that needs nothing else of the cluster.
     pub(crate) fn sync_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_sync)
     }
@@ -220,7 +220,7 @@ impl Cluster {
         self.topology().is_none_or(|known| *known != *topology)
     }
 
-    /// Has commands on slots wait. None runs any more when this returns.
+    /// Makes commands on slots wait. When this returns, none of them runs.
     pub(crate) fn park(&self, engine: &Engine, id: MoveId, slots: &SlotSet) {
         let _closed = engine.keyspace.close();
         // Transactions and scripts may be waiting for the gate with the slots as they were.
@@ -258,7 +258,7 @@ pub(crate) struct TopologyReader {
 }
 
 impl TopologyReader {
-    /// Looks whether there is another topology; whether there was. One load where there was none.
+    /// Looks whether there is another topology; whether there was. Costs one load if there was none.
     #[inline]
     pub(crate) fn refresh(&mut self, cluster: &Cluster) -> bool {
         let version = cluster.version();

@@ -80,7 +80,8 @@ pub(crate) struct HeavySlots {
 struct State {
     /// Slots that may have keys which are not to be seen unless the slots are this shard's.
     stale: SlotSet,
-    /// Imports that this process has begun, or that an earlier one may have, while the record names them: so long their keys stay.
+    /// Imports that this process has begun, or that an earlier one may have. Their keys stay as long as the record
+    /// names them.
     begun: BTreeSet<MoveId>,
     /// By move.
     parked: BTreeMap<MoveId, SlotSet>,
@@ -110,7 +111,8 @@ pub(crate) struct Misplaced {
 }
 
 impl State {
-    /// Hides the keys of slots that are stale and not this shard's. While keys are being imported, nobody empties databases.
+    /// Hides the keys of slots that are stale and not this shard's. While keys are being imported, databases are not
+    /// emptied.
     fn obey(&mut self, keyspace: &Keyspace, topology: &Topology) {
         keyspace.hidden().set(&self.stale.iter().filter(|slot| !topology.is_mine(*slot)).collect());
         let mut imports = topology.import_ids().filter_map(|id| id.parse().ok());
@@ -210,7 +212,8 @@ impl Moves {
         Some(Misplaced { slots, kept, views: state.views })
     }
 
-    /// Nothing is in these slots any more that is not to be seen, as it was decided by that view. Whether it holds still.
+    /// Notes that these slots are clean, as that view has decided: they hold nothing that is to stay hidden. Returns
+    /// whether that view still holds.
     pub(crate) fn settle(&self, keyspace: &Keyspace, slots: &SlotSet, views: u64) -> bool {
         let mut state = self.state();
         if state.is_behind || state.views != views {
@@ -320,7 +323,7 @@ impl Moves {
         (state.view.clone(), state.views)
     }
 
-    /// Waits for news, for so long at most. Returns the next order.
+    /// Waits for news, for at most `time`. Returns the next order.
     pub(crate) fn wait(&self, time: Duration) -> Option<MoveOrder> {
         let mut state = self.state();
         if state.orders.is_empty() && !state.ends_imports && !time.is_zero() {

@@ -19,9 +19,9 @@ const NOBODY: u16 = u16::MAX;
 /// How a node stands, as far as this one knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It renews its presence.
+    /// The node renews its presence.
     Online,
-    /// It does not.
+    /// The node's presence has run out.
     Failed,
 }
 
@@ -225,7 +225,8 @@ impl Topology {
         self.assigned
     }
 
-    /// Returns the number of slots whose shard's primary is gone: nobody serves them until a member takes over, or it comes back.
+    /// Returns the number of slots whose shard's primary is gone: they are not served until a member takes over, or the
+    /// primary comes back.
     pub(crate) fn failed(&self) -> u16 {
         let is_failed = |shard: &&Shard| self.nodes[shard.primary].health == Health::Failed;
         let slots = |shard: &Shard| shard.slots.iter().map(|(first, last)| last - first + 1).sum::<u16>();
@@ -238,8 +239,8 @@ impl Topology {
         self.assigned == SLOTS || !require_full_coverage && self.assigned > 0
     }
 
-    /// The addresses of the primary before and after, as Sentinel's `+switch-master` has them, where a cluster of one shard gets
-    /// another primary.
+    /// Returns the addresses of the primary before and after, as Sentinel's `+switch-master` has them, if a cluster of
+    /// one shard gets another primary.
     pub(crate) fn switch_to(&self, next: &Self) -> Option<String> {
         let [before] = &self.shards[..] else { return None };
         let [after] = &next.shards[..] else { return None };

@@ -102,7 +102,7 @@ impl View {
         !self.shards.contains_key(&shard) && self.slots.as_ref().is_some_and(|slots| !has_slots(slots))
     }
 
-    /// The same with what this node knows before the view has it.
+    /// This view with what this node knows before the view has it.
     pub(crate) fn renewed(&self, newest: &Newest<'_>) -> Self {
         let mut view = self.clone();
         if let Some((id, revision, record)) = newest.shard
@@ -200,7 +200,7 @@ fn put<R: Record>(
     None
 }
 
-/// The same of a record that threads share.
+/// Puts a record that threads share.
 fn put_shared<R: Record>(
     place: &mut Option<Stored<Arc<R>>>,
     value: Option<&[u8]>,
@@ -214,7 +214,7 @@ fn put_shared<R: Record>(
     error
 }
 
-/// The same in a map.
+/// Puts a record into a map.
 fn put_at<I: Ord, R: Record>(
     map: &mut BTreeMap<I, Stored<R>>,
     id: I,

@@ -6,8 +6,8 @@
 //! 2. What still differs when the result is read again (directives that the file lacks, or that an
 //!    included file overrides) is appended under a heading.
 //!
-//! Invariant: reading the written file gives exactly the current values. It is checked before the
-//! file is replaced, by a rename, so that a crash leaves either the old or the new file.
+//! Invariant: reading the written file gives exactly the current values. The rewrite checks this
+//! before it replaces the file, by a rename, so that a crash leaves either the old or the new file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ fn rewrite_text(
     let loaded = load(&rewritten)?;
     match DIRECTIVES.iter().find(|directive| differs(directive, &loaded)) {
         Some(directive) => Err(format!("{} cannot be written into {}", directive.name, file.display())),
-        // Those of an included file stand beside them.
+        // Users of an included file stand beside them.
         None if !(users.are_in)(&loaded) => {
             Err(format!("the users cannot be written into {}", file.display()))
         }

@@ -40,7 +40,7 @@ pub enum LoadError {
     },
     /// A line that cannot be obeyed.
     Line {
-        /// Where it is.
+        /// Its origin.
         origin: Origin,
         /// The line; passwords are left out.
         line: String,
@@ -194,7 +194,7 @@ fn load_directive(
         return Ok(());
     }
     if let Some(directive) = find(name) {
-        // One quoted argument may hold all the words, as with CONFIG SET.
+        // A single quoted argument may hold all the words, as with CONFIG SET.
         let points = config.save.clone();
         let assigned = match values {
             [argument] => directive.assign_argument(argument, config),

@@ -23,8 +23,9 @@ use super::settings::Config;
 use super::table::{find, find_name, names};
 
 /// A side effect of a change: it is given the configuration in force and the one to come, which it may
-/// still settle (a working directory becomes absolute). An error, Redis's text without prefix,
-/// refuses the whole change. It is also called with the two swapped, to undo. It must not use the store.
+/// still settle (a working directory becomes absolute). An error, Redis's text without prefix, refuses
+/// the whole change. Undoing a change calls the hook with the two swapped. A hook must not use the
+/// store.
 pub type Hook = Box<dyn Fn(&Config, &mut Config) -> Result<(), String> + Send + Sync>;
 
 /// The current configuration. Shared by all threads.
@@ -160,7 +161,8 @@ impl ConfigStore {
     }
 
     /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values, and directives of
-    /// other servers that have one true value here. A name that is asked for without wildcards is spelled as in the question, where the client looks for it.
+    /// other servers that have one true value here. A name that is asked for without wildcards is spelled as in the
+    /// question, since the client looks for that.
     pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
         let patterns: Vec<(&[u8], Option<Glob>)> =
@@ -330,7 +332,7 @@ impl ConfigReader {
         Self { store, generation, config }
     }
 
-    /// Takes the current configuration and returns whether it differs from before. One load when not.
+    /// Takes the current configuration and returns whether it differs from before. Costs one load if it does not.
     pub fn refresh(&mut self) -> bool {
         let generation = self.store.generation();
         if generation == self.generation {

@@ -27,7 +27,7 @@ use crate::{
     shared::Shared,
 };
 
-/// The command or subcommand that a request names, if there is one that takes so many words.
+/// The command or subcommand that a request names, if there is one that takes this number of words.
 #[inline]
 pub(super) fn resolve<'t>(
     table: &'t CommandTable,
@@ -357,7 +357,7 @@ impl Executor {
                 self.check_subscriptions(session, &before);
             }
             None => {
-                // It is about to be closed; until then it is nobody.
+                // The client is about to be closed; until then it has the rights of the default user, unauthenticated.
                 session.user = access.default_user();
                 session.authenticated = false;
                 session.client.names().user.clear();
@@ -366,7 +366,7 @@ impl Executor {
         session.refresh_conditions(access.is_open());
     }
 
-    /// Closes a client that listens to what its user may listen to no more. The change of the user has closed those that it
+    /// Closes a client whose user lost access to a subscribed channel. The change of the user has closed those that it
     /// found; here are those that have subscribed at the same time.
     fn check_subscriptions(&self, session: &Session, before: &User) {
         let user = &session.user;
@@ -383,7 +383,7 @@ impl Executor {
         }
     }
 
-    /// Has a command presented again later.
+    /// Parks a command, to be presented again later.
     #[cold]
     pub(super) fn park(&mut self, session: &mut Session, wait: Wait) -> Flow {
         match wait {
@@ -439,9 +439,9 @@ impl Executor {
         self.shared.access.note_denied(denied, self.config.config());
     }
 
-    /// Answers a command that is for another node. One of a transaction spoils it; `EXEC` ends it, and is answered as any other
-    /// command, so that libraries know where to go. If the slots went elsewhere after `MULTI`, `EXEC` gets what the commands got,
-    /// where Redis would answer `EXECABORT`: the client did nothing wrong.
+    /// Answers a command that is for another node. A redirected command of a transaction spoils it; `EXEC` ends it, and
+    /// is answered as any other command, so that libraries know where to go. If the slots went elsewhere after `MULTI`,
+    /// `EXEC` gets what the commands got, where Redis would answer `EXECABORT`: the client did nothing wrong.
     #[cold]
     pub(super) fn redirect(
         &mut self,
@@ -469,7 +469,7 @@ impl Executor {
         Flow::Continue
     }
 
-    /// Answers a command that is refused. One of a transaction spoils it; `EXEC` ends it.
+    /// Answers a command that is refused. A refused command of a transaction spoils it; `EXEC` ends it.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -565,8 +565,8 @@ fn check_sort_pattern(
 /// How much of a stranger's words an error shows.
 pub(crate) const QUOTED_BYTES_MAX: usize = 128;
 
-/// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
-/// may be sending orders in his name. The lines are those that every such request has.
+/// Whether a line of an HTTP request has arrived in place of a command: a page may be using a user's
+/// browser to send commands in the user's name. The lines are those that every such request has.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

@@ -41,7 +41,8 @@ const DISK: u8 = 1;
 const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
 /// The levels of a shard's commit, in terms of even and odd numbers: a term's uncommitted replies are lost with it.
 const COMMIT: [u8; 2] = [LEASE + 1, LEASE + 2];
-/// The same at a replica, for data sets of even and odd numbers: a copy of the primary's replaces what was seen.
+/// The levels of a replica that waits for what it has shown, for data sets of even and odd numbers: a copy of the
+/// primary's replaces what was seen.
 const SEEN: [u8; 2] = [LEASE + 3, LEASE + 4];
 
 /// The levels for all workers: they write pushes of each other's clients.
@@ -85,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// The same, as far as the shard's commit goes; `None` where that is met.
+    /// The part of the commitment that the shard's commit has to meet; `None` if that is met.
     fn push_commitment_to_shard(&self) -> Option<Commitment> {
         let (term, mark) = (self.cluster.lease.term(), self.durability.tail());
         let level = match term {
@@ -118,7 +119,7 @@ impl Shared {
             && self.replication.online() < usize::from(replicas)
     }
 
-    /// Whether nothing that waits for a level now will be released any more: its term as a primary is over.
+    /// Whether nothing that waits for a level now will ever be released: its term as a primary is over.
     fn is_level_void(&self, level: u8) -> bool {
         let term = self.cluster.lease.term();
         COMMIT.contains(&level) && (term == 0 || level != COMMIT[(term & 1) as usize])
@@ -132,7 +133,7 @@ impl Shared {
             DISK if durability.is_off() => u64::MAX,
             DISK => durability.on_disk(),
             LEASE => self.cluster.lease.valid_term(),
-            // A term before this one commits nothing any more.
+            // A term before this one has ceased to commit.
             _ if COMMIT.contains(&level) => match self.cluster.lease.valid_term() {
                 term if term == 0 || level != COMMIT[(term & 1) as usize] => 0,
                 _ => self.replication.shard_committed(),
@@ -167,8 +168,8 @@ impl Executor {
         if is_met { Commitment::default() } else { Commitment { level, mark } }
     }
 
-    /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
-    /// with INFO, which has to answer while the disk fails.
+    /// The commitment before which a reply to the commands just served may not leave. None if the data set was not
+    /// looked at, as with INFO, which has to answer while the disk fails.
     #[inline]
     pub(super) fn commitment(&self, session: &Session) -> Commitment {
         if !self.saw_data.any() {
@@ -177,7 +178,7 @@ impl Executor {
         self.commitment_to(session, self.shared.durability.tail())
     }
 
-    /// The same of a reply that has seen the log up to there at most.
+    /// The commitment of a reply that has seen the log up to `mark` at most.
     #[inline]
     pub(super) fn commitment_to(&self, session: &Session, mark: u64) -> Commitment {
         if self.shared.cluster.is_on()

@@ -86,7 +86,7 @@ impl Executor {
         self.defragment_slice(inside, now)
     }
 
-    /// Looks how much is free, and decides how much time that is worth. It changes within a round, too.
+    /// Looks how much is free, and decides how much time that is worth. The share of time changes within a round, too.
     fn look_at_slack(&mut self, inside: &Inside<'_>, now: Instant) {
         let (shared, this) = (&self.shared, &mut self.defragmentation);
         let slack = shared.engine.slack(inside, &this.compaction);

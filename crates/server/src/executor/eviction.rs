@@ -162,7 +162,8 @@ impl Executor {
         !self.shared.replication.is_replica() && self.paused_script.is_none()
     }
 
-    /// Whether the limit of a database leaves no room for so many bytes more. The sum is as of now: it costs a look at each stripe.
+    /// Whether the limit of a database leaves no room for `coming` more bytes. The sum is as of now: it costs a look at
+    /// each stripe.
     fn is_database_short(&mut self, database: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
         let Some(limit) = self.config.config().db_maxmemory.of(database) else { return false };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -242,8 +243,8 @@ impl Executor {
             && !(shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some())
     }
 
-    /// Evicts until no more than `target` bytes are in use with those that are coming, for so long at most; whether no key is
-    /// left that may go.
+    /// Evicts until at most `target` bytes are in use with those that are coming, within a time. Returns whether no key
+    /// is left that may go.
     fn evict_to(
         &mut self,
         target: usize,

@@ -1,4 +1,4 @@
-//! Long words: lent to the engine while their commands run, and given up so that nobody waits until they are freed.
+//! Long words: lent to the engine while their commands run, and given up so that no client waits until they are freed.
 
 use std::{mem, sync::Arc};
 
@@ -53,7 +53,7 @@ impl Executor {
         }
     }
 
-    /// Has the argument that is arriving, if it is long, go on arriving in a block of its own. How many bytes at the end of
+    /// Moves a long argument into its own block while it is still being received. Returns how many bytes at the end of
     /// the input are there now.
     pub(super) fn detach_long_word(session: &mut Session, input: &[u8], limits: &Limits) -> usize {
         let Some(detached) = session.decoder.detach(input, limits, LONG_WORD_BYTES_MIN) else { return 0 };

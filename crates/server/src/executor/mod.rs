@@ -90,7 +90,7 @@ pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns};
 pub(crate) use self::eviction::{eviction, filled_database};
 pub(crate) use self::waiting::WITHOUT_LOG;
 
-/// One worker's executor.
+/// A worker's executor.
 pub struct Executor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) worker: Worker,
@@ -275,7 +275,7 @@ impl Executor {
         }
     }
 
-    /// Shows a client's command to whoever watches, unless it is presented again and was shown before.
+    /// Shows a client's command to monitors, unless it is presented again and was shown before.
     #[cold]
     pub(crate) fn show(
         &mut self,
@@ -303,7 +303,7 @@ impl Executor {
         }
     }
 
-    /// Has the place of each command of a client among all changes decided under the command's locks.
+    /// Makes the place of each command of a client among all changes be decided under the command's locks.
     pub(crate) fn follow(&mut self, session: &Session) {
         if !self.worker.notices.iter().any(|notice| matches!(notice, Notice::Client(_))) {
             let position =
@@ -445,8 +445,8 @@ impl Executor {
         }));
     }
 
-    /// Counts a command that was left unfinished and has been answered, after so much more time of its own, and logs it
-    /// if it is remarkable.
+    /// Counts a command that was left unfinished and has been answered, adding the time of its ending, and logs it if
+    /// it is remarkable.
     #[cold]
     fn finish(&mut self, session: &mut Session, words: &[&[u8]], ending: &Finish<'_>) {
         let Some(unfinished) = session.unfinished.take() else { return };
@@ -487,7 +487,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                // A subcommand that does not exist is nobody's.
+                // A subcommand that does not exist has no entry.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 let entry = found.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
@@ -735,7 +735,7 @@ impl Executor {
     }
 }
 
-/// Has the access stamps of keys mean what the configuration needs them for.
+/// Sets the meaning of the keys' access stamps to what the configuration needs.
 pub(crate) fn configure_access(engine: &Engine, config: &Config) {
     let ranking = eviction(config).map_or(Ranking::Recency, |eviction| eviction.order.ranking());
     engine.keyspace.access_clock().configure(ranking, config.lfu_log_factor, config.lfu_decay_time);
@@ -746,7 +746,7 @@ struct Finish<'r> {
     /// Time that it has taken since it was left, without that for which it has waited.
     nanoseconds: u64,
     reply_bytes: usize,
-    /// The line of its reply, where that is an error.
+    /// The line of its reply, if that is an error.
     error: Option<&'r [u8]>,
     /// Its name in the latency monitor, unless that follows from the command.
     event: Option<&'static str>,
@@ -759,7 +759,7 @@ pub(crate) struct Handler(
 
 /// The hold of a client's turn on the worker and the keyspace.
 pub(crate) struct Turn<'k> {
-    /// The pass through the gate; `None` where a transaction has closed it, or a script keeps everybody out.
+    /// The pass through the gate; `None` if a transaction has closed it, or a script keeps all others out.
     pub(crate) inside: Option<Inside<'k>>,
     /// The worker's other clients; `None` where one of them is in the middle of its own turn.
     pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
@@ -782,8 +782,8 @@ pub(crate) struct ServerContext<'a, 'k> {
 }
 
 impl ServerContext<'_, '_> {
-    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
-    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    /// Runs `work` outside the gate. Use it for work that may block on a thread that closes the gate.
+    /// `None`, and nothing done, in a transaction that has closed the gate itself.
     pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
         self.turn.inside.take()?;
         let result = work(self.shared);

@@ -64,7 +64,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 
 fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
     lower_priority();
-    // It passes no gate and counts for nobody: its number is of no meaning.
+    // This worker passes no gate and has no counters that are read: its number is of no meaning.
     let mut worker = Worker::new(usize::MAX, u64::from(std::process::id()) << 32 | 1 << 31 | number as u64);
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();

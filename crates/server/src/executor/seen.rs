@@ -158,7 +158,8 @@ impl Executor {
         self.seen = Seen { logged_to, replies, ..Seen::default() };
     }
 
-    /// Notes what the command that has just run has seen. Its reply takes so many bytes, with pushes before and behind it.
+    /// Notes what the command that has just run has seen. Its reply takes `own` bytes, with pushes of the other two
+    /// lengths around it.
     pub(super) fn note_reply(
         &mut self,
         entry: Option<&Entry>,

@@ -108,7 +108,7 @@ impl Executor {
         if keys_max == 0 || keyspace.tracked().0 <= keys_max {
             return;
         }
-        // Where a script holds a part of it, that can wait.
+        // If a script holds a part of it, that can wait.
         let inside = keyspace.enter_unless_long(self.worker.id());
         if inside.is_none() || keyspace.is_held_for_long() {
             return;

@@ -41,7 +41,7 @@ pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
 pub(super) struct RoomWaits(Vec<Address>);
 
 impl RoomWaits {
-    /// Has a client told, unless it will be.
+    /// Notes a client that is to be told, unless it is noted already.
     fn add(&mut self, client: Address, is_here: &mut bool) {
         if !std::mem::replace(is_here, true) {
             self.0.push(client);
@@ -95,7 +95,7 @@ impl Executor {
         session.waits_until.into_iter().chain(again).min()
     }
 
-    /// Looks whether what a client waits for has come of age. Where it has, the reply is on its way.
+    /// Looks whether what a client waits for has come of age. If it has, the reply is on its way.
     #[cold]
     pub(super) fn look_again(&mut self, session: &Session) -> Next {
         let shared = Arc::clone(&self.shared);
@@ -115,7 +115,7 @@ impl Executor {
             self.drain();
             self.wake_log();
         }
-        // Where it could not be served, or not be looked at, it is not due again at once.
+        // If it could not be served, or not be looked at, it is not due again at once.
         let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
         Next::Park { until: self.next_look(session).map(later) }
     }
@@ -157,7 +157,7 @@ impl Executor {
         if session.durability.is_some() {
             self.stop_durability_wait(session, reply, unblocked);
         } else {
-            // It may have been offloaded before it waited.
+            // The command may have been offloaded before it waited.
             session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
             let redirected = session.flags.has(ClientFlags::CAN_REDIRECT).then(|| {
                 let error = redirection(&self.shared)?;
@@ -197,7 +197,7 @@ impl Executor {
         });
     }
 
-    /// Has a command presented again: somebody has a view of what it may change.
+    /// Presents a command again: a view exists of what it may change.
     #[cold]
     pub(crate) fn hold(&mut self, session: &mut Session) -> Flow {
         self.meter.take_back();
@@ -240,7 +240,7 @@ impl Executor {
         }
         let durability = &self.shared.durability;
         if wanted.local && durability.is_off() {
-            // It was turned off meanwhile.
+            // The log was turned off meanwhile.
             return reply.error(WITHOUT_LOG);
         }
         let local = !durability.is_off() && durability.is_on_disk(wanted.mark);
@@ -256,14 +256,14 @@ impl Executor {
         self.shared.blocked.enter_durability(session.client.address, wanted);
         if wanted.local {
             self.durability_waits.push((wanted.mark, session.client.address));
-            // It may have come to the mark meanwhile.
+            // The log may have come to the mark meanwhile.
             self.tell_durable();
         }
         if wanted.replicas > 0 {
             let DurabilityWait { mark, replicas, counts_local, .. } = wanted;
             let client = session.client.address;
             self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
-            // They may have acknowledged it meanwhile.
+            // Replicas may have acknowledged it meanwhile.
             self.shared.replication.note_acknowledged(&self.shared.durability, self.config.config());
         }
     }
@@ -285,7 +285,8 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait for the disk or for replicas, unless somebody else has, whose reply is on its way.
+    /// Ends a client's wait for the disk or for replicas, unless another thread has ended it, whose reply is on its
+    /// way.
     pub(super) fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         match self.shared.blocked.end_durability(session.client.address) {
             Some(wanted) => {

@@ -191,7 +191,7 @@ impl Latencies {
         }
     }
 
-    /// Those that are not among `before`, an earlier sum of the same histograms; all where these were reset since.
+    /// The counts that are not among `before`, an earlier sum of these histograms; all if these were reset since.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut new = self.clone();
         for (count, before) in new.buckets.iter_mut().zip(&before.buckets) {
@@ -446,7 +446,7 @@ impl Meter {
         Instant::now().duration_since(self.since).as_nanos() as u64
     }
 
-    /// A script is about to call a command; when that begins, where it is to be timed.
+    /// A script is about to call a command. Returns when that begins, if it is to be timed.
     #[inline]
     pub(crate) fn begin_call(&mut self, index: usize) -> Option<Instant> {
         let sample = &mut self.samples[index];
@@ -457,7 +457,7 @@ impl Meter {
         Some(Instant::now())
     }
 
-    /// Counts a command that a script has called; its time, where it was timed.
+    /// Counts a command that a script has called. Returns its time, if it was timed.
     #[inline]
     pub(crate) fn end_call(&mut self, index: usize, begun: Option<Instant>) -> Option<u64> {
         if let Some(begun) = begun {

@@ -11,7 +11,7 @@ use std::{
 
 use dunlin_engine::Counter;
 
-/// Once so many codes are known, scripts add no more.
+/// With this many codes known, scripts add no further ones.
 const SCRIPT_CODES_MAX: usize = 128;
 /// Longest code, in bytes: a longer first word is none, as in Redis.
 const CODE_BYTES_MAX: usize = 30;

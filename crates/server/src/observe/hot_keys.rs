@@ -6,9 +6,9 @@
 //! ```
 //!
 //! There is one session at a time. Each worker notes what it has run in a collector of its own, whose lock is contended
-//! only while somebody asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
-//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one that
-//! waits for a key as it was when it came.
+//! only while a client asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
+//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one
+//! that waits for a key as it was when it came.
 //!
 //! While no session runs, a worker looks at one number a tick and nothing is done per command: a session has the meter time
 //! every command by itself, and what the meter measures is noted.
@@ -42,16 +42,16 @@ pub(crate) struct HotKeyOptions {
     pub(crate) count: usize,
     /// When it ends by itself; `None` for never.
     pub(crate) duration: Option<Duration>,
-    /// Of so many commands about one is looked at.
+    /// The number of commands of which one is looked at.
     pub(crate) sample_ratio: u32,
 }
 
 /// The keys with the largest sums, in bounded memory.
 ///
-/// Where the table is full, what its middle counter has is taken off all, and those that have nothing left go: Misra and
-/// Gries, 1982, in the form of Anderson et al., 2017, "A High-Performance Algorithm for Identifying Frequent Items in Data
-/// Streams". A counter is never too high, and too low by less than `2 × total / COUNTERS_MAX`; it is exact as long as there
-/// are no more keys than counters. O(1) amortized.
+/// If the table is full, what its middle counter has is taken off all, and those that have nothing left go: Misra and
+/// Gries, 1982, in the form of Anderson et al., 2017, "A High-Performance Algorithm for Identifying Frequent Items in
+/// Data Streams". A counter is never too high, and too low by less than `2 × total / COUNTERS_MAX`; it is exact while
+/// there are at most as many keys as counters. O(1) amortized.
 #[derive(Debug, Default)]
 pub(super) struct HeavyKeys {
     pub(super) counters: HashMap<Box<[u8]>, u64>,
@@ -120,7 +120,7 @@ pub(crate) struct Collected {
     pub(crate) by_bytes: Vec<(Box<[u8]>, u64)>,
 }
 
-/// One session.
+/// A session of HOTKEYS.
 #[derive(Debug)]
 pub(crate) struct HotKeySession {
     pub(crate) options: HotKeyOptions,

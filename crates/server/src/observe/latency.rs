@@ -93,7 +93,7 @@ impl LatencyMonitor {
         self.series().iter().map(|(event, series)| (*event, series.clone())).collect()
     }
 
-    /// One event's name as we spell it, and its series.
+    /// An event's name as we spell it, and its series.
     pub(crate) fn find(&self, event: &[u8]) -> Option<(&'static str, Series)> {
         self.all().into_iter().find(|(name, _)| name.as_bytes() == event)
     }

@@ -66,7 +66,7 @@ pub(crate) struct Stats {
 pub(crate) struct Held {
     /// Texts of scripts, and their Lua machines.
     pub(crate) scripts: usize,
-    /// The same of libraries of functions.
+    /// Libraries of functions, and their Lua machines.
     pub(crate) functions: usize,
     /// Tables of keys that clients cache.
     pub(crate) tracked: usize,
@@ -368,9 +368,9 @@ impl Stats {
         bytes
     }
 
-    /// [`Self::visit_clients`] for whoever would refuse or evict something on the strength of the last sum, which may count a large
-    /// argument that is gone by now. Once in a millisecond at most, and as much rarer as there are thousands of clients; whether it
-    /// was done.
+    /// Calls [`Self::visit_clients`] for a worker that would refuse or evict something on the strength of the last sum,
+    /// which may count a large argument that is gone by now. Runs once in a millisecond at most, and as much rarer as
+    /// there are thousands of clients. Returns whether it ran.
     pub(crate) fn revisit_clients(&self, now_ms: u64) -> bool {
         let pause_ms = self.clients().map_or(0, |clients| clients.connected() as u64 / 1000);
         let is_due = now_ms.saturating_sub(self.revisited_ms.load(Relaxed)) > pause_ms;
@@ -387,7 +387,8 @@ impl Stats {
         self.limited_bytes_with(engine, 0)
     }
 
-    /// The same once `coming` bytes of arguments are stored. They may stand in their client's buffer, and be counted there, already.
+    /// The limited bytes once `coming` bytes of arguments are stored. These may already stand in their client's buffer,
+    /// and be counted there.
     pub(crate) fn limited_bytes_with(&self, engine: &Engine, coming: usize) -> usize {
         let visited = self.client_bytes.load(Relaxed).max(coming) + self.counted_bytes.load(Relaxed);
         self.startup_bytes + engine.keyspace.used_bytes() + visited

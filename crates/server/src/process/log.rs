@@ -42,7 +42,7 @@ impl LogHandle {
     /// From now on, lines below `level` are dropped.
     pub fn set_level(&self, level: LogLevel) {
         self.level.store(level as u8, Ordering::Relaxed);
-        // tracing remembers per call site whether anybody listens.
+        // tracing remembers per call site whether there is a subscriber.
         tracing::callsite::rebuild_interest_cache();
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn install(level: LogLevel, file: &Path, mut syslog: Option<Syslog>) 
 /// Installs a log for a command that is no server: warnings and errors alone, as plain lines on standard error.
 pub fn install_warnings() {
     let lines = Lines::new(LogLevel::Warning, Sink::Plain, None);
-    // Where there is a log already, it serves as well.
+    // If there is a log already, it serves as well.
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }
 

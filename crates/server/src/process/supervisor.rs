@@ -59,8 +59,8 @@ impl Supervisor {
         self.notify("STATUS=Loading the data set\n");
     }
 
-    /// Tells the supervisor that the server is well, twice in the time after which it would start the server anew
-    /// (`WatchdogSec`), where it watches this process. `is_well` is `None` once the server has gone.
+    /// Tells the supervisor, if it watches this process, that the server is well, twice in the time after which
+    /// it would start the server anew (`WatchdogSec`). `is_well` is `None` once the server has gone.
     pub(crate) fn watch(&self, is_well: impl Fn() -> Option<bool> + Send + 'static) -> io::Result<()> {
         let watched = |name: &str| std::env::var(name).ok();
         let Some(interval) = watchdog_interval(watched("WATCHDOG_USEC"), watched("WATCHDOG_PID")) else {

@@ -49,13 +49,13 @@ use crate::{
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
 const QUEUE_DATA_PARTS: usize = 12;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
-/// Collections of so many bytes are not copied under a lock, which would take a millisecond or more.
+/// Collections of at least this size are not copied under a lock, which would take a millisecond or more.
 const LENT_BYTES_MIN: usize = 512 << 10;
 /// Longest sleep of the writer thread: bounds how late copies reach the file and how late a cancel is noticed.
 const NAP_MAX: Duration = Duration::from_millis(2);
 /// How long it waits where a script holds a lock for long.
 const HELD_PAUSE: Duration = Duration::from_millis(1);
-/// After a snapshot that failed, save points wait so long, as in Redis.
+/// The pause of save points after a snapshot that failed, as in Redis.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A snapshot that was begun.
@@ -314,7 +314,7 @@ impl Shared {
         (saving.current.clone(), saving.last_took)
     }
 
-    /// Has a snapshot begin as soon as possible.
+    /// Orders a snapshot to begin as soon as possible.
     pub(crate) fn schedule_save(&self) {
         self.persistence.saving().scheduled = true;
     }
@@ -436,8 +436,9 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. One that writes a
-/// file has a low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. A thread that
+/// writes a file has a low priority; if it writes too slowly, commands that write wait for it and leave it the
+/// processor.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
     destination: Destination,
@@ -496,6 +497,6 @@ pub(crate) fn save_if_due(shared: &Arc<Shared>, steady_ms: u64) {
     if let Some(SavePoint { seconds, changes }) = point {
         tracing::info!("{changes} changes in {seconds} seconds. Saving...");
     }
-    // Where it cannot begin, it is tried again.
+    // If it cannot begin, the next round tries again.
     let _ = begin_save(shared, |work| _ = shared.alone_unless_long(work));
 }

@@ -33,7 +33,7 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do. Writing others' copies counts, too: while
 /// there is much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.015;
-/// The same of a snapshot that replicas wait for.
+/// The least share of all cores for a snapshot that replicas wait for.
 const CORES_MIN_FOR_REPLICAS: f64 = 0.125;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.15;
@@ -131,8 +131,8 @@ impl Pace {
     }
 }
 
-/// The share of a core for a thread that finds so many cores idle, out of `cores`, and takes a share of `cores_min` of them
-/// all at least.
+/// Returns the share of a core for a thread that finds `idle` of `cores` cores idle, and takes a share of `cores_min`
+/// of them all at least.
 fn share_of(idle: f64, cores: f64, cores_min: f64) -> f64 {
     (idle - cores * CORES_MARGIN).max(cores * cores_min).min(1.0)
 }

@@ -29,7 +29,7 @@ const SYNC_REPLICAS_MAX: usize = config::SYNC_REPLICAS_MAX as usize;
 /// The state.
 #[derive(Debug)]
 pub(super) struct Commits {
-    /// By number of replicas less one, the ring's offset that so many have.
+    /// By number of replicas less one, the ring's offset that at least that many have.
     committed: [AtomicU64; SYNC_REPLICAS_MAX],
     /// The ring's offset that the members of the in-sync set have, in a cluster.
     shard: AtomicU64,
@@ -57,7 +57,7 @@ pub(super) fn ring_mark(offset: u64, base: u64) -> u64 {
 }
 
 impl Replication {
-    /// The ring's offset up to which so many replicas have the log.
+    /// Returns the ring's offset up to which `replicas` replicas have the log.
     #[inline]
     pub(crate) fn committed(&self, replicas: u8) -> u64 {
         self.commits.committed[usize::from(replicas).clamp(1, SYNC_REPLICAS_MAX) - 1].load(SeqCst)
@@ -69,7 +69,8 @@ impl Replication {
         self.commits.online.load(SeqCst)
     }
 
-    /// Has a worker woken by the next acknowledgement, which replicas are asked for. The caller looks once more afterwards.
+    /// Registers a worker to be woken by the next acknowledgement, which replicas are asked for. The caller looks once
+    /// more afterwards.
     pub(crate) fn await_commit(&self, worker: usize) {
         self.commits.awaited[worker].store(true, SeqCst);
         if !self.feed.acks_wanted.swap(true, SeqCst) {
@@ -83,7 +84,7 @@ impl Replication {
         self.commits.shard.load(SeqCst)
     }
 
-    /// Has a worker woken when the shard has committed more. The caller looks once more afterwards.
+    /// Registers a worker to be woken when the shard has committed more. The caller looks once more afterwards.
     pub(crate) fn await_shard_commit(&self, worker: usize) {
         self.commits.awaited[worker].store(true, SeqCst);
     }
@@ -143,7 +144,7 @@ impl Replication {
         }
     }
 
-    /// Wakes workers whose clients wait for replicas in vain: the server is no primary any more.
+    /// Wakes workers whose clients wait for replicas in vain: the server has ceased to be a primary.
     pub(crate) fn end_commits(&self, durability: &Durability) {
         let Some(queues) = durability.queues() else { return };
         (0..self.commits.awaited.len())

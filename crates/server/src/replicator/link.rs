@@ -5,7 +5,7 @@
 //!                 └────────────────────── stream ───▶ Applier
 //! ```
 //!
-//! It carries out changes of roles, since nobody else applies anything then.
+//! The thread `replica` carries out changes of roles, since no other thread applies anything then.
 
 use std::{
     io::{self, Read, Write},
@@ -41,8 +41,8 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
 
-/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for so long. Behind a cut of the network,
-/// TCP waits for up to as long again, and with it all writes that need this member.
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. Behind a cut
+/// of the network, TCP waits for up to as long again, and with it all writes that need this member.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread.
@@ -219,7 +219,7 @@ impl Link {
 
     fn read_what_came(&mut self, buffer: &mut [u8]) {
         if self.is_held() {
-            // It is not read from meanwhile, which is not the primary's silence.
+            // The link is not read from meanwhile, which is not the primary's silence.
             self.step(Event::Received(&[]));
             return;
         }
@@ -288,7 +288,7 @@ impl Link {
             }
             if shown.elapsed() >= TICK {
                 shown = Instant::now();
-                // It is not read from meanwhile, which is not the primary's silence.
+                // The link is not read from meanwhile, which is not the primary's silence.
                 self.step(Event::Received(&[]));
                 self.pass_time();
             }
@@ -377,7 +377,7 @@ impl Link {
         }
     }
 
-    /// Throws the data set away: it is part of no history any more.
+    /// Throws the data set away: it has no history now.
     pub(super) fn clear(&mut self) {
         let replication = &self.shared.replication;
         replication.feed.cut_all();
@@ -449,7 +449,7 @@ impl Link {
         match connection.stream.socket().peer_addr() {
             Ok(_) => {
                 connection.is_made = true;
-                // Acknowledgements are small, and somebody may wait for them.
+                // Acknowledgements are small, and clients may wait for them.
                 let _ = connection.stream.socket().set_tcp_nodelay(true);
                 let (actions, _) = self.step(Event::Connected);
                 self.act(actions, &[]);
@@ -521,7 +521,7 @@ fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result
         let _ = sender.send(resolved);
         shared.upgrade().iter().for_each(|shared| shared.replication.wake_replica());
     };
-    // Where there is no thread, the receiver sees the end of the sender.
+    // Without a thread, the receiver sees the end of the sender.
     let _ = thread::Builder::new().name("resolve".to_owned()).spawn(run);
     receiver
 }

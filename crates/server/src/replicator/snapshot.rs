@@ -53,7 +53,7 @@ struct Arrived {
     bytes: Vec<u8>,
     /// Bytes before it were taken.
     at: usize,
-    /// Bytes of the snapshot in all, where that is known.
+    /// Bytes of the snapshot in all, if that is known.
     total: u64,
     is_complete: bool,
 }
@@ -193,7 +193,7 @@ impl Link {
                 self.end_history();
                 shared.loading.end();
                 match error {
-                    // It is connected anew, and begins anew.
+                    // The link connects anew, and begins anew.
                     _ if self.connection.is_none() => {}
                     LoadError::Failed(_) if replication.has_order() => self.disconnect("the role changes"),
                     LoadError::Failed(reason)
@@ -239,7 +239,7 @@ impl Link {
         Ok(has_log)
     }
 
-    /// The data set is part of no history any more: what others have of the one before is not here.
+    /// Marks the data set as having no history: what others have of the one before is not here.
     fn end_history(&self) {
         let replication = &self.shared.replication;
         replication.end_stream_for_replicas(&self.shared.engine);
@@ -248,7 +248,7 @@ impl Link {
         }
     }
 
-    /// Begins another log, where there was one.
+    /// Begins another log, if there was one.
     pub(super) fn turn_log_on(&self, had_log: bool) {
         if had_log
             && self.shared.config.current().appendonly
@@ -259,10 +259,10 @@ impl Link {
     }
 }
 
-/// A snapshot that is loaded, while the stream behind it is kept and the primary is shown that somebody is alive.
+/// A snapshot that is loaded, while the stream behind it is kept and the primary is shown that the replica is alive.
 struct Arrival<'a> {
     link: &'a mut Link,
-    /// Where it was kept, if it was.
+    /// The file that keeps it, if it was kept.
     file: Option<File>,
     buffer: Vec<u8>,
     /// More may come at the link.
@@ -315,7 +315,8 @@ impl<'a> Arrival<'a> {
                 let received = &buffer[..bytes];
                 let (actions, taken) = link.step(Event::Received(received));
                 link.act(actions, received);
-                // Where there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not complete.
+                // If there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not
+                // complete.
                 self.is_open = link.keep_stream(&received[taken..]);
                 return Ok(());
             }
@@ -327,7 +328,8 @@ impl<'a> Arrival<'a> {
             Err(error) => error.to_string(),
         };
         match self.is_complete()? {
-            // It is loaded all the same, and the stream goes on elsewhere: the link sees its end again behind it.
+            // The snapshot is loaded all the same, and the stream goes on elsewhere: the link sees its end again behind
+            // it.
             true => self.is_open = false,
             false => self.link.lose(&end),
         }

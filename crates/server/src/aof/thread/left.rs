@@ -1,4 +1,4 @@
-//! Logs that are not written any more: which of them this process knows, and which are kept.
+//! Logs that are no longer written: which of them this process knows, and which are kept.
 
 use std::io;
 

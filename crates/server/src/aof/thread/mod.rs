@@ -131,8 +131,8 @@ impl LogThread {
     }
 
     /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there
-    /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. The thread
-    /// ends with an error, a line for the operator, where it cannot load, and stops the server.
+    /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. If the thread
+    /// cannot load, it ends with an error, a line for the operator, and stops the server.
     pub(crate) fn start(
         self,
         loaded: impl FnOnce() + Send + 'static,
@@ -251,7 +251,7 @@ impl LogThread {
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
-        // One at a time; and a failed write must have been made durable before the disk is said to work.
+        // Syncs run one at a time; and a failed write must have been made durable before the disk is said to work.
         let syncs_in_background = policy == AppendFsync::Everysec && self.retry_at.is_none();
         let ended = if syncs_in_background { self.syncer.take() } else { self.syncer.wait() };
         if let Some((sync, begun_at)) = ended {
@@ -326,7 +326,7 @@ impl LogThread {
         })
     }
 
-    /// Has a log written anew that a failed sync may have torn.
+    /// Orders a new log in place of one that a failed sync may have torn.
     fn order_mending(&self) {
         let State::On(writer) = &self.state else { return };
         if !writer.is_torn() {

@@ -32,7 +32,7 @@ pub(crate) enum JobState {
     Paused,
     /// The slots are the target's.
     Success,
-    /// The slots stay, without anybody's wish.
+    /// The slots stay; no operator ended the move.
     Failed,
     /// The slots stay.
     Cancelled,
@@ -253,7 +253,7 @@ mod tests {
         add(1, 2, Some(JobState::Failed));
         add(2, 2, Some(JobState::Failed));
         add(3, 3, Some(JobState::Failed));
-        // The next attempt, and one that somebody ended, say nothing.
+        // The next attempt, and one that an operator ended, say nothing.
         add(4, 2, None);
         add(5, 3, Some(JobState::Cancelled));
         let expected = [(node_id(3), "reason 3".to_owned()), (node_id(2), "reason 2".to_owned())];

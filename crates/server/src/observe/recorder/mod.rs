@@ -6,10 +6,9 @@
 //!                                                                   └ every 10 s ─▶ recorder.dunlin in `dir`
 //! ```
 //!
-//! The thread `recorder` ([`crate::sampler`]) reads counters that are there anyway; no command does anything for it. Its
-//! memory is allocated once.
-//! The file is kept where the server keeps a data set; one that cannot be written costs the recorder its past, and nobody
-//! anything else.
+//! The thread `recorder` ([`crate::sampler`]) reads counters that are there anyway; no command does anything for it.
+//! Its memory is allocated once. The file is kept if the server keeps a data set; a file that cannot be written costs
+//! the recorder its past, and clients nothing.
 
 mod fields;
 mod file;
@@ -103,7 +102,7 @@ impl Recorder {
         self.storage().add(pieces);
     }
 
-    /// Writes what the file lacks, opening it where there is a directory for it. The server has been up for so long.
+    /// Writes what the file lacks, opening it where there is a directory for it. `uptime` is that of the server.
     pub(crate) fn flush(&self, config: &Config, commands: &CommandTable, uptime: Duration) {
         let mut storage = self.storage();
         let wanted = file_path(config);
@@ -160,7 +159,7 @@ impl Storage {
     }
 }
 
-/// Where the file is, while the server keeps a data set.
+/// Path of the file, while the server keeps a data set.
 fn file_path(config: &Config) -> Option<PathBuf> {
     config.keeps_data().then(|| config.dir.join(file::FILE_NAME))
 }

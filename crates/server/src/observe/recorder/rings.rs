@@ -73,7 +73,7 @@ pub(crate) struct Event {
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
     pub(crate) kind: EventKind,
-    /// One line.
+    /// A line of text.
     pub(crate) text: String,
 }
 

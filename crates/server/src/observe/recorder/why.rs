@@ -30,7 +30,7 @@ pub(crate) struct Question<'a> {
     /// Seconds of a sample.
     pub(crate) step_s: u32,
     pub(crate) samples: &'a [Sample],
-    /// Those of the time before.
+    /// Samples of the time before.
     pub(crate) usual: &'a [Sample],
     pub(crate) events: &'a [Event],
     /// Of the last hour only.

@@ -122,7 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Subscribers by channel, pattern and shard channel.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Subscriptions of all kinds: nobody looks further while there is none.
+    /// Subscriptions of all kinds: publishers look no further while it is 0.
     subscriptions: AtomicUsize,
     channels: Channels,
     shard_channels: Channels,
@@ -142,7 +142,7 @@ impl Exchange {
         }
     }
 
-    /// Whether anybody listens to anything.
+    /// Whether any client listens to anything.
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.subscriptions.load(SeqCst) != 0
