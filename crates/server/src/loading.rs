@@ -108,17 +108,17 @@ impl Loading {
         self.active.store(true, Release);
     }
 
-    /// There are so many bytes to load.
+    /// Sets how many bytes there are to load.
     pub(crate) fn expect(&self, bytes_total: u64) {
         self.bytes_total.store(bytes_total, Relaxed);
     }
 
-    /// It has ended; clients are served.
+    /// Notes that loading has ended; clients are served.
     pub(crate) fn end(&self) {
         self.active.store(false, Release);
     }
 
-    /// It is to end as soon as possible.
+    /// Makes loading end as soon as possible.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Relaxed);
     }
@@ -167,7 +167,7 @@ impl<'a> Reporter<'a> {
         !loading.is_abandoned()
     }
 
-    /// A file of so many bytes has been loaded.
+    /// Notes that a file of `bytes` has been loaded.
     pub(crate) fn next_file(&mut self, bytes: u64) {
         self.before += bytes;
         self.loading.bytes_loaded.store(self.before, Relaxed);

@@ -93,7 +93,7 @@ impl Tls {
         }
     }
 
-    /// Reloads files that have changed, where that is due, and warns of certificates that expire soon.
+    /// Reloads files that have changed, if that is due, and warns of certificates that expire soon.
     fn tend(&self, config: &Config, now: Instant) {
         if self.material.load().is_none() {
             return;

@@ -28,7 +28,7 @@ impl Folder {
         Ok(Self { path, data, is_kept: false })
     }
 
-    /// Where the server's files are.
+    /// Directory of the server's files.
     pub fn data(&self) -> &Path {
         &self.data
     }
@@ -133,7 +133,7 @@ impl<'a> Server<'a> {
         Self::start_in(program, folder, directives, &[])
     }
 
-    /// The same, with variables of the environment.
+    /// Starts it with variables of the environment.
     pub fn start_in(
         program: &Path,
         folder: &'a Folder,
@@ -165,7 +165,7 @@ impl<'a> Server<'a> {
         let _ = self.child.wait();
     }
 
-    /// SIGKILL, unless it has ended within so much time.
+    /// Sends SIGKILL, unless it has ended within `time`.
     pub fn kill_after(mut self, time: Duration) {
         let until = Instant::now() + time;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {

@@ -20,7 +20,7 @@ const KEYS_PER_FAMILY: usize = 8;
 
 fn key(family: &Family, index: usize) -> Vec<u8> {
     match index {
-        // One hash tag for all families, so that keys of several types share a shard and a slot.
+        // A hash tag for all families, so that keys of several types share a shard and a slot.
         0 | 1 => format!("{{tag}}{}:{index}", family.name).into_bytes(),
         2 => format!("{}\0\r\n\u{e9}", family.name).into_bytes(),
         3 => format!("{}:{}", family.name, "long".repeat(40)).into_bytes(),

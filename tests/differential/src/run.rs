@@ -96,7 +96,7 @@ pub struct Pair {
     pub intended: BTreeSet<&'static str>,
 }
 
-/// One connection to each server.
+/// A connection to each server.
 struct Duet {
     ours: Connection,
     oracle: Connection,
@@ -304,8 +304,8 @@ impl Duet {
         for step in steps {
             resp::encode_command(&step.arguments, &mut bytes);
         }
-        // Both work at once: the oracle on this thread, the server under test on another, where the
-        // batch is worth a thread; else one after the other.
+        // If the batch is worth a thread, both work at once: the oracle on this thread, the server
+        // under test on another; else one after the other.
         let (ours, ours_error) = self.ours.exchange(&bytes, steps.len());
         let (oracle, oracle_error) = self.oracle.exchange(&bytes, steps.len());
         for (index, step) in steps.iter().enumerate() {
@@ -471,7 +471,7 @@ impl Duet {
             return Err(mismatch(at, &kind.arguments, ours.show(), oracle.show()));
         }
         let mut expiry = plain(&[b"PEXPIRETIME", key]);
-        // One server may stand still for a while; times of life are far longer.
+        // A server may stand still for a while; times of life are far longer.
         expiry.compare = Compare::Near(60_000);
         let mut steps = vec![expiry, plain(&[b"OBJECT", b"ENCODING", key])];
         let mut contents = match oracle.bytes().unwrap_or_default() {

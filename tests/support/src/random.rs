@@ -37,7 +37,7 @@ impl Random {
         self.below(100) < percent as usize
     }
 
-    /// One element of a slice that is not empty.
+    /// An element of a slice that is not empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-/// One reply as a tree.
+/// A reply as a tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
     /// A line: the type byte (`+ - : , # ( _`) and the text after it.

@@ -48,7 +48,7 @@ pub struct Process {
     pub boot: BootId,
     /// `None` until its start is written down, and while the node is no part of the shard that it has left.
     pub shard: Option<Shard>,
-    /// It has left the shard, after so many replacements of its data.
+    /// Set once it has left the shard: the number of replacements of its data until then.
     pub left: Option<u64>,
     pub withheld: Vec<Withheld>,
     pub parked: bool,

@@ -33,7 +33,7 @@ const STORM_MS: u64 = 12_000;
 const CALM_MS: u64 = 4_000;
 const REST_MS: u64 = 40_000;
 const TICK_MS: u64 = 40;
-/// A transaction without an answer for so long has an unknown outcome.
+/// A transaction without an answer for this long has an unknown outcome.
 const STORE_TIMEOUT_MS: u64 = 300;
 const CHUNK: usize = 40;
 
@@ -58,7 +58,7 @@ pub struct Seen {
     pub recoveries: u64,
     pub forced: u64,
     pub unserved: u64,
-    /// The store was restored from a backup that nodes know to be older, so many of which were kept from it.
+    /// Backups, known to nodes to be older, from which the store was restored and which were kept from it.
     pub forks: u64,
     pub strays: u64,
 }
@@ -153,7 +153,7 @@ enum Happening {
     Client(usize),
     Controller,
     Trouble,
-    /// A node is cut off from all others, or is so no more.
+    /// A node is cut off from all others, or is connected again.
     CutOff(usize, bool),
     /// An operator has a node take the shard.
     Force,
@@ -569,14 +569,14 @@ impl World {
         self.step(at, Event::Emptied);
     }
 
-    /// Has the base of the log written that follows a replacement of the data.
+    /// Writes the base of the log that follows a replacement of the data.
     fn begin_base(&mut self, at: usize) {
         let (copies, boot) = (self.nodes[at].copies, self.nodes[at].process.as_ref().expect("it runs").boot);
         let delay = if self.random.chance(20) { self.random.below(4_000) } else { self.random.below(300) };
         self.at(delay, Happening::Base(at, boot, copies));
     }
 
-    /// A copy is there. One of an earlier epoch came over a link that is no more.
+    /// A copy is there. A copy of an earlier epoch came over a link that has ended.
     fn load(&mut self, at: usize, epoch: u64, history: HistoryId, entries: Vec<Entry>) {
         let node = &mut self.nodes[at];
         let is_awaited = node.shard().is_some_and(|shard| shard.accepts_copy(epoch));
@@ -692,7 +692,7 @@ impl World {
         self.release(at);
     }
 
-    /// The node is no part of the shard any more, and throws its data away.
+    /// The node has left the shard, and throws its data away.
     fn leave(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.replace();

@@ -105,7 +105,7 @@ impl Access {
         self.version.load(Acquire)
     }
 
-    /// Has all sessions look at their users, and workers at the configuration, before the next command.
+    /// Makes all sessions look at their users, and workers at the configuration, before the next command.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Release);
     }
@@ -238,7 +238,7 @@ impl Access {
         crate::config::replace_file(path, &text)
     }
 
-    /// Whether somebody is let in as a user with a password.
+    /// Returns the user of this name, if it accepts the password.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.find(name);
         if user.is_none() {

@@ -34,13 +34,13 @@ pub(crate) use self::slots::Slots;
 pub(crate) enum Verdict {
     /// It runs.
     Run,
-    /// It waits for EXEC.
+    /// The command waits for EXEC.
     Queue,
-    /// It is presented again later.
+    /// The command is presented again later.
     Park(Wait),
-    /// It is answered with this error.
+    /// The command is answered with this error.
     Refuse(CommandError),
-    /// It is answered with this error, which is for the client's library: EXEC answers it as it is.
+    /// The command is answered with this error, which is for the client's library: EXEC answers it as it is.
     Redirect(CommandError),
     /// The user may not run it: noted, and answered with an error.
     Deny(Denial),
@@ -74,7 +74,7 @@ impl Conditions {
     /// Only what is looked at anew for each command that it concerns.
     pub(crate) const ALWAYS: Self = Self::of(Check::LockedKeys);
 
-    /// One condition.
+    /// A single condition.
     pub(crate) const fn of(check: Check) -> Self {
         Self(1 << check as u32)
     }
@@ -180,7 +180,8 @@ pub(crate) trait Facts {
         None
     }
 
-    /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.
+    /// The node to which a client is to go with a command for the primary; or that it waits, while a failover decides
+    /// that.
     fn redirection(&self, _: &Entry) -> Option<Verdict> {
         None
     }
@@ -194,7 +195,7 @@ pub(crate) trait Facts {
 /// Which commands a pause holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PauseScope {
-    /// Those that change something, or publish.
+    /// Commands that change something, or publish.
     Writes,
     /// All.
     Everything,

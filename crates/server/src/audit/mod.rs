@@ -157,7 +157,7 @@ impl Audit {
         self.queue().bytes
     }
 
-    /// Has the thread write what waits, once more at most where that fails, and end.
+    /// Makes the thread write what waits, once more at most if that fails, and end.
     pub(crate) fn end(&self) {
         self.queue().has_ended = true;
         self.changed.notify_all();

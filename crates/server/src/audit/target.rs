@@ -21,7 +21,7 @@ pub(super) enum Target {
     File(LogFile),
 }
 
-/// A file that somebody may rename to have another one begun.
+/// A file that an operator may rename to begin another one.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! Where the log's files are.
+//! The places of the log's files.
 
 use std::{fs, io};
 
@@ -6,7 +6,7 @@ use dunlin_persist::{aof::WriterOptions, manifest::Manifest};
 
 use crate::{config::Config, persistence::files};
 
-/// Where a configuration has the log's files.
+/// The places of the log's files by a configuration.
 pub(crate) fn log_options(config: &Config) -> WriterOptions {
     WriterOptions {
         directory: config.dir.join(&config.appenddirname),

@@ -83,7 +83,7 @@ pub(crate) struct Durability {
     durable: AtomicU64,
     /// How far it is on disk.
     synced: AtomicU64,
-    /// It was turned on, and has no base yet: nothing of it would be loaded.
+    /// Whether it was turned on, and has no base yet: nothing of it would be loaded.
     pub(crate) lacks_base: AtomicBool,
     /// How far it has been given to the system.
     pub(crate) written: AtomicU64,
@@ -151,7 +151,7 @@ impl Durability {
 
     /// How far a start would load the log from disk; `None` where there is no log, or it has no base yet.
     pub(crate) fn fsynced(&self) -> Option<u64> {
-        // A log that is turned off is off, for whoever looks, before the offset says that nobody needs to wait for it.
+        // A log that is turned off is off, for every reader, before the offset says that no reply needs to wait for it.
         let synced = self.synced.load(SeqCst);
         (!self.is_off() && !self.lacks_base.load(SeqCst)).then_some(synced)
     }
@@ -174,7 +174,7 @@ impl Durability {
         !self.lacks_base.load(SeqCst) && self.synced.load(SeqCst) >= mark
     }
 
-    /// The log's files at an offset, where they go back so far. Waits for the disk.
+    /// The log's files at an offset, if they go back that far. Waits for the disk.
     pub(crate) fn follow_files(&self, config: &Config, at: u64) -> Option<Follower> {
         if self.is_off() || self.lacks_base.load(SeqCst) {
             return None;
@@ -221,7 +221,7 @@ impl Durability {
         }
         // Others of the worker may wait for less.
         self.awaited[worker].sync_mark.fetch_min(mark, SeqCst);
-        // As in `await_durable`. A message that nobody needs does no harm.
+        // As in `await_durable`. A message without a receiver does no harm.
         let waits = !self.is_on_disk(mark);
         if waits {
             self.wakeup.notify(true);
@@ -282,7 +282,7 @@ impl Durability {
         self.status().write_error.clone().unwrap_or_default()
     }
 
-    /// Has workers wait for the disk where they are ahead of it by a part of a data set of so many bytes.
+    /// Makes workers wait for the disk if they are ahead of it by a part of a data set of `data_bytes`.
     pub(crate) fn size_room(&self, data_bytes: usize) {
         self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
@@ -375,7 +375,7 @@ impl Durability {
         self.order_and_wait(|done| Order::Turn { on, done })
     }
 
-    /// Has the log say whose stream of replication it is, durably. The caller is not inside the gate.
+    /// Makes the log say whose stream of replication it is, durably. The caller is not inside the gate.
     pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
         self.order_and_wait(|done| Order::SetStream { stream, done })
     }

@@ -14,7 +14,7 @@ const FAILURES_FREE: u32 = 3;
 /// For how long at first; for twice as long each further time.
 const HOLD_BACK: Duration = Duration::from_secs(60);
 const HOLD_BACK_MAX: Duration = Duration::from_secs(3600);
-/// Others wait so long after a failure.
+/// The pause of other rewrites after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The state of rewriting.
@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Rewriting {
     pub(crate) current: Option<Arc<Progress>>,
     pub(crate) thread: Option<JoinHandle<()>>,
-    /// One is to begin when that is possible.
+    /// A rewrite is to begin when that is possible.
     pub(crate) scheduled: bool,
     /// How long the last one took.
     pub(crate) last_took: Option<Duration>,
@@ -61,7 +61,7 @@ impl Rewriting {
         self.current.iter().for_each(|progress| progress.cancel());
     }
 
-    /// It has ended.
+    /// The rewrite has ended.
     pub(crate) fn end(&mut self, is_ok: bool) {
         self.last_took = self.current.take().map(|progress| progress.begun.elapsed());
         self.failures = if is_ok { 0 } else { self.failures.saturating_add(1) };

@@ -41,7 +41,7 @@ pub(crate) enum Read {
     Gauge(fn(&Reading<'_>) -> Number),
     /// No number.
     Text(for<'a> fn(&'a Reading<'_>) -> Cow<'a, str>),
-    /// The same value always: of what is not there, under a name that tools read.
+    /// A fixed value, under a name that tools read, for a thing that is not there.
     Always(&'static str),
 }
 
@@ -51,7 +51,7 @@ pub(crate) enum Number {
     Integer(i64),
     /// A number with this many digits behind the point.
     Decimal(f64, usize),
-    /// The same, with a percent sign.
+    /// A number with a percent sign.
     Percent(f64),
 }
 

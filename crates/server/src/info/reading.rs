@@ -102,7 +102,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The same for a thread that is not inside the gate, which has made the survey by itself.
+    /// A reading for a thread that is not inside the gate, which has made the survey by itself.
     pub(crate) fn surveyed(shared: &'a Shared, config: &'a Config, now_ms: u64, survey: Survey) -> Self {
         Self { survey: OnceCell::from(survey), ..Self::new(shared, config, now_ms) }
     }

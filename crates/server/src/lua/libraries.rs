@@ -142,7 +142,7 @@ pub(crate) struct Change {
     /// Whether all go that are there.
     pub(crate) empties: bool,
     pub(crate) added: Vec<Arc<Library>>,
-    /// Those that go, where not all do: by name, each there or not.
+    /// Libraries that go, if not all do: by name, each there or not.
     pub(crate) removed: HashSet<Vec<u8>>,
 }
 
@@ -244,7 +244,7 @@ impl LibraryCache {
         state.libraries.by_name.get(&library.name).is_some_and(|current| current.id == library.id)
     }
 
-    /// The changes since a version, at which so many libraries had been removed; `None` where there are none.
+    /// The changes since a version, at which `removals` libraries had been removed; `None` if there are none.
     #[inline]
     pub(crate) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
         if self.version.load(Ordering::Acquire) == version {
@@ -290,8 +290,8 @@ impl LibraryCache {
         dump
     }
 
-    /// Makes the change that `plan` finds, and has it recorded, in the order in which others see it. Nothing is changed
-    /// where that fails, or would leave two libraries with one function. O(what changes).
+    /// Makes the change that `plan` finds, and records it, in the order in which others see it. Nothing is changed if
+    /// that fails, or would leave two libraries with one function. O(what changes).
     pub(crate) fn change(
         &self,
         record: impl FnOnce(),

@@ -112,7 +112,7 @@ impl RunningScripts {
         self.places[worker].is_busy.store(true, SeqCst);
     }
 
-    /// Whether clients are answered BUSY that a script keeps out. They wait before.
+    /// Whether clients are answered BUSY that a script keeps out. Before that, such clients wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.places.iter().any(|place| place.is_busy.load(SeqCst))
     }
@@ -202,14 +202,14 @@ pub(crate) enum Due {
     Known,
     /// To mark what it holds so that threads do not wait for it.
     Marked,
-    /// To have clients answered BUSY, after so long.
+    /// To answer clients BUSY, after this time.
     Busy(Duration),
     /// To have the worker's other clients attended to.
     Others,
 }
 
 impl Watch {
-    /// One of a script that begins now. `is_node`: of a server that is a node of a cluster.
+    /// A watch over a script that begins now. `is_node`: of a server that is a node of a cluster.
     pub(crate) fn new(busy_after_ms: u64, is_node: bool) -> Self {
         let since = Instant::now();
         let after = |duration: Duration| since.checked_add(duration);

@@ -9,7 +9,7 @@
 //! A server that keeps something (save points, the append-only log) takes the lock when it starts, another one when it
 //! first writes a file. So any number of servers that keep nothing may share a directory, and no others may.
 //!
-//! The lock is flock(2)'s, which every local file system and NFS know. Where there is none, or the directory cannot be
+//! The lock is flock(2)'s, which every local file system and NFS know. If there is none, or the directory cannot be
 //! written, the server says so and goes on; the log then still notices other writers of its files.
 
 use std::{
@@ -119,7 +119,7 @@ impl Display for InUse {
 /// Why a directory was not locked.
 enum Failure {
     InUse(Holder),
-    /// It cannot be: the system's words.
+    /// The directory cannot be locked: the system's words.
     Unlockable(String),
 }
 
@@ -130,7 +130,7 @@ impl From<io::Error> for Failure {
 }
 
 impl DirectoryLock {
-    /// Locks a directory for `holder`. One that cannot be locked is logged, and counts as locked.
+    /// Locks a directory for `holder`. A directory that cannot be locked is logged, and counts as locked.
     fn take(directory: &Path, holder: &Holder) -> Result<Self, InUse> {
         let file = match lock(&directory.join(LOCK_NAME), holder) {
             Ok(file) => Some(file),

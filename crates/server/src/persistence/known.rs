@@ -1,5 +1,5 @@
-//! Files that a snapshot may take the place of: those that this server has loaded or written, or whose data a log holds that it
-//! has loaded. It keeps any other file of that name under another one.
+//! Files that a snapshot may take the place of: those that this server has loaded or written, or whose data a log holds
+//! that it has loaded. A snapshot keeps any other file of that name under another one.
 
 use std::{
     fs, io,

@@ -145,7 +145,7 @@ pub(crate) struct DurabilityWait {
 pub(crate) struct Unfinished {
     /// Its place in the command table.
     pub(crate) index: usize,
-    /// Its words, where nobody else keeps them.
+    /// Its words, if they are not kept elsewhere.
     pub(crate) words: Vec<Box<[u8]>>,
     /// Bytes of its request.
     pub(crate) request_bytes: usize,
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// `RESET`: as if it had just connected, but for what it is: its number and its library. Where
-    /// the reply to `RESET` itself is to be skipped, it is.
+    /// `RESET`: as if it had just connected, but for what it is: its number and its library. If the
+    /// reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, access: &Access) {
         self.database = 0;
         self.speak(Protocol::Resp2);
@@ -375,7 +375,7 @@ impl Session {
         }
     }
 
-    /// Notes that a command was answered with an error, where it is part of an import: nothing of that may be missing.
+    /// Notes that a command was answered with an error, if it is part of an import: nothing of that may be missing.
     #[cold]
     pub(crate) fn note_failed_import(&mut self, line: &[u8]) {
         if let Some(import) = &mut self.import {

@@ -63,11 +63,11 @@ pub(crate) struct Queue {
     pub(crate) database: Option<usize>,
     /// The effects of the commands, those of scripts aside.
     pub(crate) effects: Effects,
-    /// One of the commands runs a script.
+    /// Whether a command runs a script.
     pub(crate) has_scripts: bool,
     /// Bytes that databases with a limit are given.
     pub(crate) given: Vec<Given>,
-    /// One of the commands replaces databases as a whole.
+    /// Whether a command replaces databases as a whole.
     pub(crate) is_exclusive: bool,
 }
 
@@ -115,7 +115,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a command which may need memory gives so many bytes to a database.
+    /// Notes that a command which may need memory gives `bytes` to a database.
     pub(crate) fn give(&mut self, database: usize, bytes: usize) {
         match self.given.iter_mut().find(|given| given.database == database) {
             Some(given) => given.bytes += bytes,

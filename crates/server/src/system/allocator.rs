@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for Allocator {
             }
             _ => {}
         }
-        // SAFETY: the two blocks do not overlap and have so many bytes; the caller does not use the former any more.
+        // SAFETY: the two blocks do not overlap and have this size; the caller gives the former up.
         unsafe {
             let moved = self.alloc(wanted);
             if !moved.is_null() {

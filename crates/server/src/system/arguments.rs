@@ -16,7 +16,7 @@ pub(crate) fn hide_secrets(is_secret: fn(&[u8]) -> bool) {
     }
 }
 
-/// Where the words behind secret flags are, and how long.
+/// The places and lengths of the words behind secret flags.
 fn secret_words(words: &[u8], is_secret: fn(&[u8]) -> bool) -> Vec<(usize, usize)> {
     let (mut found, mut at, mut is_hidden) = (Vec::new(), 0, false);
     for word in words.split(|byte| *byte == 0) {

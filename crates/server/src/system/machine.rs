@@ -94,7 +94,7 @@ impl CgroupLimits {
     }
 }
 
-/// `200000 100000` of cpu.max: microseconds in each so many.
+/// `200000 100000` of cpu.max: microseconds in each period, and the period.
 fn quota(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);

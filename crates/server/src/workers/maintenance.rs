@@ -10,7 +10,7 @@ use dunlin_engine::Garbage;
 /// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To free this, of so many bytes.
+    /// To free this, of this many bytes.
     Discard(Garbage, usize),
     /// To get memory for growth.
     WarmUp,
@@ -26,7 +26,7 @@ pub(crate) struct Maintenance {
     pending_objects: AtomicUsize,
     /// Their bytes.
     pending_bytes: AtomicUsize,
-    /// Those that the thread has freed since the statistics were reset.
+    /// Values and keys that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl Maintenance {
         self.freed_objects.load(Ordering::Relaxed)
     }
 
-    /// Notes that the thread has freed so much.
+    /// Notes that the thread has freed `objects` of `bytes`.
     pub(crate) fn note_freed(&self, objects: usize, bytes: usize) {
         self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);

@@ -21,7 +21,7 @@ pub(crate) struct Credentials {
     pub(crate) password: Vec<u8>,
 }
 
-/// Secrets are nobody's to read.
+/// Secrets are not printed.
 impl fmt::Debug for Credentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("(redacted)")
@@ -83,7 +83,7 @@ impl Migration {
         }
     }
 
-    /// Takes the keys out that have been sent; there are none any more where they stay here.
+    /// Takes the keys out that have been sent; none are left if they stay here.
     pub(crate) fn take_departure(&mut self) -> Option<Box<Departure>> {
         self.departure.take()
     }

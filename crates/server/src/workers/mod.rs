@@ -26,7 +26,7 @@ use self::{
 pub enum WorkerMessage {
     /// To every client: a pause has ended before its time.
     Unpaused,
-    /// To a worker: another one is held up, and does not do what is everybody's.
+    /// To a worker: another one is held up, and does not do what any worker may do.
     HeldUp,
     /// To a worker: there is room in the log, or in the queue of a snapshot. To a client: for its command, which has
     /// waited for that.
@@ -41,7 +41,7 @@ pub enum WorkerMessage {
     Sooner,
     /// To a client: what became of its command that was offloaded.
     Finished(Arc<Finished>),
-    /// To a client: its command that was offloaded has come too late, and waits, so long at most.
+    /// To a client: its command that was offloaded has come too late, and waits, at most this long.
     Waits {
         /// Without, for ever.
         timeout: Option<Duration>,

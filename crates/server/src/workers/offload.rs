@@ -59,9 +59,9 @@ impl Offload {
         Self { jobs, unstarted: Mutex::new(Some(receiver)) }
     }
 
-    /// Has a command run soon, and its reply sent to the client.
+    /// Runs a command soon, and sends its reply to the client.
     pub(crate) fn run(&self, job: Job) {
-        // The threads end only when the server does; then nobody waits for the reply.
+        // The threads end only when the server does; then no client waits for the reply.
         let _ = self.jobs.send(job);
     }
 

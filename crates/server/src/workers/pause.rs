@@ -83,7 +83,7 @@ impl Pause {
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 
-    /// Holds nothing back any more, but for a failover.
+    /// Ends the pause, but for a failover.
     pub(crate) fn end(&self) {
         self.state.fetch_and(FAILOVER, SeqCst);
     }

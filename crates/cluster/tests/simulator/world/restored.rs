@@ -132,8 +132,8 @@ impl World {
         true
     }
 
-    /// Views come one after the other. One that was asked for after another one had come, and has an earlier revision of a record, is of
-    /// a store that has gone back without losing what counts: the machine begins anew.
+    /// Views come one after the other. If a view was asked for after another one had come, and has an earlier revision
+    /// of a record, its store has gone back without losing what counts: the machine begins anew.
     pub(super) fn follow_view(
         &mut self,
         at: usize,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// A process whose record is not its own any more writes it again: the store has gone back.
+    /// A process that finds a foreign record in the place of its own writes it again: the store has gone back.
     pub(super) fn announce_again(&mut self, at: usize, nodes: &[(NodeId, u64, BootId, Option<Restart>)]) {
         let me = self.nodes[at].id;
         let (Some(shard), Some(process)) = (self.nodes[at].shard(), &self.nodes[at].process) else { return };
@@ -299,7 +299,7 @@ impl World {
         assert!(matches!(self.store.commit(&transaction), Outcome::Done(_)));
     }
 
-    /// Where the nodes were right, all is there that was committed before the store went back.
+    /// If the nodes were right, all is there that was committed before the store went back.
     pub(super) fn kept_at_the_end(&self, primary: &Node) -> Result<(), Violation> {
         let Some(restored) = self.restored.as_ref().filter(|restored| restored.nodes_are_right) else {
             return Ok(());
