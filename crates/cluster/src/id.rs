@@ -93,7 +93,7 @@ id! {
     ShardId
 }
 id! {
-    /// A cluster. It differs where two clusters share a prefix of etcd, or where etcd was emptied.
+    /// A cluster. Ids differ if two clusters share a prefix of etcd, or if etcd was emptied.
     ClusterId
 }
 id! {

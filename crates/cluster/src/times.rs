@@ -59,7 +59,7 @@ const _: () = assert!(RETRY_MS < LEASE_MS);
 const _: () = assert!(LINK_RETRY_MS + 2 * HEARTBEAT_MS < LEASE_MS);
 // A link is not given up while a promise rests on what may still come over it.
 const _: () = assert!(LINK_SILENCE_MS > PROMISE_MS);
-// A node whose presence has ended serves nothing any more: its leases have run out.
+// A node whose presence has ended serves nothing: its leases have run out.
 const _: () = assert!(PRESENCE_MS > PROMISE_MS + LINK_SILENCE_MS);
 // A member is expelled for its silence before it is expelled for its lag.
 const _: () = assert!(LAG_MS > PRESENCE_MS);

@@ -20,7 +20,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending has lost its counter.
     let _ = ALLOCATED.try_with(|allocated| allocated.set(allocated.get() + bytes));
 }
 

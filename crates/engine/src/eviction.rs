@@ -6,7 +6,7 @@
 //!
 //! A caller that needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and
 //! never waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how
-//! much. The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
+//! much. Slices of eviction also keep access stamps fresh ([`Engine::sweep_stamps`]).
 
 use crate::{
     context::{Caller, Environment, Worker},
@@ -74,7 +74,7 @@ pub struct Evicted {
 }
 
 impl Engine {
-    /// Removes keys until so many bytes are free, or so many keys are gone. The caller holds no lock.
+    /// Removes keys until `bytes_wanted` bytes are free, or `keys_max` keys are gone. The caller holds no lock.
     pub fn evict(
         &self,
         _inside: &Inside<'_>,

@@ -79,7 +79,7 @@ impl OwnedWord {
         words.iter().map(own).collect()
     }
 
-    /// The long word, where it is one.
+    /// The long word, if it is one.
     pub fn long(&self) -> Option<&Arc<LongWord>> {
         match self {
             Self::Short(_) => None,

@@ -20,8 +20,9 @@
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
-//! - It is handed to the [`Log`] under the locks of everything it speaks of: the order of records is
-//!   consistent with the locks, and a replay of any prefix is a state that the store was in.
+//! - A record is handed to the [`Log`] under the locks of everything it speaks of: the order of
+//!   records is consistent with the locks, and a replay of any prefix is a state that the store was
+//!   in.
 
 use std::{
     fmt,
@@ -45,7 +46,7 @@ pub trait Log: fmt::Debug + Send + Sync {
     /// Called under locks: it must not wait for anything slow.
     fn append(&self, participant: usize, record: &[u8]) -> u64;
 
-    /// The same for a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
+    /// Appends a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
     fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
 }
 
@@ -99,8 +100,8 @@ impl LogSwitch {
         self.admissions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// From now on changes by commands here are recorded no more, only a primary's stream ([`Propagation::relay`]); or
-    /// as before. The caller holds the gate closed.
+    /// From now on only a primary's stream is recorded ([`Propagation::relay`]), not changes by commands here; or as
+    /// before. The caller holds the gate closed.
     pub(crate) fn follow(&self, follows: bool) {
         self.end_admissions();
         match follows {
@@ -154,9 +155,9 @@ struct Record {
 /// A word of a record that others hold, too.
 #[derive(Debug, Clone)]
 enum SharedWord {
-    /// It is now a string.
+    /// The word is now a string.
     Stored(Arc<StringRope>),
-    /// It arrived in a block of its own.
+    /// The word arrived in a block of its own.
     Arrived(Arc<LongWord>),
 }
 
@@ -803,7 +804,7 @@ mod tests {
             // The entry is gone already.
             ("XACKDEL s g IDS 2 2 9", "XACK s g 2-0"),
             ("XDELEX s DELREF IDS 1 2", "XACK s h 2-0"),
-            // One of the groups has not read it.
+            // A group has not read it.
             ("XACKDEL s g ACKED IDS 1 3", "XACK s g 3-0"),
             ("XACKDEL s g DELREF IDS 1 4", "MULTI; XACK s g 4-0; XDEL s 4-0; EXEC"),
         ];

@@ -27,8 +27,9 @@ impl Random {
     }
 }
 
-/// Which of a row of items belong to a random choice of so many, all choices equally likely: asked
-/// once an item (selection sampling: Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S).
+/// Decides which of a row of items belong to a random choice of `wanted`, all choices equally
+/// likely: asked once an item (selection sampling: Knuth, The Art of Computer Programming 2,
+/// algorithm 3.4.2 S).
 #[derive(Debug)]
 pub(crate) struct Selection {
     wanted: usize,

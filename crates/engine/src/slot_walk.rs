@@ -1,5 +1,5 @@
-//! Walks over the keyspace in slices, for a cluster: to remove the keys of slots that its node has no part in any more, and to
-//! weigh slots.
+//! Walks over the keyspace in slices, for a cluster: to remove the keys of slots that its node has lost, and to weigh
+//! slots.
 
 use crate::{
     context::{Environment, Worker, WriteContext},

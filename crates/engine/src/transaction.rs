@@ -83,9 +83,8 @@ pub struct Transaction<'k> {
 }
 
 impl Engine {
-    /// Locks what a transaction will touch; refused where a script has been holding that for long. Where
-    /// it is everything, the caller's pass through the gate is taken, to be given back by
-    /// [`Self::commit`].
+    /// Locks what a transaction will touch; refused if a script has been holding that for long. If it is
+    /// everything, the caller's pass through the gate is taken, to be given back by [`Self::commit`].
     pub fn begin<'k>(
         &'k self,
         footprint: &Footprint,
@@ -153,7 +152,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Watches a key no more; refused as [`Self::watch`].
+    /// Ends the watch of a key; refused as [`Self::watch`].
     pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) -> CommandResult {
         let stripe = self.keyspace.stripe_of(key);
         let mut locked = self.keyspace.lock_one_unless_long(stripe).ok_or(CommandError::Busy)?;
@@ -193,7 +192,7 @@ impl Transaction<'_> {
         self.locked.mark_long(worker.id());
     }
 
-    /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and no client
+    /// Ends it as if it had never been, when the process is about to end: nothing of it is recorded, and no client
     /// will see its changes, since its locks are never released. No thread may wait for these.
     pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
         worker.propagation.forget();

@@ -7,7 +7,7 @@
 //!
 //! The width is that of the widest integer ever added since the set was made; it never shrinks.
 //! [`IntSetRef`] reads, [`IntSet`] owns and edits, [`validate`] admits bytes from outside. All code is safe:
-//! bytes that never passed [`validate`] can make a reader panic or answer nonsense, no more.
+//! the worst that bytes which never passed [`validate`] can do is make a reader panic or answer nonsense.
 //!
 //! Source of the format: Redis 7.0 `intset.c`.
 

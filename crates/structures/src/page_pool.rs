@@ -49,8 +49,8 @@ const _: () = assert!(STRETCH_PAGES.is_multiple_of(64), "a stretch's pages fill 
 
 /// A page handed out by a [`PagePool`]: [`PAGE_BYTES`] bytes, aligned to as many, owned by the holder of this.
 ///
-/// The contents are unspecified: zeroes on the page's first handout, its last owner's bytes later. It must go back by
-/// [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends. The holder of a page also
+/// The contents are unspecified: zeroes on the page's first handout, its last owner's bytes later. Give a page back
+/// by [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends. The holder of a page also
 /// holds its pool alive.
 #[derive(Debug)]
 #[must_use = "a dropped page is lost to its pool"]
@@ -185,8 +185,8 @@ impl PagePool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out a page; ends the process by [`out_of_memory`] when the system has no more. O(1), but for
-    /// one system call per 512 fresh pages.
+    /// Hands out a page; ends the process by [`out_of_memory`] when the system has none left. O(1), but
+    /// for one system call per 512 fresh pages.
     pub(crate) fn take(&self) -> Page {
         let mut state = self.state();
         let page = state.take();

@@ -37,7 +37,7 @@ pub fn prefetch_span_for_write(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch_for_write);
 }
 
-/// Gives the hint for an address in each line of a span; for one line twice, where the span ends in that of the last step.
+/// Gives the hint for an address in each line of a span; for one line twice, if the span ends in that of the last step.
 #[inline(always)]
 fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
     let last = bytes.saturating_sub(1);

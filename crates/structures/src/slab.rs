@@ -181,8 +181,8 @@ pub struct PageDirectory {
 }
 
 impl PageDirectory {
-    /// Where the cell of `handle` is, or was, or null-based nonsense when its page is gone: good for
-    /// [`prefetch`](crate::prefetch()) and nothing else. O(1).
+    /// The present or former address of the cell of `handle`, or null-based nonsense when its page
+    /// is gone: good for [`prefetch`](crate::prefetch()) and nothing else. O(1).
     #[inline]
     pub fn address(&self, handle: Handle) -> *const u8 {
         let base = self.base(handle.page());
@@ -221,7 +221,7 @@ struct Class {
 
 /// A slab allocator; see the module's head.
 ///
-/// It gives out memory without looking into it: the contents of a cell, and that it is only used between
+/// The slab gives out memory without looking into it: the contents of a cell, and that it is only used between
 /// [`allocate`](Self::allocate) and [`free`](Self::free), is the caller's business. Dropping the slab returns its pages
 /// to the pool, with all cells in them; it may be sent to another thread for that.
 pub struct Slab {
@@ -249,7 +249,7 @@ impl Slab {
         }
     }
 
-    /// The view for other threads' prefetches. It may outlive the slab.
+    /// The view for other threads' prefetches. The view may outlive the slab.
     pub fn directory(&self) -> &Arc<PageDirectory> {
         &self.directory
     }
@@ -276,7 +276,7 @@ impl Slab {
     }
 
     /// A cell of at least `size` bytes, aligned to 8, with unspecified contents. O(1); ends the process by
-    /// [`out_of_memory`](crate::out_of_memory) when there is no more memory, or the slab's 32 GiB are used.
+    /// [`out_of_memory`](crate::out_of_memory) when memory is used up, or the slab's 32 GiB are.
     ///
     /// # Panics
     /// When `size` is above [`CELL_BYTES_MAX`].
@@ -356,7 +356,8 @@ impl Slab {
         page.live
     }
 
-    /// Where the cell of `handle` is. The address holds until the cell is freed or [`compact`](Self::compact) moves it. O(1).
+    /// The address of the cell of `handle`. The address holds until the cell is freed or [`compact`](Self::compact)
+    /// moves it. O(1).
     ///
     /// # Panics
     /// When the handle's page is not one of this slab's.

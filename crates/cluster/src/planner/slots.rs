@@ -111,7 +111,7 @@ impl Plan<'_> {
         parts.collect()
     }
 
-    /// Slots that nobody owns have no data, so that they need no move. They are spread by weight.
+    /// Slots without an owner have no data, so that they need no move: they are spread by weight.
     fn assign_unowned(&mut self, record: &mut SlotsRecord, parts: &[Part]) {
         let free = record.slots.unowned();
         let takers: Vec<ShardId> =
@@ -158,7 +158,7 @@ impl Plan<'_> {
                 .iter()
                 .filter(is_ready)
                 .filter(|part| part.shard != from.shard && part.share > 0)
-                // One that has its share is given more only by a shard that is to end.
+                // A part that has its share is given more only by a shard that is to end.
                 .filter(|part| part.load < part.share || from.share == 0)
                 .filter(|part| !self.view.paused.contains(&(from.shard, part.shard)))
                 .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
@@ -196,7 +196,7 @@ impl Plan<'_> {
         }
         let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
         let count = match is_leaving {
-            // It gives what it has, whether there is room or not.
+            // Such a shard gives what it has, whether there is room or not.
             true if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),
             _ => (wanted / from.slot_bytes).max(1),
         };

@@ -61,7 +61,7 @@ impl Shard {
         debug_assert!(held <= end && end >= self.local.end, "the data grows");
         (self.local.end, self.local.held) = (end, held);
         if is_beyond {
-            // It is no part of the record's history any more: it goes back, or takes over with all that it has.
+            // Its data has left the record's history: it goes back, or takes over with all that it has.
             self.local.history = Some(history);
             self.join(actions);
         } else {
@@ -93,7 +93,8 @@ impl Shard {
         self.owe();
     }
 
-    /// A learner owes nothing, unless somebody counts on data that it has no more: it may be a member already, and not know it.
+    /// A learner owes nothing, unless another node counts on data that it has lost: it may be a member already, and not
+    /// know it.
     pub(super) fn owe(&mut self) {
         if self.is_learner() && self.is_counted {
             self.local.clean = true;
@@ -189,7 +190,8 @@ impl Shard {
         let is_own = record.primary == self.me;
         let wait_ms = u64::from(self.rank) * self.options.rank_ms;
         let is_over = now_ms >= self.promised_until_ms + wait_ms;
-        // Its data may belong to an older history than the record's. It has all that is committed, since a commit needs every member.
+        // Its data may belong to an older history than the record's. The member has all that is committed, since a
+        // commit needs every member.
         if (is_own && self.restarted || is_over) && self.local.clean {
             let facts = Facts {
                 grace_over: is_over,
@@ -281,8 +283,9 @@ impl Shard {
             && (restart.history == record.history.id || Some(restart.history) == record.history.previous)
     }
 
-    /// Nobody of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees which one that is.
-    /// Learners count, too. They are waited for, and for ever by a member that has nothing: an operator decides then.
+    /// Nobody of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees which
+    /// one that is. Learners count, too. A member waits for learners, and for ever if it has nothing: an operator
+    /// decides then.
     fn recover(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some((_, record)) = &self.known else { return };
         let counts_learners = !self.is_broken(Fault::RecoverMembersOnly);

@@ -16,11 +16,12 @@
 //!   from when its heartbeat was sent; the promise behind it counts from when the heartbeat was received, and is longer.
 //! - **Commit.** A write is committed when all members have it. While the outcome of a proposal is not known, commits and leases
 //!   need the members of the record before and after it.
-//! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the compared
-//!   revision: no copy of the proposal can succeed any more, and the record says who won. Until then it is proposed again.
+//! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the
+//!   compared revision: no copy of the proposal can succeed then, and the record says which proposal won. Until then it
+//!   is proposed again.
 //! - **Promise.** A node whose takeover is not settled answers no heartbeat.
-//! - **Takeover.** A member that has all that it ever acknowledged has all that is committed: nothing is without it. It may take over
-//!   whatever the record's history is; others get copies where theirs does not fit.
+//! - **Takeover.** A member that has all that it ever acknowledged has all that is committed: nothing is without it.
+//!   Such a member may take over whatever the record's history is; others get copies if theirs does not fit.
 //! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
 //!   words of earlier processes count for nothing.
 //! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
@@ -65,9 +66,9 @@ pub struct Options {
     pub grace_ms: u64,
     /// Between two heartbeats.
     pub heartbeat_ms: u64,
-    /// A member with less data waits so much longer for each one with more.
+    /// A member with less data waits this much longer for each one with more.
     pub rank_ms: u64,
-    /// A member that lacks for so long what the primary had is expelled.
+    /// A member that lacks for this long what the primary had is expelled.
     pub lag_ms: u64,
     /// The longest that commands are parked for a handover that does not come about.
     pub handover_ms: u64,
@@ -155,7 +156,7 @@ pub enum Fault {
 pub struct Local {
     /// The history that it is part of; `None`: it has nothing.
     pub history: Option<HistoryId>,
-    /// Where it ends.
+    /// The end of its data.
     pub end: u64,
     /// How much of it counts: what is synced under `appendfsync always`, so that the next start loads it; everything otherwise.
     /// `held <= end`.
@@ -174,8 +175,8 @@ pub enum Attach {
     Rewind(u64),
     /// After a copy of the primary's data has replaced its own: [`Event::Copied`] is to follow.
     Copy,
-    /// Not at all: it is a member by the record, and has lost what it had, or the record does not say how its data belongs to the
-    /// history. It is going to be a learner; in the second case it may take over before.
+    /// Not at all: it is a member by the record, and has lost what it had, or the record does not say how its data
+    /// belongs to the history. The node is going to be a learner; in the second case it may take over before.
     Not,
 }
 
@@ -188,7 +189,7 @@ pub enum Event {
     Watched(Known),
     /// The record, as the read with this number shows it, which began after its [`Action::Read`]; `None`: there is none.
     Read(u64, Option<Known>),
-    /// The record is one that this server does not understand. It stops, visibly.
+    /// The record is one that this server does not understand. The node stops, visibly.
     Unreadable(String),
     /// The node has obeyed a newer state of the store: its marks, and the revisions of the marks of the record's nodes. To be fed before
     /// the records of that state.
@@ -215,7 +216,7 @@ pub enum Event {
     Rested,
     /// The operator wants this node to lead with what it has, although these members are gone.
     Force(BTreeSet<NodeId>),
-    /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
+    /// The process is about to end. A member asks to be expelled, so that no takeover waits for its lease to run out.
     Ending,
     /// What counts of the data does not grow: the disk fails; or it grows again. A member asks to be expelled, and a primary
     /// hands over to one that has room.
@@ -340,7 +341,7 @@ pub struct Shard {
     halted: Option<Halted>,
 }
 
-/// A machine that takes no part any more.
+/// A machine that has stopped taking part.
 #[derive(Debug)]
 struct Halted {
     /// The epoch and the marks of the record that contradicts its own: a record that comes after both ends the stop.
@@ -396,8 +397,9 @@ impl Shard {
         }
     }
 
-    /// Returns a machine that begins with the data of this one, in the same process, and knows no record: an operator has decided which
-    /// line of the store is right, and records may have any numbers. It promises everything that this one may have promised.
+    /// Returns a machine that begins with the data of this one, in the same process, and knows no record: an operator
+    /// has decided which line of the store is right, and records may have any numbers. The machine promises everything
+    /// that this one may have promised.
     #[must_use]
     pub fn anew(&self, now_ms: u64) -> Self {
         let (me, shard, boot, options) = (self.me, self.shard, self.boot, self.options.clone());
@@ -431,7 +433,7 @@ impl Shard {
         self.epoch_seen.max(self.record().map_or(0, |record| record.epoch))
     }
 
-    /// Whether this node is the primary. It answers only while [`Shard::lease_until_ms`] is ahead.
+    /// Whether this node is the primary. A primary answers only while [`Shard::lease_until_ms`] is ahead.
     pub fn leads(&self) -> bool {
         self.lead.is_some()
     }
@@ -483,8 +485,8 @@ impl Shard {
         self.attach
     }
 
-    /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile, cuts nothing and takes no copy: its
-    /// new history begins where its data ended.
+    /// Whether the outcome of a takeover by this node is open. Meanwhile the node applies no stream, cuts nothing and
+    /// takes no copy: its new history begins where its data ended.
     pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
             let transition = pending.proposal.transition;
@@ -585,7 +587,7 @@ impl Shard {
         }
     }
 
-    /// Takes no part any more, visibly, and keeps the data.
+    /// Stops taking part, visibly, and keeps the data.
     fn halt(&mut self, why: String, by: Option<(u64, Lineage)>, actions: &mut Vec<Action>) {
         actions.push(Action::Warn(format!("this node stops, and keeps its data: {why}")));
         actions.push(Action::Leave);
@@ -638,7 +640,8 @@ impl Shard {
             self.nodes.get(node).is_some_and(|process| process.revision > *revision)
         };
         if pending.proposal.nodes.iter().any(has_moved) {
-            // No copy of it can succeed any more. One may have succeeded before: a read decides that began after this was seen.
+            // From here on no copy of it can succeed. A copy that succeeded before shows in a read that begins after
+            // this.
             match pending.void_since {
                 Some(read) if number > read => self.give_up(actions),
                 Some(_) => {}
@@ -646,12 +649,12 @@ impl Shard {
             }
             return;
         }
-        // A member that was absent is there, and may be so for good. It may also be absent once more, when a lost copy comes: that is
-        // void as soon as this node's own record has moved, which it compares, too.
+        // A member that was absent is there, and may be so for good. The member may also be absent once more, when a
+        // lost copy comes: that is void as soon as this node's own record has moved, which the copy compares, too.
         if pending.proposal.transition == Transition::Force && pending.was_refused {
             return self.report(actions);
         }
-        // The record has not moved: a lost proposal may still come, and so may this copy of it. One of them wins, or neither.
+        // The record has not moved: a lost proposal may still come, and so may this copy of it. At most one wins.
         self.read_wanted = false;
         self.next_number += 1;
         // Nodes of the record may have changed other records meanwhile.
@@ -687,8 +690,8 @@ impl Shard {
         // An operator may have decided for a line of the store in which it led by another history.
         let is_same = self.local.history == Some(record.history.id);
         if is_own && self.won(settled.as_ref()) {
-            // A recovery has decided what there is. It may be less than what was committed, and what is not on disk here yet is so
-            // nowhere that counts.
+            // A recovery has decided what there is. That may be less than what was committed, and what is not on disk
+            // here yet is so nowhere that counts.
             (self.local.clean, self.is_counted) = (true, true);
             self.commit = self.commit.min(self.local.held);
         }

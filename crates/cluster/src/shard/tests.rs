@@ -321,7 +321,7 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     // A start would load it only now.
     step(&mut member, 9_025, Event::Grown(history(1), 60, 60));
     assert_eq!(member.local().held, 60);
-    // It counts once the primary counts nothing from before.
+    // The copy counts once the primary counts nothing from before.
     let is_lost = |member: &mut Shard, now_ms, counted| {
         let actions = step(member, now_ms, counting(4, counted));
         let echo = actions.iter().find_map(|action| match action {
@@ -378,7 +378,7 @@ fn primary_confirms_no_copy_while_an_admission_is_open() {
         sent.expect("a heartbeat")
     };
     assert_eq!(counted(&step(&mut primary, 1_000, Event::Tick)), None, "it has not been heard of");
-    // A copy that does not count yet is confirmed, and no reason to admit anybody.
+    // A copy that does not count yet is confirmed, and no reason for an admission.
     let actions = step(&mut primary, 1_100, echo(1_000, 50, 1, true));
     assert_eq!((counted(&actions), proposed(&actions)), (Some((boot(M), 1)), None));
     let actions = step(&mut primary, 1_200, echo(1_100, 50, 1, false));
@@ -419,7 +419,7 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
     step(&mut primary, 10, Event::Grown(history.unwrap(), 60, 60));
     echo(&mut primary, 55, 0);
     assert_eq!(primary.commit(), 55);
-    // It had 60, has a copy of 55 now, and a word from before comes late.
+    // The member had 60, has a copy of 55 now, and a word from before comes late.
     echo(&mut primary, 55, 2);
     echo(&mut primary, 60, 0);
     assert_eq!(primary.commit(), 55);
@@ -516,7 +516,7 @@ fn force_commits_nothing_that_is_not_on_disk() {
     let (mut member, _) = started(M, true);
     step(&mut member, 10, heartbeat(3, 7));
     assert_eq!(member.commit(), 40);
-    // It was put out of the shard because its disk was slow.
+    // The member was put out of the shard because its disk was slow.
     let mut without = record(3);
     (without.epoch, without.in_sync, without.learners) = (4, [node(P)].into(), [node(M)].into());
     step(&mut member, 20, Event::Watched((11, without)));

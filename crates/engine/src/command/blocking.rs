@@ -9,10 +9,10 @@ use crate::value::ValueType;
 /// How a run of the command has ended.
 #[derive(Debug)]
 pub enum Blocking<'a> {
-    /// It has answered.
+    /// The command has answered.
     Done,
-    /// It has answered nothing and changed nothing: the client is to wait, and the command to be run
-    /// again when a key may have become what it waits for.
+    /// The command has answered nothing and changed nothing: the client is to wait, and the command
+    /// to be run again when a key may have become what it waits for.
     Wait(Wait<'a>),
 }
 
@@ -45,7 +45,7 @@ pub struct Wait<'a> {
     pub value_type: ValueType,
     /// For how many milliseconds; `None` for ever.
     pub timeout_ms: Option<NonZeroU64>,
-    /// The words to run again, where they are not those of the request: values that depend on the moment of
+    /// The words to run again, if they are not those of the request: values that depend on the moment of
     /// the request are settled in them. The keys stay where they are.
     pub words: Option<Vec<Box<[u8]>>>,
     /// Whether to run again, too, when a key goes or comes to hold another type.

@@ -40,7 +40,7 @@ pub enum CommandError {
     /// Nobody's mistake: the client of a command that is offloaded has gone, or the server ends. Nobody
     /// hears of it.
     Abandoned,
-    /// Anything else: code and text. It may quote what the client sent, hence bytes.
+    /// Anything else: code and text. The text may quote what the client sent, hence bytes.
     Text(Cow<'static, [u8]>),
 }
 

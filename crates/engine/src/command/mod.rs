@@ -39,7 +39,7 @@ pub const REDACTED: &[u8] = b"(redacted)";
 pub struct Command {
     /// Lower-case name; of a subcommand, without its container's name.
     pub name: &'static str,
-    /// One sentence for `COMMAND DOCS`.
+    /// A sentence for `COMMAND DOCS`.
     pub summary: &'static str,
     /// The version of Redis or Valkey that introduced the command.
     pub since: &'static str,
@@ -55,7 +55,7 @@ pub struct Command {
     pub run: Run,
     /// Properties that checks and clients look at.
     pub flags: Flags,
-    /// Where the keys stand among the words.
+    /// The places of the keys among the words.
     pub keys: &'static [KeySpec],
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
@@ -103,7 +103,7 @@ impl Command {
     pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
-            // One that writes says so: XREAD does not.
+            // A blocking command that writes says so: XREAD does not.
             Run::Block(_) => self.flags.has(Flags::WRITE),
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
@@ -152,7 +152,7 @@ pub enum Run {
 }
 
 impl Run {
-    /// The handler, where it is the host's.
+    /// The handler, if it is the host's.
     #[inline]
     pub fn host(&self) -> Option<&'static (dyn Any + Send + Sync)> {
         match self {
@@ -219,12 +219,12 @@ pub struct ElementWords {
 impl ElementWords {
     /// All words from the second on, that behind the key.
     pub const REST: Self = Self { first: 2, step: 1 };
-    /// Those that pairs begin with.
+    /// The words that pairs begin with.
     pub const BEFORE_VALUES: Self = Self { first: 2, step: 2 };
-    /// Those that pairs end with.
+    /// The words that pairs end with.
     pub const BEHIND_SCORES: Self = Self { first: 3, step: 2 };
 
-    /// Those of a request.
+    /// The elements among the words of a request.
     #[inline]
     pub fn of<'w, 'a>(self, words: &'w [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> + use<'w, 'a> {
         words.iter().skip(self.first.into()).step_by(self.step.into()).copied()

@@ -38,7 +38,7 @@ pub struct Entry {
     pub concerns: u32,
     /// The subcommands' entries, of a container: positions in [`CommandTable::entries`].
     pub subcommands: std::ops::Range<usize>,
-    /// The name that clients call it by, or its container, where that is another one; empty where they cannot.
+    /// The name that clients call it by, or its container, if that is another one; empty if they cannot.
     pub renamed: Option<Box<str>>,
 }
 
@@ -134,7 +134,7 @@ pub enum RenameError {
     Unusable,
 }
 
-/// Where a command stands in the table, and enough of its name to know it without looking there.
+/// The place of a command in the table, and enough of its name to know it without looking there.
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexSlot {
     /// Of its name.
@@ -173,7 +173,7 @@ impl CommandTable {
     /// replicas know it by the name of its row ([`Self::find_row`]).
     ///
     /// # Errors
-    /// Where that is impossible; then nothing changes.
+    /// If that is impossible; then nothing changes.
     pub fn rename(&mut self, name: &[u8], other: &[u8]) -> Result<(), RenameError> {
         let position = self.find(name).ok_or(RenameError::Unknown)?.index;
         let other = std::str::from_utf8(other).map_err(|_| RenameError::Unusable)?.to_ascii_lowercase();
@@ -222,8 +222,8 @@ impl CommandTable {
         }
     }
 
-    /// The command whose name is the first `length` bytes of a text, in any letter case: quicker than by the
-    /// name alone, where the text goes on behind it. O(1).
+    /// Finds the command whose name is the first `length` bytes of a text, in any letter case: quicker than
+    /// by the name alone if the text goes on behind it. O(1).
     ///
     /// # Panics
     /// When the text is shorter.

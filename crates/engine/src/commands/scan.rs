@@ -13,8 +13,9 @@ use crate::{
 /// Elements that a call visits, about, without COUNT.
 pub(super) const COUNT_DEFAULT: usize = 10;
 
-/// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
-/// `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty one is 0.
+/// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. The text is read as Redis
+/// does, with `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty
+/// one is 0.
 pub(super) fn parse_cursor(args: &mut Args<'_>) -> Result<u64, CommandError> {
     let text = args.word().split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {

@@ -132,8 +132,8 @@ impl<'a> ExclusiveContext<'a> {
         snapshot::try_for_each_chunk(self, database, form, show)
     }
 
-    /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
-    /// whether it was stored. It counts as no change.
+    /// Stores a value that was read from a file, last used `idle_seconds` ago, unless its key is there. Returns whether
+    /// it was stored. The value counts as no change.
     pub fn insert(
         &mut self,
         database: usize,

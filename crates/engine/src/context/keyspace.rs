@@ -22,7 +22,7 @@ pub struct KeyspaceContext<'a> {
     database: usize,
     environment: Environment<'a>,
     worker: &'a mut Worker,
-    /// The thread that runs the command, where that is not its worker.
+    /// The thread that runs the command, if that is not its worker.
     host: Option<&'a dyn Host>,
 }
 
@@ -59,8 +59,8 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.caller.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
     }
 
-    /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be passed
-    /// on, has it offloaded.
+    /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be
+    /// passed on, offloads it.
     pub fn weigh(&self, keys: usize) -> CommandResult {
         if keys > self.visits_max() { Err(CommandError::TooLong) } else { Ok(()) }
     }
@@ -134,7 +134,7 @@ impl<'a> KeyspaceContext<'a> {
         self.keyspace.key(bytes).hash
     }
 
-    /// The stripe that holds every key that can match a pattern, where its hash tag says so.
+    /// The stripe that holds every key that can match a pattern, if its hash tag says so.
     pub fn shard_of_pattern(&self, pattern: &[u8]) -> Option<usize> {
         glob::hash_tag(pattern).map(|tag| self.keyspace.stripe_of(tag))
     }

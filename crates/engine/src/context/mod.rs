@@ -30,11 +30,11 @@ pub use write::{Change, WriteContext};
 /// The change of a key's expiry when its value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryChange {
-    /// It stays as it is.
+    /// The expiry stays as it is.
     Keep,
-    /// It is removed.
+    /// The expiry is removed.
     Clear,
-    /// It becomes this unix time in milliseconds.
+    /// The expiry becomes this unix time in milliseconds.
     At(u64),
 }
 

@@ -60,7 +60,7 @@ impl<'a> ReadContext<'a> {
     }
 
     /// To be called once everything is looked up and before the work begins: the command is about to visit
-    /// that many elements. The error, which is to be passed on, has it offloaded.
+    /// that many elements. The error, which is to be passed on, offloads it.
     #[inline]
     pub fn weigh(&self, elements: usize) -> CommandResult {
         match (self.source, self.environment.caller.visits_max) {

@@ -69,7 +69,7 @@ pub(super) fn hold<'a>(
     }
 }
 
-/// Where a walk has come to.
+/// The place that a walk has come to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) stripe: usize,

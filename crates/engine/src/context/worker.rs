@@ -47,15 +47,14 @@ impl Garbage {
         self.others.push(other);
     }
 
-    /// Has the values that come from here on freed before the answer leaves, though outside the
-    /// locks ([`Self::free_marked`]), instead of handing them over.
+    /// From here on, values are freed before the answer leaves, though outside the locks
+    /// ([`Self::free_marked`]), instead of being handed over.
     pub(crate) fn free_soon(&mut self) {
         self.freed_from.get_or_insert(self.values.len());
     }
 
-    /// Frees the values queued by [`Self::free_soon`], unless they are so many that the worker's other clients would
-    /// wait for it:
-    /// then it is handed over with the rest. No lock is held.
+    /// Frees the values queued by [`Self::free_soon`], unless freeing them here would stall the worker's other
+    /// clients: then they are handed over with the rest. No lock is held.
     #[inline]
     pub(crate) fn free_marked(&mut self) {
         if let Some(kept) = self.freed_from.take()
@@ -219,7 +218,7 @@ impl Worker {
         self.kept_out.0.extend_from_slice(&keys.0);
     }
 
-    /// Where its random numbers come from.
+    /// The source of its random numbers.
     pub(crate) fn random_source(&mut self) -> &mut Random {
         &mut self.random
     }

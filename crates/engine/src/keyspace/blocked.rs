@@ -35,7 +35,7 @@ pub struct Waiter {
     pub(crate) command: &'static Command,
     /// The words of the command as it was sent.
     pub(crate) words: Vec<Box<[u8]>>,
-    /// Those that it is run again with, where values that depended on the moment of the request have been settled.
+    /// The words that it is run again with, if values that depended on the moment of the request have been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
     /// The keys it waits for, without repetitions, each with its stripe.
@@ -180,6 +180,6 @@ impl Queues {
 pub struct BlockingKeys {
     /// All of them.
     pub keys: usize,
-    /// Those whose clients would learn of their loss, too.
+    /// Waiters whose clients would learn of their loss, too.
     pub on_loss: usize,
 }

@@ -1,4 +1,5 @@
-//! Slots whose keys nobody sees: those that a cluster's node is importing, and those that it has given away and not removed yet.
+//! Slots whose keys clients do not see: those that a cluster's node is importing, and those that it has given away and
+//! not removed yet.
 //!
 //! Commands on such keys run at other nodes. Whole-keyspace walks (SCAN, DBSIZE, eviction, expiry, events)
 //! ask [`HiddenSlots`] for each key. While there are none, which is nearly always, that is one load.
@@ -50,7 +51,7 @@ impl FromIterator<u16> for SlotBits {
     }
 }
 
-/// The slots of a keyspace whose keys nobody sees.
+/// The slots of a keyspace whose keys clients do not see.
 #[derive(Debug)]
 pub struct HiddenSlots {
     any: AtomicBool,

@@ -94,7 +94,7 @@ pub struct Keyspace {
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
     tracked: [AtomicUsize; 3],
-    /// Views that somebody has of some keys.
+    /// The number of views of some keys.
     views: Arc<AtomicUsize>,
     /// Keys on their way to another server.
     claims: Arc<Claims>,
@@ -193,7 +193,7 @@ impl Keyspace {
         }
     }
 
-    /// The slots whose keys nobody sees.
+    /// The slots whose keys clients do not see.
     #[inline]
     pub fn hidden(&self) -> &HiddenSlots {
         &self.hidden
@@ -215,7 +215,7 @@ impl Keyspace {
         self.flushes.load(Relaxed)
     }
 
-    /// Has FLUSHALL and FLUSHDB of clients refused, or not any more. None runs that has not seen this once the gate was closed
+    /// Refuses FLUSHALL and FLUSHDB of clients, or ends that. None runs that has not seen this once the gate was closed
     /// since.
     pub fn hold_flushes(&self, holds: bool) {
         self.holds_flushes.store(holds, Release);
@@ -236,10 +236,10 @@ impl Keyspace {
         self.databases.load(Relaxed)
     }
 
-    /// Has only so many databases used from now on. Those behind are to be empty.
+    /// Limits the databases that are used from now on to `count`. The others are to be empty.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub fn use_databases(&self, count: usize) {
         assert!((1..=self.evicted.len()).contains(&count), "a database that there is");
         self.databases.store(count, Relaxed);
@@ -250,7 +250,7 @@ impl Keyspace {
         0..self.stripes.len()
     }
 
-    /// Where the memory of entries and tables comes from.
+    /// The source of the memory of entries and tables.
     pub fn pool(&self) -> &PagePool {
         &self.pool
     }
@@ -380,7 +380,7 @@ impl Keyspace {
         self.drawn_stripe(random, Stripe::used_bytes)
     }
 
-    /// The same by the memory that one database uses.
+    /// Draws a stripe by the memory that one database uses.
     pub(crate) fn stripe_by_bytes_of(&self, database: usize, random: u64) -> usize {
         self.drawn_stripe(random, |stripe| stripe.database_bytes(database))
     }
@@ -472,8 +472,8 @@ impl Keyspace {
         &self.claims
     }
 
-    /// Has writers of some keys wait, whose stripes are locked. The caller has a view of them, too: without one, nobody
-    /// looks for claims.
+    /// Makes writers of some keys wait, whose stripes are locked. The caller has a view of them, too: without one, no
+    /// command looks for claims.
     pub(crate) fn claim<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Claim {
         self.claims.claim(keys)
     }
@@ -496,7 +496,7 @@ impl Keyspace {
         self.stripes.iter().map(Stripe::used_bytes).sum()
     }
 
-    /// The same of one database.
+    /// Bytes of one database.
     pub fn database_bytes(&self, database: usize) -> usize {
         self.stripes.iter().map(|stripe| stripe.database_bytes(database)).sum()
     }

@@ -26,7 +26,7 @@ pub(super) struct Stripe {
     lock: StripeLock,
     /// Bytes in use as last published, for limits and statistics.
     used_bytes: AtomicUsize,
-    /// The same by database.
+    /// These bytes by database.
     database_bytes: Box<[AtomicUsize]>,
     /// The part of each database that prefetching reads, null where the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,

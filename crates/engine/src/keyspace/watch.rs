@@ -26,7 +26,7 @@ use super::{Expiration, slot};
 pub struct Watcher(Arc<AtomicBool>);
 
 impl Watcher {
-    /// One that marks this flag.
+    /// A watcher that marks this flag.
     pub fn marking(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }

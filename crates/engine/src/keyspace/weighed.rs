@@ -27,7 +27,7 @@ use std::sync::{
 
 /// Bits of the counter of uses in a stamp.
 pub(super) const USES_BITS: u32 = 3;
-/// The counter that grows no more.
+/// The highest value of the counter.
 pub(super) const USES_MAX: u8 = (1 << USES_BITS) - 1;
 /// Epochs that a stamp can number.
 pub(super) const CODES: usize = 1 << (8 - USES_BITS);
@@ -95,9 +95,9 @@ pub(super) fn lost(age_ms: u64, victim_age_ms: u64) -> u64 {
 /// Why an entry was evicted rather than another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It was older than the others, not less used.
+    /// The victim was older than the others, not less used.
     Age = 0,
-    /// It was less used than the others, not older.
+    /// The victim was less used than the others, not older.
     Uses = 1,
 }
 
@@ -154,7 +154,7 @@ impl Weighing {
         (BASE + log2(age_ms) + log2(bytes as u64)).saturating_sub(weight * u64::from(uses))
     }
 
-    /// Learns of sampled entries, so many of which have uses.
+    /// Learns of `sampled` entries, `used` of which have uses.
     pub(crate) fn note_sample(&self, sampled: u32, used: u32) {
         let mut share = self.used_share.load(Relaxed);
         share -= share / SHARE_SAMPLES * sampled;
@@ -226,7 +226,7 @@ impl Notes {
         Box::new(Self { places: [0; NOTES], mistakes: [0; 2] })
     }
 
-    /// Whether evictions of a key are noted, where there are so many.
+    /// Whether evictions of a key are noted, given the number of keys.
     fn samples(hash: u64, keys: usize) -> bool {
         let one_in = (keys / NOTES).next_power_of_two() as u64;
         (hash >> 16) & (one_in - 1) == 0
@@ -236,7 +236,7 @@ impl Notes {
         ((hash >> 40) as usize % NOTES, (hash as u32 ^ (hash >> 32) as u32) | 1)
     }
 
-    /// Notes an eviction from among so many keys; whether it belongs to the sample.
+    /// Notes an eviction from among `keys` keys. Returns whether it belongs to the sample.
     pub(crate) fn note(&mut self, hash: u64, keys: usize, reason: Reason) -> bool {
         let is_sampled = Self::samples(hash, keys);
         if is_sampled {

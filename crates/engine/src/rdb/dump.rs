@@ -29,7 +29,7 @@ pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS
 /// Why a dump was refused.
 #[derive(Debug)]
 pub enum DumpError {
-    /// It is too short to be one, of an unknown version, or its checksum is wrong.
+    /// The payload is too short to be one, of an unknown version, or its checksum is wrong.
     Footer,
     /// Its value breaks a rule of the format.
     Value(RdbError),

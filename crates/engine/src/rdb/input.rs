@@ -258,12 +258,12 @@ impl<R: io::BufRead> Input<R> {
     pub fn string(&mut self) -> Result<Vec<u8>, RdbError> {
         let mut text = Vec::new();
         self.string_into(&mut text)?;
-        // It grew as its bytes came, and may be kept for long.
+        // The text grew as its bytes came, and may be kept for long.
         text.shrink_to_fit();
         Ok(text)
     }
 
-    /// Reads a string into a buffer that was given back, where there is one ([`Self::recycle`]).
+    /// Reads a string into a buffer that was given back, if there is one ([`Self::recycle`]).
     pub fn recycled_string(&mut self) -> Result<Vec<u8>, RdbError> {
         let head = self.head()?;
         self.recycled_behind(head)

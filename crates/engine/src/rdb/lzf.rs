@@ -47,14 +47,14 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// Replaces `output` by the compressed form of `input`, where that is worth it; whether it is. O(input).
+    /// Replaces `output` by the compressed form of `input` if that is worth it. Returns whether it is. O(input).
     pub(crate) fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         output.clear();
         self.append(input, output)
     }
 
-    /// The same for a string of `length` bytes that comes in pieces, none of which knows the others: that costs a few bytes
-    /// for each.
+    /// Compresses a string of `length` bytes that comes in pieces, none of which knows the others: that costs a few
+    /// bytes for each.
     pub(crate) fn compress_pieces<'p>(
         &mut self,
         pieces: impl Iterator<Item = &'p [u8]>,
@@ -77,8 +77,7 @@ impl Compressor {
         true
     }
 
-    /// Appends the compressed form of `input`, where that is worth it; where it is not, the appended bytes are of no
-    /// use.
+    /// Appends the compressed form of `input` if that is worth it; if not, the appended bytes are of no use.
     fn append(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         if input.len() <= SAVED_BYTES_MIN || input.len() > INPUT_BYTES_MAX {
             return false;
@@ -213,7 +212,7 @@ pub(crate) fn decompress(input: &[u8], length: usize) -> Result<Vec<u8>, Corrupt
             if copied <= distance {
                 output.extend_from_within(from..from + copied);
             } else {
-                // It reads what it writes.
+                // The copy reads what it writes.
                 (from..from + copied).for_each(|at| output.push(output[at]));
             }
         }

@@ -20,7 +20,7 @@ const PLAIN_BYTES_MAX: usize = 20;
 /// A string that has yet to be compressed, or to be put in its place.
 #[derive(Debug)]
 pub(crate) struct LongString {
-    /// Where it stands.
+    /// Its place in the output.
     pub(crate) at: usize,
     pub(crate) text: Text,
 }
@@ -57,11 +57,11 @@ pub struct Output<'a, W> {
 /// The compression of long strings.
 #[derive(Debug)]
 enum Compression<'a> {
-    /// They stay as they are.
+    /// Strings stay as they are.
     Never,
-    /// They are compressed where it pays.
+    /// Strings are compressed if it pays.
     Now(&'a mut Compressor),
-    /// They stay as they are, and it is noted where they stand.
+    /// Strings stay as they are, and their places are noted.
     Later(&'a mut Vec<LongString>),
 }
 
@@ -84,7 +84,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.written
     }
 
-    /// Where the bytes go.
+    /// The receiver of the bytes.
     pub fn sink(&mut self) -> &mut W {
         &mut self.sink
     }
@@ -156,7 +156,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.rope_bytes(rope)
     }
 
-    /// Writes the compressed form of a rope, where that is worth it; whether it is.
+    /// Writes the compressed form of a rope if that is worth it. Returns whether it is.
     pub(crate) fn compressed_rope(&mut self, rope: &StringRope) -> io::Result<bool> {
         let Compression::Now(compressor) = &mut self.compression else { return Ok(false) };
         let slices = rope.slices(0..rope.len());
@@ -164,7 +164,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         if is_smaller {
             self.compressed(rope.len())?;
         }
-        // It may be large, and short strings need little.
+        // The buffer may be large, and short strings need little.
         self.compressed = Vec::new();
         Ok(is_smaller)
     }
@@ -195,7 +195,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         }
     }
 
-    /// Writes the compressed form of a text of so many bytes.
+    /// Writes the compressed form of a text of `text_bytes` bytes.
     fn compressed(&mut self, text_bytes: usize) -> io::Result<()> {
         let compressed = std::mem::take(&mut self.compressed);
         self.byte(LZF)?;

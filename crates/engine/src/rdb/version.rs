@@ -19,7 +19,7 @@ impl Version {
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
 
-    /// A version from its number alone, as dumps have it. One that is not known is `None` or, where
+    /// A version from its number alone, as dumps have it. An unknown version is `None` or, if
     /// `relaxed`, taken for one that adds to those before it.
     pub fn from_number(number: u16, relaxed: bool) -> Option<Version> {
         match number {

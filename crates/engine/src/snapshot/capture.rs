@@ -17,7 +17,7 @@ pub(crate) struct Capture {
     snapshot_queue: Arc<SnapshotQueue>,
     /// The number of the database that the part was of at the cut.
     database: usize,
-    /// Where the walk over the part's cells goes on, and where it ends: cells behind that came after the cut.
+    /// The next cell of the walk over the part's cells, and its end: cells behind that came after the cut.
     position: CellPosition,
     end: CellPosition,
     /// Collections that are copied in pieces.
@@ -87,13 +87,14 @@ impl Capture {
         Some(self.incremental.swap_remove(at))
     }
 
-    /// It has come to that key, and goes on from there.
+    /// A collection has come to that key, and goes on from there.
     pub(crate) fn receive(&mut self, mut pieces: IncrementalEntry, key: &[u8]) {
         pieces.rename(key);
         self.incremental.push(pieces);
     }
 
-    /// A collection that is copied in pieces changes, or `leaves` the keyspace; whether the snapshot needs it no more where it is.
+    /// A collection that is copied in pieces changes, or `leaves` the keyspace. Returns whether the snapshot can do
+    /// without it where it is.
     fn keep(&mut self, at: usize, entry: EntryRef<'_>, leaves: bool) -> bool {
         if self.snapshot_queue.is_cancelled() {
             self.incremental.swap_remove(at);

@@ -34,7 +34,7 @@ pub struct Form {
     /// Commands instead of parts of RDB files.
     pub commands: bool,
     /// The version of RDB files that the servers load which are to read it; `None` for the oldest from
-    /// [`Version::OLDEST`] on that carries the values. Where it is given, each value fits: [`crate::rdb::unfit`].
+    /// [`Version::OLDEST`] on that carries the values. If it is given, each value fits: [`crate::rdb::unfit`].
     pub version: Option<Version>,
     /// Whether the writer of the chunks may compress long strings of RDB files.
     pub compress: bool,
@@ -95,7 +95,7 @@ impl Chunk {
         Self { database, form, keys: 0, version, bytes, long, shared_bytes: 0, lent: None, piece: None }
     }
 
-    /// A chunk that is so long.
+    /// A chunk of `length` bytes.
     #[cfg(all(test, loom))]
     pub(super) fn of_bytes(length: usize) -> Self {
         Self { bytes: vec![0; length], ..Self::new(0, Form::rdb(false)) }

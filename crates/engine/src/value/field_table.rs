@@ -5,9 +5,9 @@
 //! deadlines   order tree of (deadline, handle of the record), one for each record with a stamp
 //! ```
 //!
-//! A field whose deadline has come is not there for anyone who asks with the present time, wherever
-//! its record still is. [`FieldTable::expire`] removes such records, so many at a time. A hash none of
-//! whose fields expires pays for an empty tree, which has no nodes.
+//! A command that asks with the present time does not see a field whose deadline has come, wherever
+//! its record still is. [`FieldTable::expire`] removes such records, a number at a time. A hash none
+//! of whose fields expires pays for an empty tree, which has no nodes.
 //!
 //! Invariant: a record is in `deadlines` under its stamp if it has one, and nowhere else.
 

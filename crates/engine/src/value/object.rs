@@ -19,7 +19,7 @@ pub trait Collection: Sized {
     fn new(resources: &Arc<Resources>) -> Self;
     /// The collection in an object of its type.
     fn of(object: &Object) -> Option<&Self>;
-    /// The same, to be changed.
+    /// The value in the object, to be changed.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// The object that holds it.
     fn into_object(self) -> Object;
@@ -112,7 +112,7 @@ impl Object {
         each!(self, collection => Stored::is_shared(collection))
     }
 
-    /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
+    /// Fetches elements, which are about to be asked for by name, from memory, if they are in a table.
     pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
         if let Some(table) = each!(self, collection => Stored::table(collection)) {
             table.prefetch_keys(names);

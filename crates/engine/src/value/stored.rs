@@ -36,7 +36,7 @@ pub(crate) trait Stored: Sized {
     /// where compact.
     fn is(&self, other: &Self) -> bool;
 
-    /// Whether changing it would copy it first, because somebody has a view of it.
+    /// Whether changing it would copy it first, because there is a view of it.
     fn is_shared(&self) -> bool;
 
     /// Begins an incremental copy for a snapshot; see [`IncrementalCopy::begin`].
@@ -44,7 +44,7 @@ pub(crate) trait Stored: Sized {
 
     // Elements that expire, or whose memory is given back later.
 
-    /// The table of its elements, where they are in one.
+    /// The table of its elements, if they are in one.
     fn table(&self) -> Option<&MemberTable> {
         None
     }
@@ -124,8 +124,8 @@ pub(crate) trait Stored: Sized {
         layout: Layout<'_>,
     ) -> Option<Result<Self, RdbError>>;
 
-    /// Writes the commands that make it, for servers that load a version of RDB files, without elements that have expired by
-    /// `now_ms`; false, and nothing written, where no commands would make it as it is. O(n).
+    /// Writes the commands that make it, for servers that load a version of RDB files, without elements that have
+    /// expired by `now_ms`; false, and nothing written, if no commands would make it as it is. O(n).
     fn write_commands(&self, version: Version, now_ms: u64, commands: &mut CommandWriter<'_>) -> bool;
 
     // Digests.

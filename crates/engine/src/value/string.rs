@@ -253,7 +253,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The same string to be stored elsewhere; long ones are shared, not copied.
+    /// This string to be stored elsewhere; long ones are shared, not copied.
     pub fn to_new(self) -> NewString<'a> {
         match self {
             Self::Integer(value) => NewString::Integer(value),
@@ -334,7 +334,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Appends zeros until it is so long; does nothing where it is.
+    /// Appends zeros until it has `length` bytes; does nothing if it has them.
     pub fn grow(&mut self, length: usize) {
         match self {
             Self::Flat(text) if length > text.len() => text.resize(length, 0),
@@ -362,8 +362,8 @@ impl TextMut<'_> {
         }
     }
 
-    /// The same with a word, of which `long` has the bytes where it is long: they are shared, not copied. The chunks whose
-    /// places they take come back: it may take long to free them.
+    /// Writes a word at a place; `long` has the bytes of a long one: they are shared, not copied. Returns the chunks
+    /// whose places they take: it may take long to free them.
     ///
     /// # Panics
     /// When they would reach behind the end.
@@ -388,7 +388,7 @@ pub enum NewText {
 }
 
 impl NewText {
-    /// One that will have that many bytes.
+    /// A string that will have `length` bytes.
     pub fn with_capacity(length: usize) -> Self {
         if length <= BLOCK_BYTES_MAX {
             Self::Flat(Vec::with_capacity(length))
@@ -463,7 +463,7 @@ impl<'a> NewString<'a> {
         }
     }
 
-    /// The same string, its bytes moved to `buffer` where it borrows them.
+    /// This string, with its bytes moved to `buffer` if it borrows them.
     pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewString<'_> {
         let mut copy = |bytes: &[u8]| {
             buffer.clear();

@@ -184,7 +184,8 @@ fn collections_are_found_wherever_they_go_between_two_pieces() {
     });
 }
 
-/// One takes the key of another that was removed, and that the snapshot still has to write, and is removed in turn.
+/// A collection takes the key of another that was removed, and that the snapshot still has to write, and is removed in
+/// turn.
 #[test]
 fn collections_that_had_the_same_key_are_told_apart() {
     let (store, tape) = recorded_store(1);
@@ -246,7 +247,7 @@ const LARGE_LINES: &[&str] = &[
     "XCLAIM x:B g d 0 I I I",
     "XAUTOCLAIM x:B g e 0 I COUNT 20",
 ];
-/// Those that change all of one, or move it.
+/// Commands that change all of one, or move it.
 const RARE_LARGE_LINES: &[&str] = &[
     "ZREMRANGEBYRANK z:B 100 1600",
     "SPOP t:B 1500",

@@ -111,7 +111,7 @@ impl BlockDeque {
     fn insert(&mut self, index: usize, side: ListEnd, element: Element<'_>) -> bool {
         let Some((block, at)) = self.locate(index) else { return false };
         let after = side == ListEnd::Back;
-        // Where the new element stands among those of the block.
+        // The place of the new element among those of the block.
         let place = at + usize::from(after);
         if !self.limit.is_large(element) && self.admits(block, element) {
             self.edit_packed(block, 1, |listpack| {
@@ -367,7 +367,7 @@ impl BlockDeque {
         block
     }
 
-    /// Has a block that is about to change kept as it was.
+    /// Keeps a block as it was, before it changes.
     #[inline]
     pub(super) fn preserve(&mut self, at: usize) {
         self.pasts.keep(at, &self.blocks);
@@ -434,7 +434,7 @@ impl BlockDeque {
         self.merge(centre);
     }
 
-    /// Merges a block with the next one, where there is one and both fit one block.
+    /// Merges a block with the next one, if there is one and both fit one block.
     fn merge(&mut self, block: usize) -> bool {
         let (Some(first), Some(second)) = (self.blocks.get(block), self.blocks.get(block + 1)) else {
             return false;

@@ -1,8 +1,8 @@
 //! The state of a deque at an instant, while it changes: for a snapshot that is written bit by bit.
 //!
-//! The snapshot asks for the blocks of then in their order. Those that have not changed since are still in the deque,
-//! in *runs* whose places move when blocks are inserted or removed before them; a block that is about to change, or to
-//! go, is kept aside as it was.
+//! The snapshot asks for the blocks of the cut in their order. Blocks that have not changed since are still in the
+//! deque, in *runs* whose places move when blocks are inserted or removed before them; a block that is about to
+//! change, or to go, is kept aside as it was.
 //!
 //! ```text
 //! then   0 1 2 3 4 5 6 7 8 9       given: 0 1
@@ -98,7 +98,7 @@ impl Past {
         mem::take(&mut self.kept_bytes)
     }
 
-    /// Takes the block at a place out of its run: its number, where it is in one.
+    /// Takes the block at a place out of its run. Returns its number, if it is in one.
     fn lift(&mut self, at: usize) -> Option<usize> {
         let index = self.runs.partition_point(|run| run.at <= at).checked_sub(1)?;
         let run = &mut self.runs[index];
@@ -173,7 +173,7 @@ impl Pasts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same without the lock.
+    /// The pasts, without the lock.
     #[inline]
     pub(super) fn own(&mut self) -> &mut Vec<SharedPast> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)

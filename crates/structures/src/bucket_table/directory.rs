@@ -84,7 +84,7 @@ pub(super) struct Directory {
     small: [Block; SMALL_BLOCKS as usize],
     pages: Tiers<Block, TIERS, FIRST_TIER_LOG2>,
     pool: Arc<PagePool>,
-    /// One more than the highest block that exists. Owner only, as the next.
+    /// The number of the highest block that exists, plus one. Owner only, as the next.
     blocks_end: AtomicU32,
     /// Bytes of blocks and tiers.
     bytes: AtomicUsize,
@@ -119,7 +119,7 @@ impl Directory {
             return None;
         }
         // SAFETY: the block exists, was published with `Release`, and `locate` keeps the offset below its
-        // length. It is freed by `release`, whose caller vouches for readers, or by `drop`.
+        // length. Only `release`, whose caller vouches for readers, and `drop` free it.
         Some(unsafe { &*first.add(offset as usize) })
     }
 

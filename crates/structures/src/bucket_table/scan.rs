@@ -43,8 +43,9 @@ impl BucketTable {
     /// [`scan`](Self::scan) without repetitions: an entry that is in the table throughout is visited exactly once, any other at
     /// most once.
     ///
-    /// Why: the entries with r below the cursor's are those that earlier calls have visited. They come again only where the
-    /// interval of the present L begins before the cursor, because the table has shrunk; their hashes distinguish them.
+    /// Why: the entries with r below the cursor's are those that earlier calls have visited. Such entries come again
+    /// only if the interval of the present L begins before the cursor, because the table has shrunk; their hashes
+    /// distinguish them.
     pub fn scan_once(&self, cursor: u64, entries: &impl Entries, mut visit: impl FnMut(Handle)) -> u64 {
         let cursor_bits = cursor as u32;
         if u64::from(cursor_bits) >> self.level() == 0 {

@@ -331,7 +331,7 @@ mod tests {
         let classes = b"[ab]".repeat(SETS_MAX);
         assert!(matches(&classes, &text[..SETS_MAX]));
         assert_eq!(Glob::new(&[&classes[..], b"[ab]"].concat()).err(), Some(TooComplex));
-        // Where nothing has to be searched for, or bytes alone, there is none.
+        // If nothing has to be searched for, or bytes alone, there is no limit.
         let long =
             [&vec![b'a'; 1 << 20][..], &vec![b'?'; 1 << 20], b"*", &vec![b'b'; 1 << 20], b"*[c]"].concat();
         assert!(Glob::new(&long).is_ok());

@@ -50,7 +50,7 @@ const HASH_SEED: u64 = 0xadc8_3b19;
 
 const RUNS_BROKEN: Corrupt = Corrupt("HyperLogLog runs do not cover its registers");
 
-/// One without elements: sparse, its cached cardinality 0.
+/// A HyperLogLog without elements: sparse, its cached cardinality 0.
 pub fn new_hyperloglog() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + 2);
     bytes.extend_from_slice(MAGIC);
@@ -67,7 +67,7 @@ pub struct HyperLogLog<'a> {
 }
 
 impl<'a> HyperLogLog<'a> {
-    /// The reader, where the header and the length are those of a HyperLogLog.
+    /// The reader, if the header and the length are those of a HyperLogLog.
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let known = bytes.len() >= HEADER_BYTES && bytes.starts_with(MAGIC);
@@ -159,8 +159,8 @@ pub fn forget_cardinality(bytes: &mut [u8]) {
     bytes[HEADER_BYTES - 1] |= OUT_OF_DATE;
 }
 
-/// Adds elements to a dense HyperLogLog and returns how many of them changed it; `None`, and nothing
-/// done, where it is none.
+/// Adds elements to a dense HyperLogLog and returns how many of them changed it; `None`, and nothing done, if `bytes`
+/// are no dense one.
 #[inline]
 pub fn add_to_dense(bytes: &mut [u8], elements: &[&[u8]]) -> Option<usize> {
     HyperLogLog::read(bytes).filter(|hyperloglog| hyperloglog.is_dense())?;

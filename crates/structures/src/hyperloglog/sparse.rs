@@ -127,9 +127,9 @@ pub(super) fn get(runs: &[u8], index: usize) -> Option<u8> {
 /// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was as high already.
+    /// The register was as high already.
     Covered,
-    /// It is raised.
+    /// The register is raised.
     Raised,
     /// Nothing is done: the value, or the bytes, would be more than the encoding may have.
     TooLarge,
@@ -145,7 +145,7 @@ pub(super) fn raise(
     if value > VALUE_MAX {
         return Ok(Outcome::TooLarge);
     }
-    // The run that covers the register, where it starts, and the run before it.
+    // The run that covers the register, its first register, and the run before it.
     let (mut at, mut first, mut previous) = (HEADER_BYTES, 0, HEADER_BYTES);
     let run = loop {
         let run = Run::read(&bytes[at..]).ok_or(RUNS_BROKEN)?;

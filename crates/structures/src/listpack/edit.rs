@@ -104,7 +104,7 @@ impl Listpack {
         start..start + self.size()
     }
 
-    /// Where the listpack begins in the block.
+    /// The start of the listpack in the block.
     #[inline]
     fn start(&self) -> usize {
         self.block.mark.get()
@@ -336,7 +336,7 @@ impl Listpack {
             self.reserve(after - before, front_moves);
         }
         let start = self.start();
-        // Where there is no room on the side that should move, the other one moves.
+        // If there is no room on the side that should move, the other one moves.
         let grown = after.saturating_sub(before);
         let moved = start + removed - inserted.min(start + removed);
         let front_moves = moved <= ShortMark::MAX

@@ -1,4 +1,4 @@
-//! One listpack entry: how it is laid out, read and written.
+//! A listpack entry: how it is laid out, read and written.
 
 use super::Element;
 use crate::decimal::parse_integer;
@@ -212,7 +212,7 @@ impl<'a> Encoded<'a> {
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         let (head, rest) = out.split_at_mut(usize::from(self.head_bytes));
-        // Most heads have one byte or two, and most integers no more: a copy would be a call.
+        // Most heads have one byte or two, and most integers nothing else: a copy would be a call.
         match head {
             [first] => *first = self.head[0],
             [first, second] => [*first, *second] = [self.head[0], self.head[1]],

@@ -32,7 +32,7 @@ use node::{Edges, FANOUT_MAX, Inner, LEAF_MAX, Leaf, Node, Usage};
 
 use crate::Handle;
 
-/// Where the bytes of members are.
+/// The holder of the bytes of members.
 pub trait Members {
     /// The bytes of the member behind a handle that the tree was given.
     fn bytes(&self, handle: Handle) -> &[u8];

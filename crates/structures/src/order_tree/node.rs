@@ -201,8 +201,8 @@ impl Node {
         }
     }
 
-    /// Fetches all lines that a search in the node may look at. It looks at one after the other, and most
-    /// nodes of a large tree are in no cache.
+    /// Fetches all lines that a search in the node may look at. A search looks at one after the other,
+    /// and most nodes of a large tree are in no cache.
     #[inline]
     pub fn prefetch(&self) {
         const LINE_BYTES: usize = 64;

@@ -52,7 +52,7 @@ fn bytes_of(bits: &Range<u64>) -> Range<usize> {
     (bits.start / 8) as usize..bits.end.div_ceil(8) as usize
 }
 
-/// The same bits, counted from a byte on that is not behind the first, or from its first bit.
+/// The bits of a range, counted from a byte on that is not behind the first, or from its first bit.
 fn range_from(bits: &Range<u64>, byte: usize) -> Range<u64> {
     let first = 8 * byte as u64;
     bits.start.saturating_sub(first)..bits.end.saturating_sub(first)

@@ -45,7 +45,7 @@ pub(super) struct Query<'a> {
     pub(super) with_distance: bool,
     pub(super) with_geohash: bool,
     pub(super) with_place: bool,
-    /// At most so many places; 0 for all.
+    /// The largest number of places; 0 for all.
     pub(super) count: usize,
     /// Any of them instead of the nearest.
     pub(super) any: bool,
@@ -241,7 +241,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Where the destination of a GEORADIUS is among its words: the last one named.
+/// The place of a GEORADIUS's destination among its words: the last one named.
 pub(super) fn stored_at(words: &[&[u8]], options_at: usize) -> Option<usize> {
     let mut at = options_at;
     let mut found = None;

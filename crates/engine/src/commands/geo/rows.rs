@@ -184,7 +184,7 @@ pub(super) const GEOSEARCHSTORE: Command = Command {
     ..GEORADIUS
 };
 
-/// Where the options of GEORADIUS begin.
+/// Place of the first option of GEORADIUS.
 const RADIUS_OPTIONS_AT: usize = 6;
 /// Where those of GEORADIUSBYMEMBER begin.
 const MEMBER_OPTIONS_AT: usize = 5;

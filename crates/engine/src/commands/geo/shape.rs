@@ -32,7 +32,7 @@ impl Shape {
         Place { longitude: degrees(y.atan2(x)), latitude: degrees(z.atan2((x * x + y * y).sqrt())) }
     }
 
-    /// The meters from the center to a place, where that is in the area.
+    /// The meters from the center to a place, if that is in the area.
     pub(super) fn distance_to(&self, center: Place, place: Place) -> Option<f64> {
         let is_inside = match self {
             Self::Circle { radius } => {

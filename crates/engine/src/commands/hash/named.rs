@@ -23,7 +23,7 @@ pub(super) fn split_options(words: Words<'_>) -> Result<(Words<'_>, Words<'_>), 
     Ok((&words[..at], &words[at + 1..]))
 }
 
-/// The words behind FIELDS, where no option may come before it.
+/// The words behind FIELDS, if no option may come before it.
 pub(super) fn behind_fields(words: Words<'_>) -> Result<Words<'_>, CommandError> {
     match words {
         [first, rest @ ..] if first.eq_ignore_ascii_case(b"FIELDS") => Ok(rest),

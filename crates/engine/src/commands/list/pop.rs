@@ -280,7 +280,7 @@ impl<'a> ManyKeys<'a> {
         Ok(removed > 0)
     }
 
-    /// The reply, where it is long enough to be offloaded.
+    /// The reply, if it is long enough to be offloaded.
     fn told_apart(
         &self,
         context: &mut WriteContext<'_>,

@@ -135,7 +135,7 @@ struct Search {
     from: ListEnd,
     /// Matches that are passed over.
     skipped: usize,
-    /// How many matches the reply has, where it is to be an array.
+    /// The number of matches in the reply, if it is to be an array.
     count: Option<usize>,
     /// How many elements are looked at.
     elements_max: usize,

@@ -106,7 +106,7 @@ impl<'a> Transfer<'a> {
             is_empty = emptied.unwrap_or(false);
             context.edit_or_create(destination, |list: &mut List| list.push(to, &[&text], layout))?;
         }
-        // One element has moved, though two keys have changed.
+        // A single element has moved, though two keys have changed.
         context.count_changes(1);
         reply.bulk(&text);
         notify_push(context, to, destination);

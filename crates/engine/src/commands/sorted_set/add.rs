@@ -70,7 +70,7 @@ pub(in crate::commands) struct Outcome {
     pub(in crate::commands) added: usize,
     /// Members whose score is another one now.
     pub(in crate::commands) updated: usize,
-    /// The score of the last member, where the conditions let it pass.
+    /// The score of the last member, if the conditions let it pass.
     score: Option<f64>,
 }
 

@@ -194,7 +194,7 @@ impl<'a> Source<'a> {
 /// The options behind the keys.
 #[derive(Debug)]
 struct Options {
-    /// A factor for each input, where they were given.
+    /// A factor for each input, if they were given.
     weights: Option<Vec<f64>>,
     aggregate: Aggregate,
     scores: bool,

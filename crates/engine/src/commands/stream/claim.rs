@@ -128,7 +128,7 @@ fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> Com
     group.map(drop).ok_or_else(|| no_group(key, name))
 }
 
-/// The group of that name beside the log, where an entry is a stream that has it.
+/// The group of that name beside the log, if an entry is a stream that has it.
 fn group_in<'a>(entry: Option<EntryRef<'a>>, name: &[u8]) -> Option<(&'a ConsumerGroup, &'a StreamLog)> {
     let stream = Stream::of(entry?.object()?)?;
     Some((stream.group(name)?, stream.log()))
@@ -228,7 +228,7 @@ struct AutoClaim<'a> {
 /// The deliveries that can be taken over.
 struct Takeover {
     claimed: Vec<StreamId>,
-    /// Those whose entries are gone.
+    /// Deliveries whose entries are gone.
     deleted: Vec<StreamId>,
     /// The delivery to go on from; the least ID where there is none.
     next: StreamId,
@@ -293,7 +293,7 @@ impl AutoClaim<'_> {
         found.deleted.iter().for_each(|id| reply_id(reply, *id));
     }
 
-    /// Finds the deliveries and writes the reply on an offload thread, where there may be many. A few deliveries
+    /// Finds the deliveries and writes the reply on an offload thread, if there may be many. A few deliveries
     /// are left to be taken under the locks; for many a copy of the group is made, to be put in its place.
     fn find_offloaded(
         &self,

@@ -239,14 +239,14 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
     Ok(Blocking::Done)
 }
 
-/// The entries of a stream, and the first ID behind `after`, where there are entries behind that.
+/// The entries of a stream, and the first ID behind `after`, if there are entries behind that.
 fn unread(entry: Option<EntryRef<'_>>, after: StreamId) -> Option<(&StreamLog, StreamId)> {
     let log = Stream::of(entry?.object()?)?.log();
     log.last_entry_id().filter(|last| *last > after)?;
     Some((log, after.next()?))
 }
 
-/// Ends the answer of so many streams.
+/// Ends the answer of `streams` streams.
 fn close(reply: &mut ReplyBuffer, mark: Mark, streams: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array_since(mark, streams),
@@ -353,7 +353,7 @@ struct Done {
     has_read: bool,
     /// The entries whose deliveries have changed.
     ids: Vec<StreamId>,
-    /// Where there was nothing, the Unix time in milliseconds from which on there is a delivery to take over.
+    /// The Unix time in milliseconds from which on there is a delivery to take over, if there was nothing.
     again_ms: Option<u64>,
 }
 
@@ -445,7 +445,7 @@ impl GroupReading<'_> {
         }
     }
 
-    /// Hands the entries behind the group's last to the consumer, so many at most; which these are.
+    /// Hands the entries behind the group's last to the consumer, at most `entries_max`. Returns which these are.
     fn deliver(
         &self,
         group: &mut ConsumerGroup,
@@ -477,7 +477,7 @@ impl GroupReading<'_> {
             let stream = Stream::of((*entry)?.object()?)?;
             let group = stream.group(self.name)?;
             let unread = match wanted {
-                // Where there is nothing the command may have to wait, and nothing is to be offloaded.
+                // If there is nothing the command may have to wait, and nothing is to be offloaded.
                 Wanted::New if stream.log().last_entry_id() <= Some(group.last_id()) => 0,
                 Wanted::New => stream.log().entries_about(group.last_id().next()?, StreamId::MAX),
                 Wanted::HistoryBehind(_) => group.consumers().get(self.consumer)?.pending().len(),
@@ -493,7 +493,7 @@ impl GroupReading<'_> {
         entries.iter().zip(&self.wanted).filter_map(of_stream).sum()
     }
 
-    /// Reads from copies of the groups, without the locks, where there is much to read: under the locks, the command
+    /// Reads from copies of the groups, without the locks, if there is much to read: under the locks, the command
     /// then only puts the copies in their place.
     fn offloaded(
         &self,

@@ -57,10 +57,10 @@ pub(super) const REFERENCES: Argument = Argument::one_of(
 /// The treatment of the deliveries of an entry that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum References {
-    /// They stay.
+    /// Deliveries stay.
     #[default]
     Keep,
-    /// They go too.
+    /// Deliveries go too.
     Delete,
     /// Entries that a group has not read or not acknowledged stay.
     Acknowledged,

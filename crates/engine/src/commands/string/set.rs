@@ -170,7 +170,7 @@ pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8
     match expiry {
         ExpiryChange::Clear => context.propagate(&[b"SET", key, value]),
         ExpiryChange::Keep => context.propagate(&[b"SET", key, value, b"KEEPTTL"]),
-        // It is gone at once, which a replay, knowing no time, would not see.
+        // The key is gone at once, which a replay, knowing no time, would not see.
         ExpiryChange::At(at) if at <= context.now_ms() => context.record_removal(key),
         ExpiryChange::At(at) => {
             context.propagate(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);

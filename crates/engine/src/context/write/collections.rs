@@ -17,8 +17,8 @@ use super::{ExpiryChange, WriteContext, collection_of};
 pub enum Change {
     /// Nothing.
     None,
-    /// The groups of a stream, or its memory of its past. It counts, and clients that wait for the key are served;
-    /// WATCH and tracking are about the entries, and hear nothing.
+    /// The groups of a stream, or its memory of its past. Such a change counts, and clients that wait for the key
+    /// are served; WATCH and tracking are about the entries, and hear nothing.
     Groups,
     /// The elements.
     Elements,
@@ -58,8 +58,8 @@ impl WriteContext<'_> {
         self.update(key, |collection| (edit(collection), true))
     }
 
-    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
-    /// stored.
+    /// [`Self::edit`], on a new collection if the key is missing. A collection that is left empty
+    /// is not stored.
     pub fn edit_or_create<T: Collection, R>(
         &mut self,
         key: &[u8],
@@ -142,7 +142,7 @@ impl WriteContext<'_> {
         self.set_value_in(self.database, key, NewValue::Object(collection.into_object()), expiry);
     }
 
-    /// Has a collection that is no longer wanted freed where that delays no client.
+    /// Frees a collection that is no longer wanted at a moment that delays no client.
     pub fn discard<T: Collection>(&mut self, collection: T) {
         self.worker.garbage.push(Owned::Object(collection.into_object()));
     }

@@ -31,7 +31,7 @@ pub struct WriteContext<'a> {
     worker: &'a mut Worker,
     /// Whether a waiter's command is being run again.
     serving: bool,
-    /// Whether keys that have expired stay where they are, seen by nobody.
+    /// Whether keys that have expired stay where they are, hidden from clients.
     keeps_expired: bool,
     phase: Phase<'a>,
     /// Changes of keys so far.
@@ -112,8 +112,8 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Has the values that the command removes from here on freed before its answer leaves, though
-    /// outside the locks, instead of handing them over.
+    /// From here on, the values that the command removes are freed before its answer leaves, though
+    /// outside the locks, instead of being handed over.
     pub fn free_before_answering(&mut self) {
         self.worker.garbage.free_soon();
     }
@@ -304,7 +304,7 @@ impl<'a> WriteContext<'a> {
         self.check_room(database, bytes)
     }
 
-    /// Refuses to give a database so many bytes more than its limit has room for.
+    /// Refuses to give a database `bytes` bytes if that is more than its limit has room for.
     pub fn check_room(&self, database: usize, bytes: usize) -> CommandResult {
         self.environment.check_room(self.locked.keyspace(), database, bytes)
     }
@@ -480,7 +480,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Makes a key seem to have been last used so many seconds ago, or so often, whichever the policy goes by.
+    /// Makes a key seem to have been last used that many seconds ago, or that often, whichever the policy goes by.
     pub fn set_usage(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
         let clock = self.locked.keyspace().access_clock();
         let stamp = match (clock.ranking(), idle_seconds, frequency) {
@@ -599,7 +599,7 @@ impl<'a> WriteContext<'a> {
         self.worker.propagation.are_recorded()
     }
 
-    /// Records the command's changes, in the client's database, where its own words would not change the same again.
+    /// Records the command's changes, in the client's database, if its own words would not change the same again.
     /// Several in a row belong together. Their form is that of Redis 7 in such a case.
     pub fn propagate(&mut self, words: &[&[u8]]) {
         self.worker.propagation.replace(self.database, words);
@@ -622,7 +622,7 @@ impl<'a> WriteContext<'a> {
         self.propagate(&[removal_word(self.environment.policy.lazyfree_expire), key]);
     }
 
-    /// Counts so many changes for the command, rather than one for each key that it changes: elements, as
+    /// Counts `changes` changes for the command, rather than one for each key that it changes: elements, as
     /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts where no key changes.
     #[inline]
     pub fn count_changes(&mut self, changes: usize) {

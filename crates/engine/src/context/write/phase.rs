@@ -49,7 +49,7 @@ impl<'a> WriteContext<'a> {
         Self { phase, ..Self::new(nothing.stripes(), database, &[], environment, worker) }
     }
 
-    /// Has the command use the result that it has computed before, if there is one.
+    /// Makes the command use the result that it has computed before, if there is one.
     pub(crate) fn finish_with(&mut self, result: Option<Box<dyn Any + Send>>) {
         if result.is_some() {
             self.phase = Phase::Finish(result);
@@ -119,8 +119,8 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Whether [`Self::compute_all_offloaded`] of so many elements at most may have anything to say: it need not be
-    /// asked where it does not.
+    /// Whether [`Self::compute_all_offloaded`] of at most `elements_max` elements may have anything to say: if not,
+    /// it need not be asked.
     pub fn may_offload(&self, elements_max: usize) -> bool {
         match self.phase {
             Phase::Whole => self.visits_max().is_some_and(|max| elements_max > max),
@@ -162,8 +162,8 @@ impl<'a> WriteContext<'a> {
         self.environment.caller.visits_max.filter(|_| !must_stay)
     }
 
-    /// Whether the command is being offloaded, where it gets no farther than its computation: only the keys
-    /// that it reads or changes are there, and only to be read.
+    /// Whether the command is being offloaded, in which it gets no farther than its computation: only the
+    /// keys that it reads or changes are there, and only to be read.
     pub fn is_offloaded(&self) -> bool {
         self.view().is_some()
     }

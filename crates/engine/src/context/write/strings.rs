@@ -130,8 +130,8 @@ impl WriteContext<'_> {
         self.edit_found(&key, found, |_| Ok(length), edit)
     }
 
-    /// Appends to the string under a key, where the key is there; how long it is then. `check` is asked with the length
-    /// before.
+    /// Appends to the string under a key, if the key is there. Returns its length afterwards. `check` is asked with the
+    /// length before.
     pub fn append_to_existing(
         &mut self,
         key: &[u8],
@@ -212,9 +212,9 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Works on the bytes of the string under a key where its length does not change. `None`, and
-    /// nothing done, where there is no such text (no key, an integer, another type) or where `edit`
-    /// says so and has left the bytes alone. `edit` also answers whether it has changed them.
+    /// Works on the bytes of the string under a key without a change of its length. `None`, and
+    /// nothing done, if there is no such text (no key, an integer, another type) or if `edit` says
+    /// so and has left the bytes alone. `edit` also answers whether it has changed them.
     pub fn edit_string_in_place<R>(
         &mut self,
         key: &[u8],

@@ -46,7 +46,7 @@ impl Database {
         self.preserve_as(slot, false)
     }
 
-    /// The same before an entry, or its value, is removed.
+    /// Preserves an entry for snapshots before it, or its value, is removed.
     #[inline]
     pub(super) fn preserve_leaving(&mut self, slot: Slot) {
         self.preserve_as(slot, true);

@@ -71,7 +71,7 @@ struct Candidate {
 pub(super) struct Candidates {
     order: EvictionOrder,
     sorted: Vec<Candidate>,
-    /// Evictions that may turn out to be mistakes, where the ranking learns from them.
+    /// Evictions that may turn out to be mistakes, if the ranking learns from them.
     notes: Option<Box<Notes>>,
     /// The stamps of the last sample.
     stamps: Vec<u8>,
@@ -121,7 +121,7 @@ impl Candidates {
         }
     }
 
-    /// Has the ranking learn from an eviction, of one of so many keys.
+    /// Lets the ranking learn from an eviction, of one of `keys` keys.
     fn learn(&mut self, victim: &Candidate, sampling: &Sampling<'_>, keys: usize) {
         let weighing = sampling.clock.weighing();
         let reason = if weighing.is_thrashed() { None } else { self.reason(victim, sampling) };

@@ -121,9 +121,9 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// Works on the object; `None` for strings. It is copied first if a view shares it, before anything is looked up in
-    /// it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell before and
-    /// takes there now.
+    /// Works on the object; `None` for strings. A value that a view shares is copied first, before anything is looked
+    /// up in it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell
+    /// before and takes there now.
     #[inline]
     pub(crate) fn edit_object<R>(
         &mut self,
@@ -181,7 +181,7 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Works on the block of a string; `None` for other kinds. It is copied first where it is shared.
+    /// Works on the block of a string; `None` for other kinds. A block that is shared is copied first.
     pub(crate) fn edit_block<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
         if self.entry.kind() != Kind::Shared {
             return None;

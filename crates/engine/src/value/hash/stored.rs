@@ -99,7 +99,7 @@ impl Stored for Hash {
 
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let form = if has_deadlines(self) { RecordForm::ExpiringField } else { RecordForm::Field };
-        // Those included that have expired.
+        // Fields included that have expired.
         let fields = self.len(0);
         Some(IncrementalCopy::Records(form, self.copied_table()?.begin(fields, snapshot_queue)))
     }

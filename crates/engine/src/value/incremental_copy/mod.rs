@@ -33,7 +33,7 @@ use table::SharedTableCopy;
 /// The cost of going on by a block or a node, in bytes copied.
 const VISIT_COST_BYTES: usize = 64;
 
-/// A copy, as whoever takes the pieces has it.
+/// A copy, as the thread that takes the pieces has it.
 pub(crate) enum IncrementalCopy {
     /// Of a table's records.
     Records(RecordForm, SharedTableCopy),

@@ -20,7 +20,7 @@
 //! keys that collide cost a search through all records of the block, as in a listpack.
 //!
 //! Invariants: an offset is at most `u16::MAX`; records + graves fill no more than [`places_filled_max`] places; the
-//! order, where there is one, has `count` entries.
+//! order, if there is one, has `count` entries.
 
 mod index;
 #[cfg(test)]
@@ -141,13 +141,13 @@ impl MemberBlock {
         self.bytes[RECORD_BYTES..RECORD_BYTES + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
     }
 
-    /// Where the order begins.
+    /// Start of the order.
     #[inline]
     fn order_start(&self) -> usize {
         HEADER_BYTES + self.groups() * GROUP_BYTES
     }
 
-    /// Where the records begin.
+    /// Start of the records.
     #[inline]
     fn start(&self) -> usize {
         self.order_start() + self.u16_at(ORDER_PLACES) * 2
@@ -165,7 +165,7 @@ impl MemberBlock {
         Demand { records: self.len(), bytes: self.record_bytes() }
     }
 
-    /// Whether so much may come beside its records.
+    /// Whether `more` may come beside its records.
     #[inline]
     pub(super) fn has_room_for(&self, more: Demand, limits: &CollectionLimits) -> bool {
         let own = self.demand();
@@ -184,7 +184,7 @@ impl MemberBlock {
         Records { records: self.records(), at: 0 }
     }
 
-    /// Where the record of a key is. O(1).
+    /// The offset of the record of a key. O(1).
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.groups() > 0 {
@@ -287,7 +287,7 @@ impl MemberBlock {
         self.bytes[start..start + payload.len()].copy_from_slice(payload);
     }
 
-    /// Removes the record at an offset, which is in no order any more. O(bytes).
+    /// Removes the record at an offset, which has left the order before. O(bytes).
     pub(super) fn remove(&mut self, at: usize) {
         self.leave_index(at);
         let record = self.record(at);
@@ -337,7 +337,7 @@ impl MemberBlock {
         }
     }
 
-    /// Moves everything to a block with room for so much more, and an index of so many groups.
+    /// Moves everything to a block with room for `more`, and an index of `groups` groups.
     fn rebuild(&mut self, more: Demand, groups: usize) {
         let records = self.len() + more.records;
         let order_places = match self.u16_at(ORDER_PLACES) {

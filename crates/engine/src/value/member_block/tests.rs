@@ -40,7 +40,7 @@ fn key(number: u16) -> Vec<u8> {
     key
 }
 
-/// Where a key is in the order, or would be.
+/// The place of a key in the order, or that it would have.
 fn rank_of(block: &MemberBlock, key: &[u8]) -> usize {
     (0..block.len()).take_while(|rank| block.record(block.at_rank(*rank)).key < key).count()
 }

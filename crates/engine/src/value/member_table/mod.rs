@@ -66,7 +66,7 @@ pub struct MemberTable {
     boxed_bytes: usize,
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
-    /// Those under way, or that were when the table last changed. A method that changes a record looks here first.
+    /// Copies under way, or that were when the table last changed. A method that changes a record looks here first.
     copies: Mutex<Option<Box<TableCopies>>>,
 }
 
@@ -326,7 +326,7 @@ impl MemberTable {
         if is_small && !self.has_doomed() && !self.has_copies() { self.room_in_block(limits) } else { None }
     }
 
-    /// Where the record of a key stands. O(1).
+    /// The place of the record of a key. O(1).
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<Slot> {
         self.find_hashed(self.resources.hash(key), key)
@@ -337,7 +337,7 @@ impl MemberTable {
         self.table.find(hash, |handle| record_at(&self.slab, handle).key == key)
     }
 
-    /// Where the record behind a handle stands. O(1).
+    /// The place of the record behind a handle. O(1).
     pub fn slot_of(&self, handle: Handle) -> Option<Slot> {
         self.table.find(self.resources.hash(self.record(handle).key), |other| other == handle)
     }
@@ -519,7 +519,7 @@ impl MemberTable {
         self.free(handle);
     }
 
-    /// Where the records of some keys stand that are there. O(keys log keys).
+    /// The places of the records of some keys that are there. O(keys log keys).
     pub(crate) fn places<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Places {
         let place = |key| {
             let hash = self.resources.hash(key);
@@ -627,7 +627,7 @@ impl MemberTable {
         debug_assert_eq!(self.record(handle).stamp.map(stamp_form), Some(stamp_form(stamp)));
         let cell = self.slab.pointer(handle);
         let (bytes, length) = (stamp.to_le_bytes(), stamp_form(stamp).1);
-        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, where that is BOXED, in the
+        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, if that is BOXED, in the
         // vector of the pointer from Box::into_raw; `&mut self` makes this the only use of it.
         unsafe {
             let start = match cell.read() {

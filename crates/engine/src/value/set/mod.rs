@@ -193,8 +193,8 @@ impl Set {
         }
     }
 
-    /// Makes ready for `members`, which are about to be added: where so many could not stay in the
-    /// compact encoding (they may repeat each other) the set leaves it at once, as Redis does,
+    /// Makes ready for `members`, which are about to be added: if that many could not stay in the
+    /// compact encoding (they may repeat each other), the set leaves it at once, as Redis does,
     /// instead of halfway.
     pub fn expect(&mut self, members: &[&[u8]], layout: Layout<'_>) {
         let (count, limits) = (members.len(), layout.limits);
@@ -349,7 +349,7 @@ impl Set {
     pub(crate) fn doom(&mut self, others: &Self, places: &Places) {
         match &mut self.members {
             Members::Table(table) if table.has(places) => table.doom(places),
-            // It was copied since, because a view shares it.
+            // The table was copied since, because a view shares it.
             _ => others.for_each(|member| _ = self.remove(&member.text())),
         }
     }

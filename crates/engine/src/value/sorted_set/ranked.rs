@@ -210,7 +210,7 @@ impl Ranked {
         self.tree.partition_point(|entry| holds(entry.score))
     }
 
-    /// The same of members.
+    /// The partition point of members.
     pub(super) fn partition_members(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
         self.tree.partition_point(|entry| holds(self.table.record(entry.handle).key))
     }
@@ -339,7 +339,7 @@ impl CopiedTable for Ranked {
     }
 }
 
-/// Removes the record behind a handle that is in no tree any more.
+/// Removes the record behind a handle that has left the tree.
 fn remove_record(table: &mut MemberTable, handle: Handle) {
     let slot = table.slot_of(handle).expect("what is in a tree is in the table");
     table.remove(slot);

@@ -34,9 +34,9 @@ pub enum AddError {
 /// Which entries `XTRIM` and `XADD` remove, from the oldest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrimTo {
-    /// All but so many.
+    /// All but this many entries.
     Length(u64),
-    /// Those before an ID.
+    /// Entries before an ID.
     From(StreamId),
 }
 
@@ -88,7 +88,7 @@ pub struct Trimmed {
 }
 
 impl Trimmed {
-    /// That so many entries were removed, one by one.
+    /// A selection of `entries` entries, removed one by one.
     pub(super) fn singly(entries: u64) -> Self {
         Self { entries, nodes: VecDeque::new() }
     }
@@ -133,7 +133,7 @@ impl StreamLog {
         Self { nodes: VecDeque::new(), listpack_bytes: 0, copies: NodeCopies::default(), ..*self }
     }
 
-    /// Has a node that is about to change set aside as it was.
+    /// Sets a node aside as it was, before it changes.
     #[inline]
     fn preserve(&mut self, at: usize) {
         let node = &self.nodes[at];
@@ -180,7 +180,7 @@ impl StreamLog {
         self.nodes.iter().map(|node| (node.first, &node.entries))
     }
 
-    /// The same of the nodes whose ID is `from` or larger. O(log n) to begin with.
+    /// The listpacks of nodes whose ID is `from` or larger. O(log n) to begin with.
     pub(in crate::value) fn listpacks_from(
         &self,
         from: StreamId,
@@ -489,7 +489,7 @@ impl StreamLog {
         StreamRange::new(self, at, start, end, false)
     }
 
-    /// The same from `end` to `start`.
+    /// The entries from `end` to `start`.
     pub fn range_reversed(&self, start: StreamId, end: StreamId) -> StreamRange<'_> {
         match self.node_of(end) {
             Some(at) => StreamRange::new(self, at, start, end, true),
@@ -508,7 +508,7 @@ impl StreamLog {
         self.len > 0 && !self.is_whole() && start < self.max_deleted_id
     }
 
-    /// The number of an entry among all ever added, counted from 1, where it can be known; of an ID without an entry, how
+    /// The number of an entry among all ever added, counted from 1, if it can be known; of an ID without an entry, how
     /// many are not behind it.
     pub(crate) fn number_of(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {

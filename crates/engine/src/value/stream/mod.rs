@@ -163,7 +163,7 @@ impl Stream {
         name.len() + size_of::<(Box<[u8]>, ConsumerGroup)>() + group.heap_bytes()
     }
 
-    /// The producers whose entries are added once, where there have been any.
+    /// The producers whose entries are added once, if there have been any.
     pub fn producers(&self) -> Option<&Producers> {
         self.producers.as_deref()
     }
@@ -208,7 +208,7 @@ impl Stream {
     /// Trims the log but for the entries that groups still refer to.
     pub fn trim_unreferenced(&mut self, trim: Trim) -> Trimmed {
         let selected = self.log.select(trim, |id| self.is_referenced(id));
-        // Those behind one that stays leave gaps, which removing remembers.
+        // Removed entries behind one that stays leave gaps, which removing remembers.
         for id in &selected {
             self.log.remove(*id);
         }

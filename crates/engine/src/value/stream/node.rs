@@ -137,7 +137,7 @@ impl Node {
         Some(Master { fields, names: elements })
     }
 
-    /// Where the first entry stands.
+    /// Position of the first entry.
     fn first_entry(&self, master: &Master<'_>) -> Option<Position> {
         let mut elements = master.names.clone();
         for _ in 0..master.fields {
@@ -223,7 +223,7 @@ impl Node {
         Some(Placed { entry, is_live, flags_at: position, flags, next: elements.position() })
     }
 
-    /// Where the entry before `position`, or the last one, stands.
+    /// Position of the entry before `position`, or of the last one.
     fn entry_before(&self, position: Option<Position>) -> Option<Position> {
         let view = self.entries.view();
         let count_at = match position {

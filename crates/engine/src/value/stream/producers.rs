@@ -4,8 +4,8 @@
 //! Producers ── producer ─▶ Recent ─┬─ name of an entry ─▶ ID        the entry that was added under the name
 //!                                  └─ (ID, name), oldest first      the next to be forgotten
 //! ```
-//! A name is forgotten so many seconds behind the time in its entry's ID, or when so many newer ones are there. Names that
-//! are past their time may stay until the stream gets the next such entry, but are found no more.
+//! A name is forgotten a number of seconds behind the time in its entry's ID, or when a number of newer ones are there.
+//! Names that are past their time may stay until the stream gets the next such entry, but are not found.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -42,7 +42,7 @@ impl Default for ProducerLimits {
 #[derive(Debug, Clone, Default)]
 struct Recent {
     ids: BTreeMap<Arc<[u8]>, StreamId>,
-    /// The same, oldest first.
+    /// These names, oldest first.
     order: VecDeque<(StreamId, Arc<[u8]>)>,
 }
 
