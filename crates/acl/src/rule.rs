@@ -145,7 +145,7 @@ impl<'a> UserRule<'a> {
 pub(crate) enum SelectorRule<'a> {
     AllKeys,
     ResetKeys,
-    /// `~pattern` or `%R~pattern`, unread: where all keys are allowed already, that is the first thing to say.
+    /// `~pattern` or `%R~pattern`, unread: if all keys are allowed already, that is the first thing to say.
     AddKeys(&'a [u8]),
     AllChannels,
     ResetChannels,

@@ -55,7 +55,7 @@ impl fmt::Display for NotAReply {
     }
 }
 
-/// Where in the stream of replies a connection stands.
+/// The place of a connection in the stream of replies.
 #[derive(Debug, Default)]
 pub struct Skimmer {
     /// Elements missing from the frame in progress; 0 between frames.

@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_is_one_clear_line() {
-        // Nobody listens on port 1; one that was free a moment ago may be another test's by now.
+        // Port 1 has no listener; one that was free a moment ago may be another test's by now.
         let error = Target::new(Address::Tcp("127.0.0.1".into(), 1)).client().unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{error}");
         assert_eq!(error.lines().count(), 1);

@@ -99,8 +99,8 @@ impl Departure {
 }
 
 impl Engine {
-    /// Looks up keys that are to go to another server, and where they are to be removed (`leaves`), has writers wait for
-    /// those that are there. The lookups count as reads. The caller is inside the gate. O(keys).
+    /// Looks up keys that are to go to another server. If they are to be removed (`leaves`), writers wait for those
+    /// that are there. The lookups count as reads. The caller is inside the gate. O(keys).
     ///
     /// # Errors
     /// [`CommandError::Busy`] where a script holds one of them for long.

@@ -312,7 +312,7 @@ mod tests {
         numbers.collect()
     }
 
-    /// How many of the first half went, where half of the keys were evicted.
+    /// How many of the first half went, when half of the keys were evicted.
     fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Story)) -> usize {
         let (mut story, records) = Story::recorded();
         story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);

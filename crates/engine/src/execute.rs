@@ -56,7 +56,7 @@ pub enum Outcome {
 pub struct Engine {
     /// The keys.
     pub keyspace: Keyspace,
-    /// Where changes are recorded.
+    /// The receiver of the records of changes.
     pub log: LogSwitch,
 }
 

@@ -12,7 +12,7 @@
 //! that a replay would not need is not recorded at all. The forms are those that Redis 7 writes to its append-only
 //! file, so that it can read ours.
 //!
-//! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
+//! Clients encode commands in just this form. If such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
 //! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record
@@ -40,7 +40,7 @@ use crate::{
     value::{StringRope, shared_slices},
 };
 
-/// Where records go.
+/// The receiver of records.
 pub trait Log: fmt::Debug + Send + Sync {
     /// Appends one record; the offset behind it. `participant` is the caller's place in the gate.
     /// Called under locks: it must not wait for anything slow.
@@ -95,7 +95,7 @@ impl LogSwitch {
         self.admissions.load(Ordering::Relaxed)
     }
 
-    /// Has commands that were let in, and do not run yet, be let in anew. The caller holds the gate closed.
+    /// Makes commands that were let in, and do not run yet, be let in anew. The caller holds the gate closed.
     pub fn end_admissions(&self) {
         self.admissions.fetch_add(1, Ordering::Relaxed);
     }
@@ -272,7 +272,7 @@ impl Propagation {
         self.alone = true;
     }
 
-    /// Has these bytes of a primary's stream be the next record, whatever the result of the commands that run next:
+    /// Makes these bytes of a primary's stream the next record, whatever the result of the commands that run next:
     /// replicas behind this one have the same bytes at the same offsets. From the first call on nothing else is
     /// recorded.
     pub fn relay(&mut self, bytes: &[u8]) {
@@ -352,7 +352,7 @@ impl Propagation {
         }
     }
 
-    /// The running command has ended: where it has changed something and has not said what, its words
+    /// The running command has ended: if it has changed something and has not said what, its words
     /// say it.
     #[inline]
     pub(crate) fn end(&mut self, database: usize, words: &[&[u8]], changed: bool) {
@@ -363,7 +363,7 @@ impl Propagation {
                 self.add(database, words);
             }
         }
-        // The words of the next command may stand where these did.
+        // The words of the next command may take the place of these.
         self.stored.clear();
     }
 
@@ -392,7 +392,7 @@ impl Propagation {
         self.framed.clear();
     }
 
-    /// Hands the running command's own words over: the bytes that they came in, where these are canonical.
+    /// Hands the running command's own words over: the bytes that they came in, if these are canonical.
     #[inline(never)]
     fn hand_over_own(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
         self.own = false;
@@ -682,7 +682,7 @@ mod tests {
             (story.reply(&line, Protocol::Resp2), records.take())
         };
         for count in [1, 2, 3, 4] {
-            // By a copy of the group, and where they stand.
+            // By a copy of the group, and under the locks.
             for visits_max in [0, 3] {
                 assert_eq!(told(Some(visits_max), count), told(None, count), "{count} with {visits_max}");
             }

@@ -11,7 +11,7 @@
 //! Only other blocking commands must not: see [`WriteContext::is_reserved`].
 //!
 //! A waiter may also wait for entries to come of age: it says when to look at it again, and the host sees to it
-//! ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host learns of it.
+//! ([`Engine::look_again`]). Each run says it anew; if that is earlier than before, the host learns of it.
 //!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
 //! clients behind that waiter wait too; the host looks at it again before long. The thread that applies a primary's
@@ -231,7 +231,7 @@ fn serve_key(
     }
 }
 
-/// Runs a waiter's command again; its reply, or where it goes on waiting, when it is to be run once more.
+/// Runs a waiter's command again. Returns its reply or, if it goes on waiting, when it is to be run once more.
 fn run(
     locked: &mut Locked<'_>,
     waiter: &Waiter,

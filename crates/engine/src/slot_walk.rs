@@ -51,7 +51,7 @@ impl Engine {
         false
     }
 
-    /// Goes on with a walk over the keys of these slots, and where they `leave`, removes them, which is recorded. Returns
+    /// Goes on with a walk over the keys of these slots and, if they `leave`, removes them, which is recorded. Returns
     /// whether it has come to the end. A stripe that a script holds for long is tried again. The caller is inside the
     /// gate. O(keys that are looked at), which are some hundred.
     pub fn walk_slots(

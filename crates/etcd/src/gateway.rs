@@ -271,7 +271,7 @@ fn read_error(response: Response<Body>) -> GatewayError {
     let text =
         response.into_body().into_with_config().limit(ERROR_BYTES_MAX).read_to_vec().unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_else(|_| GatewayError {
-        // A proxy's page, say. Nobody knows how far the request has come.
+        // A proxy's page, say. The request may or may not have come through.
         code: code::UNKNOWN,
         message: format!("HTTP status {status}"),
     })

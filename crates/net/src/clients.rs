@@ -73,7 +73,7 @@ impl PeerIds {
     }
 }
 
-/// Where to send messages for a client. Stays unique after the client has gone.
+/// The destination of messages for a client. Stays unique after the client has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The client's number, growing from 1.
@@ -161,7 +161,7 @@ pub struct Client {
     pub patterns: Counter,
     /// `ssub`: shard channels subscribed to.
     pub shard_channels: Counter,
-    /// Bytes of these subscriptions, here and where publishers find them.
+    /// Bytes of these subscriptions, here and in the tables of publishers.
     pub subscribed_bytes: Counter,
     /// Commands queued by `MULTI`, plus 1; 0 outside of a transaction.
     pub queued_commands: Counter,
@@ -169,7 +169,7 @@ pub struct Client {
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
-    /// Bytes of these keys, here and where writers find them.
+    /// Bytes of these keys, here and in the tables of writers.
     pub watched_bytes: Counter,
     /// Bytes of the prefixes that it tracks.
     pub prefix_bytes: Counter,

@@ -543,7 +543,7 @@ impl<S: Service> EventLoop<S> {
         self.worker == 0 || self.shared.queues.is_held_up(0)
     }
 
-    /// Has every connection and every listener looked at, whatever the poller has said.
+    /// Looks at every connection and every listener, whatever the poller has said.
     pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };

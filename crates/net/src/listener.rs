@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::{Limits, Transport};
 
-/// Where to listen.
+/// The addresses to listen on.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// `bind`: addresses or host names; `*` and `::*` are all addresses of IPv4 and IPv6; one that

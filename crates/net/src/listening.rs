@@ -42,7 +42,7 @@ impl<M> Listening<M> {
         Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
     }
 
-    /// Listens on these addresses and ports from now on, the second for TLS; where that fails, on the former ones.
+    /// Listens on these addresses and ports from now on, the second for TLS; if that fails, on the former ones.
     /// Clients that are connected stay so. The arguments are those of [`super::ListenOptions`].
     ///
     /// # Errors

@@ -21,8 +21,8 @@ use super::stream::{Sent, Stream};
 pub(crate) const SLICES_MAX: usize = 64;
 /// Small replies are gathered in chunks of up to this many bytes.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes offered to a socket at once. What it takes is copied there and then, on the loopback up to the reader's
-/// buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
+/// Bytes offered to a socket at once. The socket copies what it takes there and then, on the loopback up to the
+/// reader's buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
 pub(crate) const OFFERED_BYTES_MAX: usize = 512 * 1024;
 
 #[derive(Debug, Default)]

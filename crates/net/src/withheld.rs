@@ -31,7 +31,7 @@ pub struct Commitment {
 struct Part {
     commitment: Commitment,
     output: Output,
-    /// What is in it.
+    /// The replies in it.
     replies: Vec<SeenReply>,
     /// Not all replies are known one by one.
     is_opaque: bool,
@@ -100,7 +100,7 @@ impl Withheld {
         self.push(commitment, reply, &[one]);
     }
 
-    /// Has replies that are pushed next wait for this, too: pushes with that commitment stand among them.
+    /// Makes replies that are pushed next wait for this, too: pushes with that commitment stand among them.
     pub(crate) fn bar(&mut self, commitment: Commitment) {
         self.part(commitment);
     }

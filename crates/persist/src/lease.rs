@@ -51,7 +51,7 @@ fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
             _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
         }
     };
-    // A process that opens the file within these microseconds has a signal sent, which must not end this one.
+    // If a process opens the file within these microseconds, the kernel sends a signal, which must not end this one.
     control(F_SETSIG, libc::SIGURG)?;
     control(libc::F_SETLEASE, kind)?;
     control(libc::F_SETLEASE, libc::F_UNLCK)

@@ -6,7 +6,7 @@
 //! ├── file ────────────┤▒▒▒▒▒▒▒▒▒▒ given back: the disk serves others in between
 //! ```
 //!
-//! The last name of a file of some gigabytes goes in no time, its blocks do not: where the file system has the disk
+//! The last name of a file of some gigabytes goes in no time, its blocks do not. If the file system makes the disk
 //! discard them, the disk may do nothing else for a second, and a thread that syncs then waits as long.
 
 use std::{fs::File, os::unix::fs::MetadataExt, path::Path};

@@ -9,9 +9,9 @@ use std::fmt;
 
 use crate::{request, wire::number};
 
-/// A waiting replica gets a newline so often, lest it takes the silence for a failure.
+/// A waiting replica gets a newline at this interval, lest it takes the silence for a failure.
 const NEWLINE_MS: u64 = 1000;
-/// Where ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
+/// If ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
 const STANDSTILL_MS: u64 = 2000;
 /// Characters of an announced address at most, as in Redis.
 const ADDRESS_BYTES_MAX: usize = 255;

@@ -76,7 +76,7 @@ pub enum Action {
     Close(String),
     /// Something that the operator should know.
     Warn(String),
-    /// A snapshot comes; where it is complete, the history is this one.
+    /// A snapshot comes; once it is complete, the history is this one.
     BeginSnapshot {
         /// The history's id.
         id: Id,

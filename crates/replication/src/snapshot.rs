@@ -90,7 +90,7 @@ impl Framing {
 pub struct SnapshotPart {
     /// Bytes of the snapshot that were held back before, since they could have been the mark; they come first.
     pub held: Vec<u8>,
-    /// Where those of the bytes that came stand that belong to it.
+    /// The place of those among the bytes that came that belong to it.
     pub range: Range<usize>,
     /// Whether they are the stream's, not the snapshot's.
     pub is_stream: bool,

@@ -23,7 +23,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// A command of the stream, and where it stands in the bytes that were read.
+/// A command of the stream, and its place in the bytes that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Its words.

@@ -28,12 +28,12 @@ pub(crate) const STEP_BYTES: usize = 64;
 /// Lua's message about memory that is refused.
 pub(crate) const NO_MEMORY: &str = "not enough memory";
 
-/// Has Lua ask every [`INSTRUCTIONS`] whether the script is to end.
+/// Makes Lua ask every [`INSTRUCTIONS`] whether the script is to end.
 pub(crate) fn watch(state: &State) {
     state.set_hook(hook, INSTRUCTIONS as c_int);
 }
 
-/// Called by Lua every so often: ends the script if it is to end.
+/// Ends the script if it is to end. Lua calls this every [`INSTRUCTIONS`].
 unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: Lua calls with a live state, 20 places and nothing left to drop when the error is raised.
     unsafe {

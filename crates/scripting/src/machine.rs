@@ -101,7 +101,7 @@ pub struct CompileError(pub Vec<u8>);
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
-    /// Where commands write their replies.
+    /// The buffer into which commands write their replies.
     scratch: Option<ReplyBuffer>,
 }
 

@@ -97,7 +97,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Ok(end.map(|end| (end, self.captures)))
     }
 
-    /// The first match that begins at a place or behind it: where it begins and ends.
+    /// The begin and the end of the first match that begins at a place or behind it.
     pub(crate) fn find(
         &mut self,
         from: usize,
@@ -141,7 +141,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         result
     }
 
-    /// Matches the rest of the pattern, from `p`, with the subject from `s`: where that ends.
+    /// Matches the rest of the pattern, from `p`, with the subject from `s`. Returns the end.
     fn follow(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>, Fault<E>> {
         loop {
             self.spend(1)?;

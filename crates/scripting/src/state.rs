@@ -58,7 +58,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Whether a block must not grow so far.
+    /// Whether a block must not grow to that size.
     #[inline]
     fn is_refused(&self, old: usize, new: usize) -> bool {
         new > old && self.used_bytes.get() + (new - old) > self.used_bytes_max.get()
@@ -153,7 +153,7 @@ pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn ScriptHost,
     /// The protocol that replies are converted from (`redis.setresp`).
     pub(crate) protocol: Protocol,
-    /// Where commands write their replies, kept from one to the next.
+    /// The buffer into which commands write their replies, kept from one to the next.
     pub(crate) scratch: Option<ReplyBuffer>,
 }
 
@@ -276,7 +276,7 @@ impl State {
         }
     }
 
-    /// Has `hook` called every `instructions` instructions, in coroutines made from now on too.
+    /// Calls `hook` every `instructions` instructions, in coroutines made from now on too.
     pub(crate) fn set_hook(&self, hook: ffi::lua_Hook, instructions: c_int) {
         // SAFETY: the state is live.
         unsafe { ffi::lua_sethook(self.state.as_ptr(), Some(hook), ffi::LUA_MASKCOUNT, instructions) };

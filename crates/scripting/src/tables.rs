@@ -86,7 +86,7 @@ pub(crate) fn count_calls(stack: Stack<'_>) {
     }
 }
 
-/// Has `table.sort` without a function compare by one that counts.
+/// Makes `table.sort` without a function compare by one that counts.
 pub(crate) fn count_comparisons(stack: Stack<'_>) {
     if matches!(stack.kind(2), Kind::None | Kind::Nil) && stack.kind(1) == Kind::Table {
         stack.set_top(1);

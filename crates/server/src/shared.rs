@@ -184,7 +184,7 @@ impl Shared {
         self.feeder() + 1
     }
 
-    /// The clients, and where they wait and listen.
+    /// The clients, their waits and their subscriptions.
     pub(crate) fn connected<'a>(&'a self, queues: &'a WorkerQueues<WorkerMessage>) -> Connected<'a> {
         Connected {
             clients: self.stats.clients(),

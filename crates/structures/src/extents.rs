@@ -12,10 +12,10 @@
 //!    behind it)                         take        still behind it)
 //! ```
 //!
-//! An allocator of size classes puts blocks of one class side by side in pages of megabytes. Where values of all sizes come and go,
-//! each class keeps pages of which most is free, and none can be given back: at a limit of 32 MB mimalloc held 57
-//! (docs/decisions/0065). Here what is free touches what is free, and all of it can go but for the dirty extents, which are bounded.
-//! Address space may become fragmented, memory does not.
+//! An allocator of size classes puts blocks of one class side by side in pages of megabytes. If values of all sizes
+//! come and go, each class keeps pages of which most is free, and none can be given back: at a limit of 32 MB mimalloc
+//! held 57 (docs/decisions/0065). Here what is free touches what is free, and all of it can go but for the dirty
+//! extents, which are bounded. Address space may become fragmented, memory does not.
 //!
 //! Both kinds are taken by best fit, dirty ones first: they cost no page fault. Neighbours of one kind are one extent. O(log n)
 //! in the number of free extents, under one lock, which is not held during system calls but for those that map a region.
@@ -242,7 +242,7 @@ impl Extents {
     /// changed, if that is not to be had without copying them.
     ///
     /// # Safety
-    /// As for [`Self::give_back`]. What refers to the block refers to the result afterwards.
+    /// As for [`Self::give_back`]. References to the block become references to the result.
     pub unsafe fn resize(&self, block: NonNull<u8>, bytes: usize, wanted: usize) -> Option<NonNull<u8>> {
         let (bytes, wanted) = (rounded(bytes)?, rounded(wanted)?);
         if bytes > SHARED_BYTES_MAX && wanted > SHARED_BYTES_MAX {

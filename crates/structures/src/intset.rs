@@ -124,7 +124,7 @@ impl<'a> IntSetRef<'a> {
         (index < self.len()).then(|| self.read(index))
     }
 
-    /// Where `value` is, or where it would have to be. O(log n).
+    /// The place of `value`, or the place that it would have. O(log n).
     #[inline]
     pub fn search(self, value: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());

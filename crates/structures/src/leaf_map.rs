@@ -26,7 +26,7 @@ use std::{
 
 /// Entries of a full leaf: of some 50 bytes each, a leaf is copied in half a microsecond.
 const LEAF_MAX: usize = 64;
-/// A leaf with so few looks for one beside it that has room for them.
+/// A leaf with at most this many looks for one beside it that has room for them.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 /// Room that a leaf keeps, however few it has.
 const ROOM_MIN: usize = 4;

@@ -17,7 +17,7 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KE
 /// The numbers that a writer finds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
-    /// The number that it writes first. Where two commands write it, they may have been cut apart,
+    /// The number that it writes first. If two commands write it, they may have been cut apart,
     first: u64,
     /// and this is the last one that is there as a whole.
     pub whole: u64,

@@ -150,7 +150,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     let slowest = |windows: &[&Latencies]| {
         windows.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min) / usual
     };
-    // No more of them than there were meanwhile, and the last: the new files are yet to be put in their place.
+    // At most as many as there were meanwhile, and the last: the new files are yet to be put in their place.
     let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
     let all_afterwards = together(afterwards);
     Ok(vec![

@@ -37,7 +37,7 @@ struct Pace {
     transport: Transport,
     /// Most under way on a connection.
     pipeline: usize,
-    /// So many a second, however the server answers; as it answers without.
+    /// Requests a second, however the server answers; as it answers without.
     rate: Option<f64>,
 }
 

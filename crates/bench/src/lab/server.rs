@@ -243,7 +243,7 @@ impl Server {
         matches!(reply, Ok(Value::Array(rows)) if rows.iter().any(|row| matches!(row, Value::Array(_))))
     }
 
-    /// CPU time used so far by all its processes; nothing where it does not say.
+    /// CPU time used so far by all its processes; nothing if it does not say.
     pub fn cpu(&self) -> Result<Option<Duration>, String> {
         if self.is_own() {
             let times: Result<Vec<u64>, String> = self.processes.iter().map(Process::cpu_ns).collect();

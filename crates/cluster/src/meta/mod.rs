@@ -134,7 +134,7 @@ pub enum Outcome {
     Done(Revision),
     /// A comparison did not hold at this revision of the store. Nothing is changed, and nothing will be.
     Refused(Revision),
-    /// Nobody can say: the answer was lost. The changes may be made, or be made later.
+    /// The outcome is unknown: the answer was lost. The changes may be made, or be made later.
     Unknown(String),
     /// Nothing is changed, and nothing will be: the request did not leave, or the store answered an error.
     Failed(MetaError),

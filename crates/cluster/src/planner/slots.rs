@@ -69,7 +69,7 @@ impl Plan<'_> {
         weights.min().unwrap_or(0).max(1)
     }
 
-    /// The parts of the shards whose primaries are there. Nobody knows what the others have.
+    /// The parts of the shards whose primaries are there. The loads of the others are unknown.
     fn parts(&self, record: &SlotsRecord) -> Vec<Part> {
         let served = self.view.shards.keys().filter(|shard| self.is_served(**shard));
         let mut slots: BTreeMap<ShardId, SlotSet> =

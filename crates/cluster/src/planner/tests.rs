@@ -186,7 +186,7 @@ impl Model {
         self.weigh();
     }
 
-    /// Has each shard report what its slots weigh.
+    /// Makes each shard report what its slots weigh.
     fn weigh(&mut self) {
         let Some(weights) = &self.weights else { return };
         self.view.heavy.clear();

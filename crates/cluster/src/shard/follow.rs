@@ -83,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// The data is another one, or none. Somebody may count on what was there before, and admit this node for it.
+    /// The data is another one, or none. Another node may count on what was there before, and admit this node for it.
     pub(super) fn replaced(&mut self, local: Local) {
         debug_assert!(self.lead.is_none(), "a primary copies nobody");
         self.copies += 1;
@@ -233,13 +233,13 @@ impl Shard {
         }
     }
 
-    /// Has this node's record say what it has, and that this is not everything.
+    /// Writes into this node's record what it has, and that this is not everything.
     pub(super) fn report(&self, actions: &mut Vec<Action>) {
         actions.push(Action::ReportLoss(self.loss(), self.revision()));
     }
 
-    /// A learner, or a primary by recovery, whose record still says that its process has lost data has it written anew: the word
-    /// would be taken for a member's once there are members. Whether the record says it.
+    /// Writes the record of a learner, or of a primary by recovery, anew if it still says that its process has lost
+    /// data: the word would be taken for a member's once there are members. Whether the record says it.
     pub(super) fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let is_reported = own.is_some_and(|own| own.restart.as_ref().is_some_and(|restart| !restart.clean));
@@ -283,9 +283,9 @@ impl Shard {
             && (restart.history == record.history.id || Some(restart.history) == record.history.previous)
     }
 
-    /// Nobody of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees which
-    /// one that is. Learners count, too. A member waits for learners, and for ever if it has nothing: an operator
-    /// decides then.
+    /// No node of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees
+    /// which one that is. Learners count, too. A member waits for learners, and for ever if it has nothing: an
+    /// operator decides then.
     fn recover(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some((_, record)) = &self.known else { return };
         let counts_learners = !self.is_broken(Fault::RecoverMembersOnly);

@@ -218,8 +218,8 @@ pub enum Event {
     Force(BTreeSet<NodeId>),
     /// The process is about to end. A member asks to be expelled, so that no takeover waits for its lease to run out.
     Ending,
-    /// What counts of the data does not grow: the disk fails; or it grows again. A member asks to be expelled, and a primary
-    /// hands over to one that has room.
+    /// The part of the data that counts does not grow: the disk fails; or it grows again. A member asks to be expelled,
+    /// and a primary hands over to one that has room.
     Failing(bool),
 }
 
@@ -304,7 +304,7 @@ pub struct Shard {
     local: Local,
     /// Counts the times that the data was replaced.
     copies: u64,
-    /// Nobody counts on what this process had before the data was replaced last: the primary has said so.
+    /// No node counts on what this process had before the data was replaced last: the primary has said so.
     is_counted: bool,
     commit: u64,
     lead: Option<Lead>,
@@ -336,7 +336,7 @@ pub struct Shard {
     marks: Option<BTreeMap<NodeId, Revision>>,
     /// The process is about to end.
     is_ending: bool,
-    /// What counts of the data does not grow.
+    /// Whether the part of the data that counts does not grow.
     is_failing: bool,
     halted: Option<Halted>,
 }

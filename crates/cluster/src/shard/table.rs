@@ -39,7 +39,7 @@ pub enum Transition {
     TakeOver,
     /// The primary makes another member the primary.
     HandOver,
-    /// Nobody has all that was acknowledged: the node with most goes on, a member or a learner.
+    /// No node has all that was acknowledged: the node with most goes on, a member or a learner.
     Recover,
     /// As `Recover`, while members are missing: an operator's explicit word.
     Force,

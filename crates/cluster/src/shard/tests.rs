@@ -138,7 +138,7 @@ fn member_whose_data_grow_in_the_history_before_takes_over_with_all_of_them() {
     let actions = step(&mut member, 30, Event::Grown(history(1), 55, 54));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 5, attach: Attach::Rewind(52) }]);
     assert_eq!(member.local(), Local { history: Some(history(1)), end: 55, held: 54, clean: true });
-    // Nobody is left to go back with.
+    // No other node is left to go back with.
     let begins = proposed(&step(&mut member, 2_000, Event::Tick)).expect("a takeover").record.history;
     assert_eq!((begins.from, begins.previous), (55, Some(history(1))));
     // Another history is none of its own.

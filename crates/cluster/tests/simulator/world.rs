@@ -187,7 +187,7 @@ pub struct World {
     store: Store,
     /// Earlier states of the store.
     backups: Vec<Store>,
-    /// What nodes must not lose, since the store went back.
+    /// Facts that nodes must not lose, since the store went back.
     restored: Option<restored::Restored>,
     store_down_until: u64,
     store_cut: Vec<bool>,

@@ -69,11 +69,11 @@ pub enum BeginSearch {
         from: i16,
         /// Options before the word and how many operands each has: no operand is taken for the word.
         options: &'static [(&'static str, usize)],
-        /// Where options begin.
+        /// Index of the first option.
         options_from: usize,
     },
-    /// Where only the command itself knows: the position of its key among a request's words, if it has one there.
-    /// Clients learn that it is unknown.
+    /// A search that only the command itself knows: the position of its key among a request's words, if it has
+    /// one there. Clients learn that it is unknown.
     Unknown(fn(&[&[u8]]) -> Option<usize>),
 }
 

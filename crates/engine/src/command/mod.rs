@@ -60,8 +60,8 @@ pub struct Command {
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
     pub undeclared_keys: Option<WordsTest>,
-    /// Where words stand that name elements of the collection under its only key: they are fetched from
-    /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
+    /// The words that name elements of the collection under its only key: they are fetched from memory
+    /// ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
     /// Positions of secret words: passwords. Logs and MONITOR show [`Entry::redacted`].
     pub secrets: Option<SecretWords>,
@@ -389,7 +389,7 @@ flags! {
     ELEMENTS,
     /// A command of the host that looks at the keyspace as a whole, or stops it.
     WHOLE_KEYSPACE,
-    /// Runs at once inside MULTI, where others are queued.
+    /// Runs at once inside MULTI, instead of being queued.
     UNQUEUED,
     /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
     ASKING,

@@ -112,7 +112,7 @@ pub struct CommandTable {
     entries: Vec<Entry>,
     /// A hash table, probed linearly.
     index: Index,
-    /// By the names of the rows, where commands have been renamed.
+    /// By the names of the rows, if commands have been renamed.
     by_row: Option<Index>,
 }
 
@@ -169,7 +169,7 @@ impl CommandTable {
         Self { entries, index, by_row: None }
     }
 
-    /// Has clients call a command by another name, or not at all where that is empty (`rename-command`). Logs, rules and
+    /// Lets clients call a command by another name, or not at all if that is empty (`rename-command`). Logs, rules and
     /// replicas know it by the name of its row ([`Self::find_row`]).
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::{
 
 use super::{Caller, Environment, Policy, Worker, collection_of, keys::KnownKeys, string_of};
 
-/// Where keys are looked up.
+/// The source in which keys are looked up.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
     /// In stripes that are locked.

@@ -45,8 +45,8 @@ impl Held<'_> {
     }
 }
 
-/// Locks a stripe. Without a host the caller is inside the gate, and where a script has been holding the stripe for long an error
-/// comes; with one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
+/// Locks a stripe. Without a host the caller is inside the gate, and an error comes if a script has been holding the
+/// stripe for long. With one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
 pub(super) fn hold<'a>(
     keyspace: &'a Keyspace,
     stripe: usize,
@@ -84,7 +84,7 @@ pub(super) struct Walk<'a> {
     host: &'a dyn Host,
     handles: Vec<Handle>,
     keys: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each of them.
     ends: Vec<usize>,
 }
 

@@ -557,7 +557,7 @@ impl Database {
         handles: &mut Vec<Handle>,
         visit: impl FnMut(EntryRef<'_>),
     ) -> u64 {
-        /// Calls to the table, where these find few entries.
+        /// Calls to the table, if these find few entries.
         const CALLS_MAX: usize = 8;
         const ENTRIES_MIN: usize = 32;
         let cells = Cells { slab: &self.slab, hasher: &self.hasher };

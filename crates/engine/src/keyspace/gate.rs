@@ -27,7 +27,7 @@ const YES: u32 = 1;
 /// Yes, and for long.
 const LONG: u32 = 2;
 
-/// A word with a cache line to itself (two, where lines are fetched in pairs).
+/// A word with a cache line to itself (two, since some processors fetch lines in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(AtomicU32);

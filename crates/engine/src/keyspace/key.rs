@@ -92,7 +92,7 @@ impl Key<'_> {
 }
 
 /// Whether two keys are the same: most have between 4 and 32 bytes, which two words at their ends cover, and a
-/// call to compare them would take longer. The end comes first, where keys mostly differ.
+/// call to compare them would take longer. The end comes first, in which keys mostly differ.
 #[inline(always)]
 pub(super) fn same_bytes(one: &[u8], other: &[u8]) -> bool {
     #[inline(always)]

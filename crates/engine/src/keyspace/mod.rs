@@ -328,7 +328,7 @@ impl Keyspace {
     }
 
     /// Asks the processor for elements, by their names, of the collection under a key. The key's stripe is locked for
-    /// it; where another thread has locked it, nothing is done. O(elements).
+    /// it; if another thread has locked it, nothing is done. O(elements).
     pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
         if !self.stripes[key.stripe].try_lock() {
             return;

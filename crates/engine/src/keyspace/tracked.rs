@@ -36,7 +36,7 @@ pub(crate) const PARTS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Tracked([HashMap<Box<[u8]>, Vec<ClientToken>>; PARTS]);
 
-/// The part of a key. Its end tells names apart most often; where it does not, one part is longer than others.
+/// The part of a key. Its end tells names apart most often; if it does not, one part is longer than others.
 fn part(key: &[u8]) -> usize {
     key.iter().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)))
         % PARTS

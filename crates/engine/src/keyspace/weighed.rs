@@ -14,7 +14,7 @@
 //! that reason. The weight of uses rises while evictions for age are wrong more often than those for few uses, and falls
 //! while they are wrong less often.
 //!
-//! Where hardly any entry is ever used again the cache is thrashed, as by a loop that does not fit. Then entries without
+//! If hardly any entry is ever used again the cache is thrashed, as by a loop that does not fit. Then entries without
 //! uses give way first but for one in 32 of the new ones, so that a part of the loop stays (bimodal insertion: Qureshi
 //! et al., 2007).
 //!

@@ -35,7 +35,7 @@ const INPUT_BYTES_MAX: usize = 1 << 31;
 /// Largest compressed form of a string that comes in pieces: it is in memory as a whole, as its length stands before it.
 const PIECES_BYTES_MAX: usize = 16 << 20;
 
-/// Where three bytes were last seen, kept from one string to the next so that it need not be cleared.
+/// The places at which three bytes were last seen, kept from one string to the next so that it need not be cleared.
 #[derive(Debug, Default)]
 pub struct Compressor {
     /// By hash: position plus `base`. Empty until it is first needed.

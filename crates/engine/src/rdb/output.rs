@@ -28,7 +28,7 @@ pub(crate) struct LongString {
 /// The text of a [`LongString`].
 #[derive(Debug)]
 pub(crate) enum Text {
-    /// So many bytes behind their length, as it is.
+    /// This many bytes behind their length, as it is.
     Here(usize),
     /// Nothing of it is in its place.
     Elsewhere(LongText),
@@ -72,8 +72,8 @@ impl<'a, W: io::Write> Output<'a, W> {
         Self { sink, written: 0, compression, compressed: Vec::new() }
     }
 
-    /// Writes to `sink`, where `written` bytes have been written before; strings that are worth trying to
-    /// compress are noted in `long`, if that is given.
+    /// Writes to `sink`, to which `written` bytes have been written before; strings that are worth trying
+    /// to compress are noted in `long`, if that is given.
     pub(crate) fn deferring(sink: W, written: usize, long: Option<&'a mut Vec<LongString>>) -> Self {
         let compression = long.map_or(Compression::Never, Compression::Later);
         Self { sink, written, compression, compressed: Vec::new() }
@@ -146,7 +146,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.raw(text)
     }
 
-    /// Writes a string that stands in chunks: compressed, where strings are and its compressed form does not take too much
+    /// Writes a string that stands in chunks: compressed, if strings are and its compressed form does not take too much
     /// memory.
     pub(crate) fn rope(&mut self, rope: &StringRope) -> io::Result<()> {
         if self.compressed_rope(rope)? {

@@ -92,8 +92,8 @@ impl Value {
     }
 }
 
-/// The number of the form in which files of a version have the entry's value. What no form of that version carries is
-/// left out, see [`unfit`].
+/// The number of the form in which files of a version have the entry's value. Parts that no form of that version
+/// carries are left out, see [`unfit`].
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     match entry.object() {
         None => types::STRING,

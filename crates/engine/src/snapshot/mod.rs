@@ -39,8 +39,8 @@
 //!          f's region is copied first     m's region, too, unless it was before
 //! ```
 //!
-//! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups
-//! are large themselves, and where the file consists of commands, a large collection is not copied either but *lent*.
+//! A large collection is not copied either but *lent* in three cases: members of a sorted set were removed and are yet
+//! to be reaped, its elements belong to a stream whose groups are large themselves, or the file consists of commands.
 //! The chunk has a view of it, which takes no time, and the writer of the file reads it without the lock. A command
 //! that would change it is presented again until that is done (`Locked::is_viewed`). A collection that is replaced or
 //! removed is left to the snapshot. A transaction or a script, which cannot wait, copies it as it copies a value that
@@ -283,7 +283,7 @@ impl Snapshot {
             }
             self.stripe += 1;
         }
-        // No more parts will be taken out of stripes for this snapshot.
+        // From here on no part will be taken out of stripes for this snapshot.
         match self.advance_orphans(&mut budget) {
             true if self.snapshot_queue.incremental() == 0 => {
                 self.snapshot_queue.finish_chunks();

@@ -202,7 +202,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// So many bytes were copied for a piece to come.
+    /// Notes that `bytes` bytes were copied for a piece to come.
     pub(crate) fn hold(&self, bytes: usize) {
         let _queue = self.queue();
         self.add_waiting(bytes);

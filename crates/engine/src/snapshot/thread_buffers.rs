@@ -1,4 +1,4 @@
-//! Where copies of entries gather until there is a chunk of them.
+//! Buffers in which copies of entries gather until there is a chunk of them.
 
 use std::sync::PoisonError;
 

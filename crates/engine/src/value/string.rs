@@ -146,7 +146,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Writes a range of the text as a bulk string; where it is long, by reference. The range must be inside.
+    /// Writes a range of the text as a bulk string; a long one, by reference. The range must be inside.
     pub fn reply_range(self, range: Range<usize>, reply: &mut ReplyBuffer) {
         match self {
             Self::Shared(payload) if range.len() >= ReplyBuffer::SPLICE_BYTES_MIN => {

@@ -357,7 +357,7 @@ proptest! {
                 client.database = usize::from(dice.roll(10) == 0);
                 let line = dice.large_line();
                 let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-                // Where another client has a view, it is left undone.
+                // If another client has a view, it is left undone.
                 let _ = client.try_run(&words);
                 drop(client.worker.garbage.take());
                 for at in (0..running.len()).rev() {

@@ -15,8 +15,9 @@
 //! - *parked*: its service waits for a message or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
-//! A client that is sent *pushes*, too, has them written by any worker ([`ClientPushes`](super::ClientPushes)) while the
-//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with what is sent next.
+//! If a client is sent *pushes*, too, any worker writes them ([`ClientPushes`](super::ClientPushes)) while the
+//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with what is sent
+//! next.
 //!
 //! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
 //! waits behind them, and the connection is served on.
@@ -32,8 +33,8 @@
 //!   poller reports edges only.
 //! - `backlog` is set when held input may contain a complete request.
 //! - The poller watches for writability exactly while output waits.
-//! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a message or a deadline, or while
-//!   something of its own waits to be sent.
+//! - The code that holds its pushes back gives it another turn: from its turn's beginning, from a message or a
+//!   deadline, or while something of its own waits to be sent.
 
 mod lent;
 mod receive;
@@ -554,7 +555,7 @@ impl<T> Connection<T> {
         self.withheld.release(is_met, &mut self.output);
     }
 
-    /// Has replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
+    /// Makes replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
     pub(crate) fn refuse<S: Service<Session = T>>(&mut self, service: &S, level: u8, error: &[u8]) -> bool {
         self.withheld.refuse(level, service.released(level), error)
     }
@@ -649,7 +650,7 @@ impl<T> Connection<T> {
         over_hard || over_soft
     }
 
-    /// Hands a message to the service. What it answers leaves in the next turn, together with the
+    /// Hands a message to the service. Its answer leaves in the next turn, together with the
     /// answers to further messages. `false`: close now.
     pub(crate) fn deliver<S: Service<Session = T>>(
         &mut self,

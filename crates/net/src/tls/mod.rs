@@ -115,7 +115,7 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// Where workers find what new connections begin with; nothing where there is no TLS.
+/// The TLS settings that workers give new connections; nothing without TLS.
 pub type SharedTls = Arc<ArcSwapOption<TlsServer>>;
 
 /// All that the directives about TLS come to.

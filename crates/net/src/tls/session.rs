@@ -264,7 +264,7 @@ impl Session {
         Identity::of(self.connection.common().peer_certificates()?.first()?)
     }
 
-    /// Has `take` take the plaintext of one read of the socket, no more than `room` bytes.
+    /// Gives `take` the plaintext of one read of the socket, at most `room` bytes.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,

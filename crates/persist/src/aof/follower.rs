@@ -37,8 +37,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Opens the files of a manifest at an offset of the log; `None` where they do not go back so far, or have no checks. Takes as
-    /// long as reading what is before the offset in its file.
+    /// Opens the files of a manifest at an offset of the log; `None` if they do not go back that far, or have no
+    /// checks. Takes as long as reading what is before the offset in its file.
     pub fn open(directory: &Path, manifest: &Manifest, at: u64) -> io::Result<Option<Self>> {
         let mut behind = VecDeque::new();
         let newest = manifest.increments.iter().map(|file| file.sequence).max().unwrap_or(0);

@@ -12,7 +12,7 @@
 //! the ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
 //! again.
 //!
-//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
+//! If every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
 //! written over others needs no write to the file system's journal.
 //!
 //! If a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up bytes that are
@@ -75,7 +75,7 @@ pub struct Resume {
     pub unproven: Option<(Checksum, u64)>,
 }
 
-/// A point of the log, and where it is in the file.
+/// A point of the log, and its place in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Point {
     offset: u64,
@@ -86,7 +86,7 @@ struct Point {
 #[derive(Debug)]
 pub struct PendingSync {
     file: Box<dyn File>,
-    /// Where in the file that begins which is to become durable.
+    /// The place in the file at which begins what is to become durable.
     from_bytes: u64,
     to: Point,
 }
@@ -119,8 +119,8 @@ pub struct Outgrown {
 }
 
 impl Outgrown {
-    /// Gives back the room behind its records. That takes its time where the disk discards it; where it fails, it goes
-    /// with the file.
+    /// Gives back the room behind its records. That takes its time if the disk discards it; if it fails, it goes with
+    /// the file.
     pub fn end_reserving(mut self) {
         if self.end > self.bytes {
             let _ = self.file.truncate(self.bytes);
@@ -161,7 +161,7 @@ pub struct Writer {
     keeps_room: bool,
     /// End of its room, 0 if it has none.
     room_end: u64,
-    /// Where room was asked for last.
+    /// The place for which room was asked last.
     room_asked: u64,
     /// Bytes of all files but the newest.
     older_bytes: u64,
@@ -185,7 +185,7 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where there is
-    /// none. Where `resume` has the end of the file as it was read, no process may have written to it since. Files of
+    /// none. If `resume` has the end of the file as it was read, no process may have written to it since. Files of
     /// another log that the manifest names are moved to where they are kept, once it is in place. The ring comes back
     /// with an error.
     pub fn open(

@@ -1,4 +1,4 @@
-//! The bytes that stand where a type of value could, and the fields behind them.
+//! The bytes in the place of a type of value, and the fields behind them.
 
 /// State of a slot on its way to another node of a cluster (Valkey 9).
 pub(super) const SLOT_IMPORT: u8 = 243;

@@ -2,9 +2,9 @@
 //!
 //! Abstract interpretation: every register holds the facts that are true of its value on all paths to an instruction,
 //! until nothing changes. The proof is about the *capabilities*, the values through which keys are reached: the table
-//! `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into closures;
-//! where one would go elsewhere (into a table, to a function) or where a command is called with something else than
-//! an element of `KEYS` in the place of a key, it gives up.
+//! `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into closures. If
+//! one would go elsewhere (into a table, to a function), or if a command is called with something else than an
+//! element of `KEYS` in the place of a key, it gives up.
 //!
 //! ```text
 //!                 Unknown                anything, a power too: not to be used

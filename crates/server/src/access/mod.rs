@@ -275,7 +275,7 @@ impl Access {
         self.log().trim(entries_max);
     }
 
-    /// Has something called when clients begin or cease to be let in without saying who they are.
+    /// Sets a function to call when clients begin or cease to be let in without saying who they are.
     pub(crate) fn on_opened(&self, call: OnOpened) {
         assert!(self.on_opened.set(call).is_ok(), "set once");
     }

@@ -177,7 +177,7 @@ struct Loader<'a, 'b> {
 }
 
 impl<'a> Loader<'a, '_> {
-    /// Has `work` load files; comes back when all that they hold is in the engine.
+    /// Lets `work` load files; returns when all that they hold is in the engine.
     fn with<R>(
         shared: &'a Shared,
         config: &Config,

@@ -37,7 +37,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
+/// Commands that are handed over together, and bytes that are enough. Few in tests, whose logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
 /// Batches on their way to one runner: that many are in memory twice.
@@ -59,9 +59,9 @@ pub const BEGINS_INSIDE: &str = "a transaction begins inside another";
 #[derive(Debug, Default)]
 struct Commands {
     bytes: Vec<u8>,
-    /// Where in `bytes` each word ends.
+    /// The end of each word in `bytes`.
     word_ends: Vec<usize>,
-    /// Where in `word_ends` each command ends.
+    /// The end of each command in `word_ends`.
     command_ends: Vec<usize>,
 }
 
@@ -166,7 +166,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Has `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
+    /// Lets `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
     /// client changes meanwhile. Returns when all of them have been run. The error is that there are no threads for it.
     pub(super) fn with<R>(
         shared: &'a Shared,

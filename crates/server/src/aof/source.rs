@@ -21,8 +21,8 @@
 //!
 //! With `appendonly no` the RDB file is loaded, as in Redis, and the log where there is no RDB file.
 //!
-//! The times of rows 4 and 7 are those of clocks and file systems; where two files say by themselves how they stand to each other, no
-//! time counts. The reasons, and the place of the other file: docs/decisions/0026.
+//! The times of rows 4 and 7 are those of clocks and file systems; if two files say by themselves how they stand to
+//! each other, no time counts. The reasons, and the place of the other file: docs/decisions/0026.
 
 use std::{
     cmp::Ordering,

@@ -189,7 +189,7 @@ fn missing(options: &WriterOptions, log: &LogFacts) -> String {
     format!("{} names files that are not there: {}", manifest.display(), log.missing.join(", "))
 }
 
-/// Logs which file is loaded, why, and where the other one goes.
+/// Logs which file is loaded, why, and what becomes of the other one.
 fn announce(config: &Config, options: &WriterOptions, source: Source) {
     let (snapshot, directory) = (persistence::path(config), options.directory.display());
     let snapshot = snapshot.display();

@@ -1,5 +1,5 @@
-//! [`Descent`]: the store as this node obeys it. What has not come from the state that the node has obeyed is not read, and nothing is
-//! written into it.
+//! [`Descent`]: the store as this node obeys it. The node reads nothing from a store that has not come from the state
+//! that it has obeyed, and writes nothing into it.
 //!
 //! ```text
 //! agent ── views ─────────▶ check ◀── marks of the newest state obeyed, in `cluster-node`

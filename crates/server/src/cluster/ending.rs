@@ -8,8 +8,8 @@
 //!
 //! A start reads the file when the data set is loaded, and writes it anew before it sends the first message. The word `durable` is
 //! about the log that a start loads, so it goes before that is another one:
-//! - before a copy of the primary's data replaces the data set. Somebody may count on what was there before, until the primary says
-//!   otherwise; and until the new log has a base, a start loads the one before.
+//! - before a copy of the primary's data replaces the data set. Another node may count on what was there before, until
+//!   the primary says otherwise; and until the new log has a base, a start loads the one before.
 //! - before a start loads a snapshot instead of the log, and before a tool changes the files.
 //! - where `CONFIG SET` asks for a weaker `appendfsync`. Data that are not synced count only once the word is gone.
 

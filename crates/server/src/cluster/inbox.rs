@@ -140,7 +140,7 @@ impl Inbox {
         order
     }
 
-    /// Has this node lead its shard with what it has, although these members are gone.
+    /// Makes this node lead its shard with what it has, although these members are gone.
     pub(crate) fn force(&self, absent: BTreeSet<NodeId>) {
         self.push(Input::Force(absent));
     }

@@ -210,7 +210,7 @@ impl Cluster {
         self.version.fetch_add(1, Release);
     }
 
-    /// Has workers look at the topology, and at what is parked, again.
+    /// Makes workers look at the topology, and at what is parked, again.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Release);
     }

@@ -470,7 +470,7 @@ fn describe_entry(entry: &LogEntry, steady_ms: u64, reply: &mut ReplyBuffer) {
     }
 }
 
-/// Has clients feel a change of users, the one that asks once it has been answered.
+/// Applies a change of users to clients, to the one that asks once it has been answered.
 fn felt(context: Context<'_, '_, '_>, gone: &[&[u8]], changes: &[Change]) {
     let own = context.session.client.id();
     let (shared, queues) = (context.shared, context.executor.queues());

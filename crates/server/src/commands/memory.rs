@@ -173,7 +173,7 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     let count = |bytes: usize| Count(bytes as i64);
     let backlog = context.shared.replication.backlog(context.shared.durability.tail());
     let backlog = backlog.map_or(0, |(first, end)| end - first);
-    // Names and their order are Redis's. What this server has nothing of is zero.
+    // Names and their order are Redis's. Figures of things that this server does not have are zero.
     let first = [
         ("peak.allocated", count(figures.peak)),
         ("total.allocated", count(figures.used)),

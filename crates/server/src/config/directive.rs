@@ -45,7 +45,7 @@ pub struct Directive {
     pub(super) settle: fn(&mut Config) -> Result<(), &'static str>,
 }
 
-/// Why a directive cannot have a value: Redis's text without a prefix, where Redis has one.
+/// Why a directive cannot have a value: Redis's text without a prefix, if Redis has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueError {
     /// The value is not of the directive's kind.

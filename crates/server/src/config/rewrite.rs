@@ -3,8 +3,8 @@
 //!
 //! 1. A directive whose value differs from what the file gives has its last line replaced in place;
 //!    its earlier lines, now without effect, go.
-//! 2. What still differs when the result is read again (directives that the file lacks, or that an
-//!    included file overrides) is appended under a heading.
+//! 2. Directives that still differ when the result is read again (the file lacks them, or an
+//!    included file overrides them) are appended under a heading.
 //!
 //! Invariant: reading the written file gives exactly the current values. The rewrite checks this
 //! before it replaces the file, by a rename, so that a crash leaves either the old or the new file.

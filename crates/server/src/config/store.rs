@@ -131,7 +131,7 @@ impl ConfigStore {
         assert!(self.published.set(notify).is_ok(), "one listener is told of changes");
     }
 
-    /// Has readers look for the configuration anew.
+    /// Makes readers look for the configuration anew.
     fn publish(&self) {
         self.generation.fetch_add(1, Ordering::Release);
         if let Some(notify) = self.published.get() {
@@ -149,7 +149,7 @@ impl ConfigStore {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Has every reader take the configuration anew: something beside it that workers derive from it has changed.
+    /// Makes every reader take the configuration anew: something beside it that workers derive from it has changed.
     pub fn touch(&self) {
         let _changes = self.lock();
         self.publish();

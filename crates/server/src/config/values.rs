@@ -273,7 +273,7 @@ words! {
         "no" => Nobody,
         /// Refused.
         "upstart" => Upstart,
-        /// systemd, where NOTIFY_SOCKET is set.
+        /// systemd, if NOTIFY_SOCKET is set.
         "systemd" => Systemd,
         /// As `systemd`.
         "auto" => Auto,
@@ -383,9 +383,9 @@ words! {
 /// A part of memory, given in bytes or in percent of `maxmemory`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryShare {
-    /// So many bytes; 0 for no limit.
+    /// This many bytes; 0 for no limit.
     Bytes(u64),
-    /// So many percent; no limit where there is no `maxmemory`.
+    /// This many percent; no limit without `maxmemory`.
     Percent(u8),
 }
 

@@ -77,7 +77,7 @@ struct Awaited {
 #[derive(Debug)]
 pub(crate) struct Durability {
     pub(crate) ring: Arc<Ring>,
-    /// What of it keys have seen.
+    /// The offsets of the log that keys have seen.
     pub(crate) marks: Arc<SeenMarks>,
     /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
@@ -293,7 +293,7 @@ impl Durability {
         !self.ring.has_room()
     }
 
-    /// Whether there is room for records; where not, [`WorkerMessage::HasRoom`] comes when there is.
+    /// Whether there is room for records; if not, [`WorkerMessage::HasRoom`] comes when there is.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.ring.has_room() || self.await_room()

@@ -441,7 +441,7 @@ impl Executor {
 
     /// Answers a command that is for another node. A redirected command of a transaction spoils it; `EXEC` ends it, and
     /// is answered as any other command, so that libraries know where to go. If the slots went elsewhere after `MULTI`,
-    /// `EXEC` gets what the commands got, where Redis would answer `EXECABORT`: the client did nothing wrong.
+    /// `EXEC` gets what the commands got, though Redis would answer `EXECABORT`: the client did nothing wrong.
     #[cold]
     pub(super) fn redirect(
         &mut self,

@@ -42,8 +42,8 @@ const AHEAD_DIVISOR: usize = 1024;
 const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Keys that are evicted between two looks at the clock.
 const KEYS_PER_STEP: usize = 16;
-/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless they are so large that
-/// others would wait for it.
+/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless freeing them
+/// would stall other clients.
 const PENDING_VALUES_MAX: usize = 16;
 /// Bytes of arguments that give a command another microsecond for eviction.
 const BYTES_PER_MICROSECOND: u64 = 1024;
@@ -113,7 +113,7 @@ impl Executor {
         if !effects.has_any(Effects::NEEDS_MEMORY) {
             return false;
         }
-        // Where keys may go, each command makes its own room.
+        // If keys may go, each command makes its own room.
         let is_fixed = self.config.config().maxmemory_policy == MaxmemoryPolicy::Noeviction;
         let coming = |given: &Given| if is_fixed { given.bytes } else { 0 };
         queue.given.iter().any(|given| self.is_database_short(given.database, coming(given), inside))

@@ -129,7 +129,7 @@ pub struct Executor {
     term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: SawData,
-    /// What they have seen one by one, while marks are kept.
+    /// The marks that they have seen one by one, while marks are kept.
     seen: Seen,
     /// Whether the server keeps marks of what keys have seen.
     keeps_marks: bool,
@@ -293,7 +293,7 @@ impl Executor {
         }
     }
 
-    /// Shows a line to monitors: now, or behind the record of the command where that has to be committed first.
+    /// Shows a line to monitors: now or, if the record of the command has to be committed first, behind it.
     #[cold]
     pub(crate) fn show_line(&mut self, line: Vec<u8>) {
         if self.withholds_pushes() {

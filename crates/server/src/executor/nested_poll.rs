@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The script is inside the gate, or behind it, and holds its locks: clients that are served meanwhile stay out of the
-//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). What the script's commands have left in
-//! the worker for their end (events, invalidations, the record) stays there; what belongs to the client at hand is put
-//! aside.
+//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). Things that the script's commands have
+//! left in the worker for their end (events, invalidations, the record) stay there; those of the client at hand are
+//! put aside.
 
 use dunlin_engine::{
     Caller, Environment, Notice,

@@ -72,7 +72,7 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let started = Instant::now();
         let Job { offloaded, caller, index, client, queues, rounds } = job;
         let caller = Caller { client: caller, shared: &shared };
-        // Its view ends here, before anyone can ask what came of it.
+        // Its view ends here, before any client can ask what came of it.
         let outcome = offloaded.run(&shared.engine, &mut worker, &caller);
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {

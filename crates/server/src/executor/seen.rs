@@ -1,4 +1,4 @@
-//! What the replies of one call have seen, for those that are withheld.
+//! The log offsets that the replies of one call have seen, for those that are withheld.
 //!
 //! ```text
 //! command ─▶ its record's end, or the marks of its keys ─▶ a mark for its reply
@@ -51,7 +51,7 @@ impl SawData {
     }
 }
 
-/// What the commands of a call have seen.
+/// The log offsets that the commands of a call have seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Of the command at hand, beside its own keys.
@@ -180,7 +180,7 @@ impl Executor {
             let keys = keys.iter().map(|key| key.bytes);
             mark = mark.max(seen_by(&self.shared, entry, words, keys));
         }
-        // What has been seen is before the log's end by now.
+        // A mark that was seen is before the log's end by now.
         let mark = mark.min(self.shared.durability.tail());
         self.seen.greatest = self.seen.greatest.max(mark);
         let parts = [(before, 0), (own, mark), (behind, 0)];

@@ -1,4 +1,4 @@
-//! Slots, on a node of a cluster: where a request runs, and what becomes of clients when slots leave the node.
+//! Slots, on a node of a cluster: which node runs a request, and what becomes of clients when slots leave the node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ impl Executor {
         }
     }
 
-    /// Has commands obey another topology.
+    /// Makes commands obey another topology.
     #[cold]
     pub(super) fn follow_topology(&mut self) {
         self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());

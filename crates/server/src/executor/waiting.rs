@@ -85,7 +85,7 @@ impl Executor {
         Flow::Stop(Next::Park { until: self.next_look(session) })
     }
 
-    /// When a client that waits is to be looked at next: where its time is over, or what it waits for comes of age.
+    /// When a client that waits is to be looked at next: when its time is over, or what it waits for comes of age.
     pub(super) fn next_look(&self, session: &Session) -> Option<Instant> {
         let waiter = self.shared.blocked.waiter(session.client.address);
         let left_ms = waiter
@@ -172,8 +172,8 @@ impl Executor {
         Next::CloseAfterReply
     }
 
-    /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its
-    /// way; where a script holds the keys, it waits longer.
+    /// Ends a client's wait for keys. If it was served at the last moment, the reply is on its way; if a script holds
+    /// the keys, it waits longer.
     pub(super) fn withdraw(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         let shared = Arc::clone(&self.shared);
         let inside = self.pass(&shared.engine.keyspace);

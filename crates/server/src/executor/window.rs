@@ -134,7 +134,7 @@ impl Executor {
         }
     }
 
-    /// Fetches ahead into collections: the elements that commands of the window name, where several
+    /// Fetches ahead into collections: the elements that commands of the window name, if several
     /// commands in a row have the same key. For one alone it would cost more than it spares.
     fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
         let Window { words, keys, commands, elements, .. } = window;

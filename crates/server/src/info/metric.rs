@@ -99,7 +99,7 @@ pub(crate) enum Shown {
     WhileLinkIsDown,
     /// While the link to the primary was stopped for good.
     WhileLinkIsStopped,
-    /// Where `min-replicas-to-write` is set.
+    /// Only if `min-replicas-to-write` is set.
     WithMinReplicas,
 }
 

@@ -1,7 +1,8 @@
 //! The names that rows of INFO have in `/metrics`.
 //!
-//! Where redis_exporter (github.com/oliver006/redis_exporter) exports the line of that name, its name is taken, so that
-//! dashboards and alerts made for it work. Every other row has a name by rule: `dunlin_`, the row's own, the unit in full.
+//! If redis_exporter (github.com/oliver006/redis_exporter) exports the line of that name, its name is taken, so that
+//! dashboards and alerts made for it work. Every other row has a name by rule: `dunlin_`, the row's own, the unit in
+//! full.
 
 use std::borrow::Cow;
 

@@ -77,7 +77,7 @@ const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread, which may be waiting for changes…
 const END_TIME_MAX: Duration = Duration::from_secs(1);
-/// …and where the node leaves its cluster for good, whose record it removes.
+/// …and if the node leaves its cluster for good, whose record it removes.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 const RECORD_STAYS: &str =
     "Cluster: the record of this node may have stayed; CLUSTER FORGET at another node removes it";
@@ -225,7 +225,7 @@ impl AgentThread {
         }
     }
 
-    /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
+    /// Ends the agent. If etcd does not answer, that is left to the end of the process.
     pub(crate) fn end(self, shared: &Shared) {
         shared.cluster.ended.store(true, SeqCst);
         shared.cluster.shard.wake();
@@ -793,7 +793,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    /// Puts users, functions and settings in force. A node that has no role yet gets none before they are.
     fn follow_wide(&mut self, view: &View) {
         let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
         if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {

@@ -77,8 +77,8 @@ pub(super) fn take_place(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds a cluster's first shard to a transaction: its data set is that of this node, with all slots. Where another node is faster,
-/// nothing comes of it.
+/// Adds a cluster's first shard to a transaction: its data set is that of this node, with all slots. If another node is
+/// faster, nothing comes of it.
 pub(super) fn with_first_shard(
     transaction: Transaction,
     keys: &Keys,

@@ -359,7 +359,7 @@ pub(crate) struct Meter {
     since: Instant,
     /// The command at hand must be timed by itself.
     alone: bool,
-    /// Somebody wants the time of each command, whatever the configuration says.
+    /// Whether a client wants the time of each command, whatever the configuration says.
     times_each: bool,
     /// Requests and replies from here on end their run.
     large_request: usize,
@@ -437,7 +437,7 @@ impl Meter {
     }
 
     /// The command that was begun last is left unfinished: it is counted when it ends. How long it has taken so far;
-    /// nothing where it is one of a run, whose time that is.
+    /// nothing if it is one of a run, whose time that is.
     pub(crate) fn set_aside(&mut self) -> u64 {
         self.count -= 1;
         if self.finish().is_some() {

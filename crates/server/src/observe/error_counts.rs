@@ -91,7 +91,7 @@ impl ErrorCounts {
     }
 }
 
-/// The code of an error. What would break the lines of `INFO`, or the pairs in them, is replaced.
+/// The code of an error. Characters that would break the lines of `INFO`, or the pairs in them, are replaced.
 fn code_of(line: &[u8]) -> String {
     let head = &line[..line.len().min(CODE_BYTES_MAX + 1)];
     // Line breaks become blanks where the error is sent.

@@ -331,8 +331,8 @@ impl Shared {
         std::mem::take(&mut saving.scheduled).then_some(CancelledSave::Scheduled)
     }
 
-    /// Follows FLUSHALL as Redis does: the snapshot in the background would be of what is gone, and where there are save points
-    /// the file is to be empty, too, before the client hears of it. An error is logged.
+    /// Follows FLUSHALL as Redis does: the snapshot in the background would be of what is gone, and if there are save
+    /// points the file is to be empty, too, before the client hears of it. An error is logged.
     pub(crate) fn follow_flush(&self, context: &ExclusiveContext<'_>) {
         if self.loading.is_active() {
             return;
@@ -417,7 +417,7 @@ pub(crate) fn begin_save(
     })?;
     let mut begun = Err(SaveError::KeptOut);
     alone(&mut |context| {
-        // Here, where two that want to begin come one after the other.
+        // Here, since two that want to begin come one after the other.
         let mut saving = shared.persistence.saving();
         begun = match (&saving.current, saving.ended) {
             (Some(_), _) => Err(SaveError::InProgress),

@@ -177,7 +177,7 @@ impl Watch {
         let idle = match (&before.idle, &self.idle) {
             (Some(before), Some(now)) => {
                 let left = now.since(before).as_secs_f64() / took;
-                // Where others get less than the margin, they get back half of this thread's share.
+                // If others get less than the margin, they get back half of this thread's share.
                 let own = if left < cores * CORES_MARGIN { own / 2.0 } else { own };
                 (left + own).min(unused)
             }

@@ -135,7 +135,7 @@ impl Replication {
         let is_primary = !self.is_replica();
         let offsets = offsets.into_iter().take_while(|_| is_primary);
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
-            // Nobody has what there is not. What is before the log's beginning is had by all.
+            // Clamps to the log's end. Every replica has what precedes the log's start.
             let mark = ring_mark(offset.min(end), base);
             has_changed |= committed.fetch_max(mark, SeqCst) < mark;
         }

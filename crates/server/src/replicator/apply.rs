@@ -63,7 +63,7 @@ struct Window {
     commands: Vec<Windowed>,
 }
 
-/// A windowed command: where its words and it end, and its place in the command table.
+/// A windowed command: the end of its words and the end of the command, and its place in the command table.
 #[derive(Clone, Copy)]
 struct Windowed {
     words_end: usize,
@@ -378,8 +378,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Who owns which slots, by a primary of a cluster that is about to remove keys: this node sends clients there before it removes
-    /// them, too. A record that makes no sense here is the agent's to complain about.
+    /// Takes the owners of slots, from a primary of a cluster that is about to remove keys: this node sends clients
+    /// there before it removes them, too. A record that makes no sense here is the agent's to complain about.
     fn take_slots(&self, words: &[&[u8]]) {
         let cluster = &self.shared.cluster;
         let [_, option, revision, record] = words else { return };

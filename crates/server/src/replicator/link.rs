@@ -496,7 +496,7 @@ impl Link {
     pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
-        // Nobody is to go on from here: the data set may lack something that the stream has.
+        // No replica is to go on from here: the data set may lack something that the stream has.
         if let Err(reason) = self.shared.replication.change_id(&self.shared.durability) {
             tracing::error!("{reason}");
         }

@@ -206,7 +206,7 @@ impl Link {
             }
         }
         self.turn_log_on(has_log);
-        // What was on disk is of the data set before.
+        // The data on disk is of the data set before.
         self.note_fsynced();
         let (actions, _) = self.step(Event::Loaded);
         self.act(actions, &[]);

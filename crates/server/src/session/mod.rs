@@ -115,7 +115,7 @@ pub(crate) enum Durability {
     Async,
     /// The disk.
     Disk,
-    /// So many replicas.
+    /// This many replicas.
     Sync(u8),
 }
 
@@ -218,7 +218,7 @@ pub struct Session {
     pub(crate) replica: Option<Arc<ReplicaClient>>,
     /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
-    /// The log's offset up to which it may have seen changes, where pushes wait for that.
+    /// The log's offset up to which it may have seen changes, if pushes wait for that.
     pub(crate) seen_to: u64,
     /// The log's offset behind what other workers have served it with, for WAIT and WAITAOF.
     pub(crate) served_to: u64,

@@ -94,7 +94,7 @@ impl ReplicaClient {
         is_online && (self.sent.load(Acquire) < tail || !has_acknowledged)
     }
 
-    /// Where clients find it: its address, and the port that it listens on.
+    /// The address at which clients find it: its host, and the port that it listens on.
     pub(crate) fn address(&self) -> (String, u16) {
         let peer = self.peer();
         let announced = peer.address.clone();

@@ -1,5 +1,5 @@
-//! The general allocator: mimalloc, and extents for large blocks; their figures, and how they give memory back. Where another
-//! allocator serves the process (in tests), the figures mean little.
+//! The general allocator: mimalloc, and extents for large blocks; their figures, and how they give memory back. If
+//! another allocator serves the process (in tests), the figures mean little.
 
 use std::{
     alloc::{GlobalAlloc, Layout},

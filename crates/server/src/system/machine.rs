@@ -16,7 +16,7 @@ pub struct Finding {
     pub name: &'static str,
     /// Its state.
     pub state: String,
-    /// The remedy, where something is wrong.
+    /// The remedy, if something is wrong.
     pub advice: Option<String>,
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum Order {
     WarmUp,
 }
 
-/// Where workers hand in their orders.
+/// The queue into which workers put their orders.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     orders: Sender<Order>,
@@ -44,7 +44,7 @@ impl Maintenance {
         (maintenance, receiver)
     }
 
-    /// Has garbage freed elsewhere, soon.
+    /// Frees garbage elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
         self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
         let bytes = garbage.bytes();
@@ -75,7 +75,7 @@ impl Maintenance {
         self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
     }
 
-    /// Has memory put behind pages that will soon be wanted.
+    /// Puts memory behind pages that will soon be wanted.
     pub(crate) fn warm_up(&self) {
         if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
             let _ = self.orders.send(Order::WarmUp);

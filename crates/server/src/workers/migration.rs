@@ -28,7 +28,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where keys go, and how.
+/// The server that gets the keys, and how it lets this one in.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Vec<u8>,

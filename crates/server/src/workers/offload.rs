@@ -45,7 +45,7 @@ pub(crate) struct Finished {
     pub(crate) nanoseconds: u64,
 }
 
-/// Where workers hand in such commands.
+/// The queue into which workers put such commands.
 #[derive(Debug)]
 pub(crate) struct Offload {
     jobs: Sender<Job>,

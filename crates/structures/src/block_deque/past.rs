@@ -71,8 +71,9 @@ impl Past {
         self.kept_bytes
     }
 
-    /// The next block as it was, and whether it had to be copied; `None` at the end, and where `deque` is not the one whose past
-    /// this is while that is needed. O(log blocks kept), and O(bytes) for a block that is still in the deque.
+    /// The next block as it was, and whether it had to be copied; `None` at the end, and if `deque` is not the one
+    /// whose past this is while that is needed. O(log blocks kept), and O(bytes) for a block that is still in the
+    /// deque.
     pub fn give(&mut self, deque: Option<&BlockDeque>) -> Option<(Block, bool)> {
         let given = match self.kept.remove(&self.next) {
             Some(block) => {

@@ -78,8 +78,8 @@ struct Block {
     minimum: AtomicU32,
 }
 
-/// The blocks of a table, or of its overflow buckets. Changed by one owner at a time, read by anyone;
-/// frees its blocks when dropped.
+/// The blocks of a table, or of its overflow buckets. Changed by one owner at a time, read by any
+/// thread; frees its blocks when dropped.
 pub(super) struct Directory {
     small: [Block; SMALL_BLOCKS as usize],
     pages: Tiers<Block, TIERS, FIRST_TIER_LOG2>,
@@ -155,7 +155,7 @@ impl Directory {
         }
     }
 
-    /// The bucket of a number, after creating its block, empty, where needed.
+    /// The bucket of a number, whose block is created, empty, if there is none.
     pub(super) fn ensure(&self, bucket: u32) -> &Bucket {
         let (number, _) = locate(bucket);
         let mut allocated = 0;

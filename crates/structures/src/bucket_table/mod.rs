@@ -62,7 +62,7 @@ const SPLIT_PERCENT: usize = 72;
 /// Entries per 100 primary slots below which a removal merges two buckets: far enough from the other that
 /// a table of changing size does not split and merge by turns.
 const MERGE_PERCENT: usize = SPLIT_PERCENT / 2;
-/// So many insertions before a split, the entries of the bucket to split are prefetched.
+/// This many insertions before a split, the entries of the bucket to split are prefetched.
 const PREPARE_INSERTIONS: usize = 4;
 
 /// The entries behind a table's handles, as far as the table has to know them.

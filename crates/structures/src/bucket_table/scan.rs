@@ -64,8 +64,8 @@ impl BucketTable {
         self.buckets.checked_ilog2().unwrap_or(0)
     }
 
-    /// Visits the entries whose hash ends in the `level` low bits of `region`; where the table has fewer address bits
-    /// by now, others with them, which the caller distinguishes by their hashes. O(1) an entry, and O(1).
+    /// Visits the entries whose hash ends in the `level` low bits of `region`; if the table has fewer address bits by
+    /// now, others with them, which the caller distinguishes by their hashes. O(1) an entry, and O(1).
     pub fn for_each_in_region(&self, region: u32, level: u32, mut visit: impl FnMut(Handle)) {
         if self.buckets == 0 {
             return;

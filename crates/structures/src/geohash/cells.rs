@@ -271,7 +271,7 @@ mod tests {
             .prop_map(|(longitude, latitude)| Place { longitude, latitude })
     }
 
-    /// A place at most so far away, as seen from the center in a direction.
+    /// A place at this distance at most, as seen from the center in a direction.
     fn away(center: Place, meters: f64, direction: f64) -> Place {
         let angle = meters / EARTH_RADIUS_METERS;
         let latitude = center.latitude.to_radians();

@@ -153,7 +153,7 @@ fn compile(pattern: &[u8], ignore_case: bool) -> Result<Glob, TooComplex> {
     }))
 }
 
-/// Reads the element at `at`, which is no star, and where it ends.
+/// Reads the element at `at`, which is no star, and its end.
 fn read_element(pattern: &[u8], at: usize, ignore_case: bool) -> (Element, usize) {
     let byte = |byte: u8| {
         if ignore_case && byte.is_ascii_alphabetic() {
@@ -180,7 +180,7 @@ fn read_element(pattern: &[u8], at: usize, ignore_case: bool) -> (Element, usize
     }
 }
 
-/// Reads the class whose bracket stands in front of `at`, and where it ends.
+/// Reads the class whose bracket stands in front of `at`, and its end.
 fn read_class(pattern: &[u8], at: usize, ignore_case: bool) -> (ByteSet, usize) {
     let is_negated = pattern.get(at) == Some(&b'^');
     let mut at = at + usize::from(is_negated);

@@ -253,8 +253,8 @@ impl HyperLogLogUnion {
         histogram.estimate()
     }
 
-    /// Raises the registers of a HyperLogLog to those of the union; it turns dense where one of those
-    /// that were added is, or where its runs grow beyond `sparse_bytes_max`.
+    /// Raises the registers of a HyperLogLog to those of the union. The result is dense if one of those that were added
+    /// is, or if its runs grow beyond `sparse_bytes_max`.
     ///
     /// `bytes` must have passed [`HyperLogLog::read`].
     pub fn write_to(&self, bytes: &mut Vec<u8>, sparse_bytes_max: usize) -> Result<(), Corrupt> {

@@ -16,11 +16,11 @@ const MERGED_RUNS_MAX: usize = 5;
 /// Registers in a row that have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
-    /// So many are 0, in the short form.
+    /// This many registers are 0, in the short form.
     Zero(usize),
-    /// So many are 0, in the long form.
+    /// This many registers are 0, in the long form.
     LongZero(usize),
-    /// So many have a value.
+    /// This many registers have a value.
     Value(u8, usize),
 }
 

@@ -257,8 +257,8 @@ impl Listpack {
         self.remove_run(position, 1).1
     }
 
-    /// Removes up to `count` elements from `position` on; answers how many there were, and where the one
-    /// behind them is now.
+    /// Removes up to `count` elements from `position` on. Returns how many there were, and the present
+    /// position of the one behind them.
     pub fn remove_run(&mut self, position: Position, count: usize) -> (usize, Option<Position>) {
         let mut end = position.at();
         let mut removed = 0;

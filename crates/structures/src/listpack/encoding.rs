@@ -32,8 +32,8 @@ impl Head {
     }
 }
 
-/// Reads the head of the entry that starts `bytes`. `None` where there is no entry: at the end byte, at a
-/// byte that starts no encoding, and where the bytes stop within the head.
+/// Reads the head of the entry that starts `bytes`. `None` if there is no entry: at the end byte, at a
+/// byte that starts no encoding, and if the bytes stop within the head.
 #[inline]
 pub(super) fn head(bytes: &[u8]) -> Option<Head> {
     let integer = |size| Some(Head { string_at: 0, size });

@@ -426,7 +426,7 @@ impl Inner {
 
     /// Makes a full child, or the one that takes its place for what `before` places, have room.
     ///
-    /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, where splitting
+    /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, while splitting
     /// at once would leave 69%. At the tree's borders a split is as uneven as can be, so that ascending or
     /// descending insertion leaves full nodes behind.
     fn make_room(&mut self, index: usize, before: impl Fn(Scored) -> bool, edges: Edges, usage: &mut Usage) {

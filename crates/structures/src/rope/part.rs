@@ -145,7 +145,7 @@ impl Part {
     /// the system, as far as it is whole pages.
     ///
     /// # Panics
-    /// Where `part_bytes` is 0.
+    /// If `part_bytes` is 0.
     pub(super) fn divide(bytes: Vec<u8>, part_bytes: usize) -> impl Iterator<Item = Self> {
         // SAFETY: the allocation is new, and not shared yet.
         unsafe { Self::divide_from(Allocation::of_vector(bytes), 0, part_bytes) }
@@ -157,7 +157,7 @@ impl Part {
     /// An allocation is divided once, and no thread uses [`Allocation::bytes`] while a part is changed.
     ///
     /// # Panics
-    /// Where `part_bytes` is 0.
+    /// If `part_bytes` is 0.
     pub(super) unsafe fn divide_from(
         allocation: Arc<Allocation>,
         start: usize,

@@ -77,8 +77,8 @@ impl GrowingBlock {
         self.length - self.arrived
     }
 
-    /// Has at most `bytes_max` of the next bytes written by `fill`, which answers how many of the room offered it has filled
-    /// from the beginning on.
+    /// Lets `fill` write at most `bytes_max` of the next bytes. `fill` answers how much of the room offered it has
+    /// filled from the beginning on.
     ///
     /// # Panics
     /// When it claims to have filled more.

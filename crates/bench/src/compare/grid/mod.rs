@@ -25,7 +25,7 @@ pub use cells::Kind;
 use cells::{Cell, EXAMPLES, PANELS, look_up_keys};
 use page::{Column, Figure, Memory, Page};
 
-/// What the keys of a server take together, at least: 90 MB are asked for, so that no server has less than 64.
+/// The least that the keys of a server take together: 90 MB are asked for, so that no server has less than 64.
 const TOTAL_BYTES: u64 = 90 << 20;
 const TOTAL_BYTES_MIN: u64 = 64 << 20;
 const QUICK_TOTAL_BYTES: u64 = 12 << 20;

@@ -1,7 +1,8 @@
 //! The store goes back to an earlier state: nodes that have seen more keep their data, until an operator says which side is right.
 //!
-//! From then on there may be two lines of acknowledged writes, and no node can know of both. What is checked is I13: a member that has
-//! obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's numbers say.
+//! From then on there may be two lines of acknowledged writes, and no node can know of both. The check is I13: a member
+//! that has obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's
+//! numbers say.
 
 use dunlin_cluster::lineage::DECISION_EPOCHS;
 
@@ -256,7 +257,8 @@ impl World {
         Ok(())
     }
 
-    /// An operator says which side is right, at a node that does not obey; and once more, where another one still does not.
+    /// An operator says which side is right, at a node that does not obey; and once more, if another one still does
+    /// not.
     pub(super) fn decide(&mut self) {
         self.at(1_000, Happening::Decide);
         if self.restored.is_none() {

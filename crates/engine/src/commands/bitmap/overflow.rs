@@ -64,8 +64,8 @@ impl FieldType {
     /// The number that a field is set to, see [`Self::add`].
     pub(super) fn convert(self, value: i64, overflow: Overflow) -> Option<i64> {
         if self.signed && self.width < FIELD_BITS_MAX && overflow == Overflow::Saturate {
-            // The reference server takes the distance to the upper bound in 64 bits: where that
-            // wraps, a number far too small saturates as one too large.
+            // The reference server takes the distance to the upper bound in 64 bits: if that wraps,
+            // a number far too small saturates as one too large.
             let high = (1i64 << (self.width - 1)) - 1;
             if high.checked_sub(value).is_none() {
                 return Some(high);

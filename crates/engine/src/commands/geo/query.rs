@@ -19,7 +19,7 @@ pub(super) enum Form {
     Search { stores: bool },
 }
 
-/// Where and how the result is stored.
+/// The key that gets the result, and the form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) key: &'a [u8],

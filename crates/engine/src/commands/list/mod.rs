@@ -82,7 +82,7 @@ fn parse_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
     }
 }
 
-/// Has blocks that were taken out of a list freed where that delays no client.
+/// Frees blocks that were taken out of a list at a moment that delays no client.
 fn discard(context: &mut WriteContext<'_>, taken: TakenBlocks) {
     /// 512 KiB of blocks, as they are by default.
     const BLOCKS_MAX: usize = 64;

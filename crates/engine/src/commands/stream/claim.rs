@@ -244,7 +244,7 @@ impl Takeover {
 /// A takeover that an offloaded command has found, with its reply.
 struct OffloadedClaim {
     takeover: Takeover,
-    /// The group from now on, and whether the consumer is new in it, where many deliveries change.
+    /// The group from now on, and whether the consumer is new in it, if many deliveries change.
     taken: Option<(ConsumerGroup, bool)>,
     reply: Vec<SharedSlice>,
 }

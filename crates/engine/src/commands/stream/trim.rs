@@ -182,7 +182,7 @@ impl TrimPlan {
     }
 }
 
-/// Has trimmed nodes freed where that delays no client; returns how many entries were trimmed.
+/// Frees trimmed nodes at a moment that delays no client; returns how many entries were trimmed.
 pub(super) fn discard(context: &mut WriteContext<'_>, trimmed: Trimmed) -> u64 {
     let entries = trimmed.entries;
     if trimmed.is_large() {

@@ -64,7 +64,7 @@ enum Step {
     SetRange(usize, Vec<u8>),
     SetBit(usize, bool),
     SetField(usize, u32, u16),
-    /// Has another key share the value.
+    /// Makes another key share the value.
     Copy,
     /// Combines the value with that of the other key.
     Xor,
@@ -293,7 +293,7 @@ fn records_share_what_was_stored() {
         assert!(records.take() == [expected], "row {number}");
         assert_eq!(records.shared(), number + 1);
     }
-    // The words of the next command may stand where this one's did.
+    // The words of the next command may take the place of this one's.
     story.say(&[b"APPEND", b"k", &b]);
     assert!(records.take() == [format!("APPEND k {b_text}")]);
     story.database = 3;

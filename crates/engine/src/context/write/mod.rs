@@ -394,7 +394,7 @@ impl<'a> WriteContext<'a> {
         self.changed(database, key);
     }
 
-    /// [`Self::store`] without telling anyone, the accounting included.
+    /// Does what [`Self::store`] does, without telling any listener, the accounting included.
     #[inline]
     fn put(
         &mut self,

@@ -89,7 +89,7 @@ impl Database {
         pieces
     }
 
-    /// Has pieces of a collection, which has come to a key that stands in `slot`, go on from there.
+    /// Lets pieces of a collection, which has come to a key that stands in `slot`, go on from there.
     pub(crate) fn receive_pieces(&mut self, slot: Slot, pieces: Vec<IncrementalEntry>) {
         let cell = self.slab.pointer(slot.handle());
         // SAFETY: as in `preserve_as`.

@@ -21,7 +21,7 @@ use crate::{
 const CANDIDATES_MAX: usize = 16;
 /// Most entries that are looked at for one eviction.
 const SAMPLES_MAX: usize = 64;
-/// Most buckets that are looked at for one eviction, where few keys expire.
+/// Most buckets that are looked at for one eviction, if few keys expire.
 const BUCKETS_MAX: usize = 1024;
 
 /// How keys that are to give way are found.

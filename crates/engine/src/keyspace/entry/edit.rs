@@ -163,7 +163,7 @@ impl<'a> EntryMut<'a> {
         Some((edited, before, after))
     }
 
-    /// Works on a long string, which needs room for `length` bytes; `None` for other kinds. Where replies or a snapshot
+    /// Works on a long string, which needs room for `length` bytes; `None` for other kinds. If replies or a snapshot
     /// share it, a block is copied first, and of a rope each chunk that changes.
     pub(crate) fn edit_long<R>(&mut self, length: usize, edit: impl FnOnce(TextMut<'_>) -> R) -> Option<R> {
         if self.entry.kind() == Kind::Shared && length > BLOCK_BYTES_MAX {
@@ -172,8 +172,8 @@ impl<'a> EntryMut<'a> {
         match self.entry.kind() {
             Kind::Rope => {
                 let (at, _) = self.entry.value_range();
-                // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before anyone
-                // can look, even if `edit` unwinds.
+                // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before any
+                // thread can look, even if `edit` unwinds.
                 let mut rope = unsafe { PutBack::<StringRope>::new(self.entry, at) };
                 Some(edit(TextMut::Rope(Arc::make_mut(&mut rope.value))))
             }

@@ -224,7 +224,7 @@ impl Hash {
         }
     }
 
-    /// Makes ready for `texts`, fields and values that are about to be stored: where one is too long
+    /// Makes ready for `texts`, fields and values that are about to be stored: if one is too long
     /// for the compact encoding, or they are too many together, the hash leaves it at once.
     pub fn expect(&mut self, texts: &[&[u8]], layout: Layout<'_>) {
         let Fields::Listpack(listpack) = &mut self.fields else { return };

@@ -281,7 +281,7 @@ fn write_metadata<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<'_
     hash.for_each_with_deadline(now_ms, |_, _, deadline_ms| {
         earliest = earliest.min(deadline_ms.unwrap_or(u64::MAX))
     });
-    // Where all that expires has, nothing counts from it.
+    // If all that expires has expired, nothing counts from it.
     output.milliseconds(if earliest == u64::MAX { 0 } else { earliest as i64 })?;
     output.length(hash.len(now_ms) as u64)?;
     let mut result = Ok(());

@@ -34,9 +34,8 @@ pub(in crate::value) type TableCopies = [Option<SharedTableCopy>; SNAPSHOTS_MAX]
 
 /// A table that can be copied in pieces.
 pub(crate) trait CopiedTable {
-    /// Begins: from here on, records are copied before they change. None of that snapshot is under way. So many
-    /// `elements` have not
-    /// expired at its cut. O(1), but for a bit for some ten elements.
+    /// Begins: from here on, records are copied before they change. None of that snapshot is under way.
+    /// `elements` of them have not expired at its cut. O(1), but for a bit for some ten elements.
     fn begin(&self, elements: usize, snapshot_queue: &Arc<SnapshotQueue>) -> SharedTableCopy;
 
     /// Whether changes are copied to it first.

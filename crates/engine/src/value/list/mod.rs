@@ -348,7 +348,7 @@ impl List {
         removed
     }
 
-    /// Makes ready for elements that are about to be added: where they could be too much for a listpack,
+    /// Makes ready for elements that are about to be added: if they could be too much for a listpack,
     /// the list becomes a quicklist.
     #[inline]
     fn expect(&mut self, texts: &[&[u8]], limits: &CollectionLimits) {

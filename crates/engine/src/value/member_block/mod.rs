@@ -221,8 +221,8 @@ impl MemberBlock {
         self.find(key).map(|at| self.record(at))
     }
 
-    /// Adds a record whose key is not there, and for which there is room in offsets and counts; where it is. A record that
-    /// the order is to have is entered there by [`Self::enter_order`]. O(1), at times O(bytes).
+    /// Adds a record whose key is not there, and for which there is room in offsets and counts. Returns its offset. A
+    /// record that the order is to have is entered there by [`Self::enter_order`]. O(1), at times O(bytes).
     pub(super) fn insert(&mut self, record: Record<'_>) -> usize {
         let bytes = record.bytes();
         self.reserve(Demand { records: 1, bytes });

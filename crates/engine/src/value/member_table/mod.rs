@@ -70,8 +70,8 @@ pub struct MemberTable {
     copies: Mutex<Option<Box<TableCopies>>>,
 }
 
-/// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until
-/// the table changes, and not in a copy.
+/// The places of records in a table: hashes of their keys and handles, in the order of the table's buckets. Valid
+/// until the table changes, and not in a copy.
 #[derive(Debug)]
 pub(crate) struct Places {
     table: usize,

@@ -337,7 +337,7 @@ impl Set {
         self.table().is_some()
     }
 
-    /// Where members of another set stand in this one, which is in a table. O(members log members).
+    /// The places of another set's members in this one, which is in a table. O(members log members).
     pub(crate) fn places(&self, others: &Self) -> Places {
         let mut names = Vec::with_capacity(others.len());
         others.for_each(|member| names.push(member.text()));

@@ -176,7 +176,7 @@ impl SortedSet {
     }
 
     /// Gives a member the score that `decide` makes of its present one (`None`: it is not there);
-    /// where it makes none, nothing happens. O(log n); in a listpack O(n).
+    /// if it makes none, nothing happens. O(log n); in a listpack O(n).
     #[inline]
     pub fn update(
         &mut self,

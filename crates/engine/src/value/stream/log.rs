@@ -47,7 +47,7 @@ pub struct Trim {
     pub to: TrimTo,
     /// Whether only whole nodes are removed.
     pub is_approximate: bool,
-    /// No more entries than this; 0 for no limit.
+    /// At most this many entries; 0 for no limit.
     pub entries_max: u64,
 }
 
@@ -367,7 +367,7 @@ impl StreamLog {
         front
     }
 
-    /// Has copies keep nodes that were taken out; returns the others.
+    /// Lets copies keep nodes that were taken out; returns the others.
     fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
         if self.copies.are_none() {
             return nodes;

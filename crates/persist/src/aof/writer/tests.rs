@@ -247,7 +247,7 @@ fn no_room_on_a_full_disk_is_no_failure_and_a_failed_sync_loses_none() {
     }
     assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"), "there was none");
     bench.faults.bytes.store(i64::MAX, SeqCst);
-    // So much that it is asked for anew.
+    // Enough that it is asked for anew.
     bench.ring.append(0, ("m".repeat(ROOM_BYTES.0 as usize * 2) + "\n").as_bytes());
     bench.writer.write(None).unwrap();
     bench.writer.sync().unwrap();
@@ -512,7 +512,7 @@ fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
     bench.writer.set_stream(stream("a")).unwrap();
     bench.ring.append(0, b"first\n");
     bench.writer.write(None).unwrap();
-    // So much that a batch would find room, and a manifest does not.
+    // Room enough for a batch, and not for a manifest.
     let too_little = || bench.faults.bytes.store(60, SeqCst);
     too_little();
     assert_eq!(bench.writer.set_stream(stream("b")).unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -53,7 +53,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const UNSYNCED_BYTES_MAX: u64 = ROOM_BYTES.0 / 3;
 /// Bytes that the ring keeps at most for a sync under `everysec` that takes its time.
 const KEPT_BYTES_MAX: u64 = ROOM_BYTES.0 / 3 * 2;
-/// How long ago what is not durable was written at most, under `everysec`: where the disk is slower, writers
+/// How long ago what is not durable was written at most, under `everysec`: if the disk is slower, writers
 /// wait for it. Redis too goes on for two seconds beyond the one that it promises.
 const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -431,8 +431,8 @@ impl LogThread {
     }
 }
 
-/// Lets others run for as long as that makes the log grow. Where every processor is busy, workers are about to
-/// record more, which one sync can cover; where one is idle, this takes a microsecond.
+/// Lets others run for as long as that makes the log grow. If every processor is busy, workers are about to
+/// record more, which one sync can cover; if one is idle, this takes a microsecond.
 fn give_way(log_bytes: impl Fn() -> u64) {
     let mut before = log_bytes();
     for _ in 0..YIELDS_MAX {

@@ -302,7 +302,7 @@ impl LogThread {
     }
 }
 
-/// Begins a new log that has no base yet. The directory's former log is to become history, where this process has
+/// Begins a new log that has no base yet. The directory's former log is to become history, if this process has
 /// `left` it, and to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 ///
 /// `held` is the log that the data set holds all of.

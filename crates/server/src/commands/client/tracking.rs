@@ -105,8 +105,8 @@ pub(super) fn tracking(
     Ok(())
 }
 
-/// Whether pushes to a client can be written by now. Where not, the command is presented again, unless it cannot be or that
-/// takes its time: then they wait for the client's worker.
+/// Whether pushes to a client can be written by now. If not, the command is presented again, unless it cannot be or
+/// that takes its time: then they wait for the client's worker.
 fn is_ready(context: Context<'_, '_, '_>, target: &Client) -> bool {
     const WAIT_MAX: Duration = Duration::from_secs(1);
     if target.id() == context.session.client.id() {

@@ -4,7 +4,7 @@
 //! been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for clients that
 //! take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
 //!
-//! Nobody assigns slots by hand: the commands for that are refused with a line that says so.
+//! Slots are not assigned by hand: the commands for that are refused with a line that says so.
 
 mod describe;
 mod migrate;

@@ -159,7 +159,7 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
     Ok(())
 }
 
-/// Has this node take its shard.
+/// Makes this node take its shard.
 fn here(context: &ServerContext<'_, '_>, me: &str, epoch: u64, reply: &mut ReplyBuffer) -> CommandResult {
     let cluster = &context.shared.cluster;
     let (Some(view), Some(standing), Ok(me)) =

@@ -73,7 +73,7 @@ impl Order {
         cluster.park(engine, self.one.id, &self.one.slots);
     }
 
-    /// Has them run again, or be sent away.
+    /// Lets them run again, or sends them away.
     fn unpark(&self) {
         self.shared.cluster.unpark(&self.shared.engine.keyspace, self.one.id);
         if let Some(queues) = self.shared.durability.queues() {

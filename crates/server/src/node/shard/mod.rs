@@ -718,7 +718,7 @@ impl Driver {
         }
     }
 
-    /// Has commands that were parked look again.
+    /// Makes commands that were parked look again.
     fn wake_clients(&self) {
         if let Some(queues) = self.shared.durability.queues() {
             queues.send_to_everyone(WorkerMessage::Unpaused);
@@ -882,7 +882,7 @@ impl Driver {
         }
         let is_long_gone = self.shared.cluster.lease.is_long_gone();
         if is_long_gone && !std::mem::replace(&mut self.is_refusing, is_long_gone) {
-            // What has waited for the lease is refused.
+            // Commands and replies that have waited for the lease are refused.
             self.wake_clients();
             self.shared.replication.wake_withheld(&self.shared.durability);
         }

@@ -6,8 +6,8 @@
 //! patterns                   lock │ pattern ─▶ clients
 //! ```
 //!
-//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then those of clients' push
-//! queues, one by one. Who subscribes holds one of the first two kinds.
+//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then those of clients'
+//! push queues, one by one. A subscriber holds one of the first two kinds.
 
 use std::{
     collections::HashMap,

@@ -15,7 +15,7 @@ pub(super) enum Get<'a> {
 /// The options of a request.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
-    /// Where weights are found; the elements are their own without.
+    /// The place of the weights; the elements are their own without.
     pub(super) by: Option<Pattern<'a>>,
     /// Whether the elements stay in the order they have.
     pub(super) keep_order: bool,

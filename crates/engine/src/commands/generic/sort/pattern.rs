@@ -1,4 +1,4 @@
-//! Patterns of BY and GET: where something about an element is found.
+//! Patterns of BY and GET: the place of something about an element.
 //!
 //! ```text
 //! weight_*          the string under "weight_" with the element in place of the first star
