@@ -196,8 +196,8 @@ impl Engine {
         evicted
     }
 
-    /// Does a part of the sweep over access stamps that is under way or due, over some `entries_max` entries; whether
-    /// there is more of it to do. The caller holds no lock.
+    /// Does a part of the sweep over access stamps that is under way or due, over some `entries_max` entries. Returns
+    /// whether there is more of it to do. The caller holds no lock.
     pub fn sweep_stamps(&self, _inside: &Inside<'_>, now_ms: u64, entries_max: usize) -> bool {
         let clock = self.keyspace.access_clock();
         // Another worker does the sweep.

@@ -161,7 +161,7 @@ impl Engine {
     }
 }
 
-/// Takes a waiter out of all its queues; whether it stood there.
+/// Takes a waiter out of all its queues. Returns whether it stood there.
 fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
     let mut locked = locked.stripes();
     let mut found = false;

@@ -191,7 +191,7 @@ impl<S: Service> EventLoop<S> {
         self.nested_poll.state = State::Ended;
     }
 
-    /// Acts on events that were kept for a connection whose turn has ended; how it goes on.
+    /// Acts on events that were kept for a connection whose turn has ended. Returns how it goes on.
     #[cold]
     pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
         self.nested_poll.state = State::None;

@@ -217,7 +217,8 @@ impl<M> WorkerQueues<M> {
         Pushed::Queued
     }
 
-    /// Makes it possible to send pushes to a client of whichever worker, in this protocol; whether its worker is ready to.
+    /// Makes it possible to send pushes to a client of whichever worker, in this protocol. Returns whether its worker
+    /// is ready to.
     pub fn prepare_pushes(&self, client: &Client, protocol: Protocol) -> bool {
         let is_new = client.pushes.get().is_none();
         let pushes = client.take_pushes(protocol);

@@ -32,8 +32,8 @@ impl Removed {
         Self { file: if is_file { open() } else { None } }
     }
 
-    /// Gives a piece of its room back, as long as the disk takes for that; whether there is more. There is none where
-    /// another process may yet read the file: it then goes as a whole with its last user.
+    /// Gives a piece of its room back, as long as the disk takes for that. Returns whether there is more. There is
+    /// none where another process may yet read the file: it then goes as a whole with its last user.
     pub fn shrink(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let Ok(data) = file.metadata() else { return false };

@@ -86,7 +86,7 @@ impl Stack<'_> {
 }
 
 impl Machine {
-    /// Counts steps; whether it is time to ask.
+    /// Counts steps. Returns whether it is time to ask.
     #[inline]
     fn count_steps(&self, count: usize) -> bool {
         let steps = self.steps.get().saturating_add(u32::try_from(count).unwrap_or(u32::MAX));

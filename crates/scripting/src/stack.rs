@@ -384,8 +384,8 @@ impl<'s> Stack<'s> {
         if at < 0 && at > ffi::LUA_REGISTRYINDEX { self.top() + at + 1 } else { at }
     }
 
-    /// Replaces the key on top by the next key and its value; whether there is one. The key is nil or
-    /// one that this has pushed, of a table that was not changed since.
+    /// Replaces the key on top by the next key and its value. Returns whether there is one. The key
+    /// is nil or one that this has pushed, of a table that was not changed since.
     #[inline]
     pub(crate) fn next(self, table: c_int) -> bool {
         self.claim();

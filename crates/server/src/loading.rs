@@ -147,7 +147,7 @@ impl<'a> Reporter<'a> {
         Self { loading, before: 0, next_line: Instant::now() + LOG_INTERVAL }
     }
 
-    /// Notes that `bytes` of the file at hand have been loaded. To be called often; whether to go on.
+    /// Notes that `bytes` of the file at hand have been loaded. Call it often: it returns whether to go on.
     pub(crate) fn report(&mut self, bytes: u64) -> bool {
         let loading = self.loading;
         loading.bytes_loaded.store(self.before + bytes, Relaxed);

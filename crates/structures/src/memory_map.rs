@@ -119,7 +119,7 @@ pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(start.ok()?.cast())
 }
 
-/// Makes whole pages of a reserved range memory of zeros; whether the system did.
+/// Makes whole pages of a reserved range memory of zeros. Returns whether the system did.
 ///
 /// # Safety
 /// The range lies inside one that [`reserve`] returned.

@@ -150,7 +150,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Cuts a damaged file; whether it is good now.
+/// Cuts a damaged file. Returns whether it is good now.
 fn fix(finding: &Finding, without_asking: bool) -> bool {
     let Some(at) = finding.damage.as_ref().and_then(|damage| damage.cut_at) else {
         dunlin_print::say!("{}: cannot be repaired by cutting", finding.path.display());
@@ -192,7 +192,7 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
     }
 }
 
-/// Copies the end of a file, from a byte on, durably into a file beside it; which.
+/// Copies the end of a file, from a byte on, durably into a file beside it. Returns which.
 fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
     let mut end = fs::File::open(path)?;
     end.seek(io::SeekFrom::Start(at))?;

@@ -240,7 +240,7 @@ fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     }
 }
 
-/// Begins a snapshot and gives it up, or else it is over already; which of both is unknown.
+/// Begins a snapshot and gives it up, unless it is over already: which of both happened is unknown.
 fn cancel(connection: &mut Connection) -> Result<bool, ReadError> {
     connection.call(&["BGSAVE"])?;
     connection.call(&["BGSAVE", "CANCEL"])?;

@@ -33,7 +33,7 @@ impl Folder {
         &self.data
     }
 
-    /// Leaves it there; where.
+    /// Leaves its folder there. Returns the path.
     pub fn keep(mut self) -> String {
         self.is_kept = true;
         self.path.display().to_string()

@@ -178,7 +178,7 @@ impl<'a> ReadContext<'a> {
         entry.touch(self.environment.caller.access.one(|| self.worker.random()));
     }
 
-    /// Notes an access even where reads do not; whether the key is there.
+    /// Notes an access even where reads do not. Returns whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
         let entry = self.inspect(key);
         entry.inspect(|entry| self.touch_entry(*entry)).is_some()

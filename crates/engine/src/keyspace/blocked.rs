@@ -136,7 +136,7 @@ impl Queues {
         queue.on_loss += usize::from(waiter.on_loss);
     }
 
-    /// Takes a waiter out; whether it stood there. O(n) for n waiters before it.
+    /// Takes a waiter out. Returns whether it stood there. O(n) for n waiters before it.
     pub(crate) fn remove(&mut self, key: &[u8], waiter: &Arc<Waiter>) -> bool {
         let Some(keys) = self.databases.get_mut(&waiter.database) else { return false };
         let Some(queue) = keys.get_mut(key) else { return false };

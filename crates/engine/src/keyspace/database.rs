@@ -478,8 +478,8 @@ impl Database {
         self.edit_measured(slot, |mut entry| entry.edit_block(|bytes| run(bytes))).flatten()
     }
 
-    /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
-    /// case for [`Self::put`].
+    /// Overwrites an integer in place. Returns whether it could: another value, or one of another
+    /// length, is a case for [`Self::put`].
     #[inline]
     pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, touch: Touch) -> bool {
         let mut entry = self.preserve(slot);

@@ -53,7 +53,7 @@ impl StripeLock {
         }
     }
 
-    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    /// Takes the lock, unless its holder has said that it will take long. Returns whether it is taken.
     #[inline]
     pub(super) fn lock_unless_long(&self) -> bool {
         self.try_lock() || self.lock_contended(true)

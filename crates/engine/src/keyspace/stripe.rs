@@ -85,7 +85,7 @@ impl Stripe {
         self.lock.try_lock()
     }
 
-    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    /// Takes the lock, unless its holder has said that it will take long. Returns whether it is taken.
     #[inline]
     pub(super) fn lock_unless_long(&self) -> bool {
         self.lock.lock_unless_long()
@@ -174,7 +174,7 @@ impl StripeState {
         self.databases[database].as_deref_mut()
     }
 
-    /// A database, created if need be; whether it was.
+    /// Returns a database, created if need be, and whether it was created.
     #[inline]
     pub(crate) fn database_or_new(&mut self, database: usize) -> (&mut Database, bool) {
         let slot = &mut self.databases[database];
@@ -225,7 +225,7 @@ impl StripeState {
         self.watches.is_some() | self.queues.is_some() | self.tracked.is_some()
     }
 
-    /// Notes that a client keeps a copy of a key; whether the key is new, and whether the client is.
+    /// Notes that a client keeps a copy of a key. Returns whether the key is new, and whether the client is.
     pub(super) fn track(&mut self, key: &[u8], client: ClientToken) -> (bool, bool) {
         self.tracked.get_or_insert_default().add(key, client)
     }

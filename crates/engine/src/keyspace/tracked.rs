@@ -43,7 +43,7 @@ fn part(key: &[u8]) -> usize {
 }
 
 impl Tracked {
-    /// Enters a reader of a key; whether the key is new, and whether the reader is.
+    /// Enters a reader of a key. Returns whether the key is new, and whether the reader is.
     pub(super) fn add(&mut self, key: &[u8], client: ClientToken) -> (bool, bool) {
         let part = &mut self.0[part(key)];
         let Some(readers) = part.get_mut(key) else {

@@ -225,7 +225,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         }
     }
 
-    /// Writes an integer of up to 32 bits as a string; whether it is one.
+    /// Writes an integer of up to 32 bits as a string. Returns whether it is one.
     fn small_integer(&mut self, value: i64) -> io::Result<bool> {
         if let Ok(value) = i8::try_from(value) {
             self.raw(&[INTEGER_8, value as u8])?;

@@ -142,8 +142,8 @@ impl Capture {
         !self.is_walking() && self.incremental.is_empty()
     }
 
-    /// Goes on with the walk for about `budget` bytes, which it lowers; whether it has come to the end.
-    /// `page` collects the cells from a position to the end of its page and asks for the heads of the entries there, `unseen`
+    /// Goes on with the walk for about `budget` bytes, which it lowers. Returns whether it has come to the end. `page`
+    /// collects the cells from a position to the end of its page and asks for the heads of the entries there, `unseen`
     /// answers the entry of a handle that the snapshot has not seen, `fetch` asks for all of it.
     pub(crate) fn visit<'e>(
         &mut self,

@@ -93,8 +93,8 @@ impl IncrementalEntry {
         self.gone = Some(self.snapshot_queue.lend(entry));
     }
 
-    /// Puts the next piece into the queue, of about `budget` bytes, which it lowers; whether it is the last. The collection is the
-    /// value of the entry `found`, unless it was removed.
+    /// Puts the next piece into the queue, of about `budget` bytes, which it lowers. Returns whether it is the last.
+    /// The collection is the value of the entry `found`, unless it was removed.
     pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
         let (elements, is_last) = self.copy.next_piece(entry.and_then(EntryRef::object), budget);

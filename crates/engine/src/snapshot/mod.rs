@@ -141,7 +141,7 @@ impl Snapshots {
         self.orphans().push(*part);
     }
 
-    /// Goes on with a part that a snapshot has not visited; whether there is none.
+    /// Goes on with a part that a snapshot has not visited. Returns whether there is none.
     fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
         let mut orphans = self.orphans();
         let Some(at) = orphans.iter().position(|orphan| orphan.is_walked_by(index)) else { return true };

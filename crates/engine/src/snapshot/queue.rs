@@ -363,14 +363,14 @@ mod loom_tests {
             self.snapshot_queue.take().map(told).count()
         }
 
-        /// A worker that has read its messages wants to write; whether it waits.
+        /// A worker that has read its messages wants to write. Returns whether it waits.
         fn waits(&self) -> bool {
             *self.has_message.lock().unwrap() = false;
             self.snapshots.is_congested()
         }
     }
 
-    /// A worker that hands in two chunks; whether it waits then.
+    /// A worker that hands in two chunks. Returns whether it waits then.
     fn write_twice(model: &Shared<Model>) -> thread::JoinHandle<bool> {
         let model = Shared::clone(model);
         thread::spawn(move || {

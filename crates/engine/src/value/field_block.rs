@@ -78,8 +78,8 @@ impl FieldBlock {
         self.block.get(field).filter(|record| lives(record, now_ms))
     }
 
-    /// Gives a field a value; whether it was not there, or `None`, and nothing changed, if the block would outgrow the
-    /// limits.
+    /// Gives a field a value. Returns whether it was not there, or `None`, and nothing changed, if the block would
+    /// outgrow the limits.
     #[inline]
     pub(super) fn set(
         &mut self,
@@ -131,7 +131,7 @@ impl FieldBlock {
         true
     }
 
-    /// Removes a field; whether it was there. O(bytes).
+    /// Removes a field. Returns whether it was there. O(bytes).
     pub(super) fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let Some(at) = self.block.find(field) else { return false };
         let was_there = lives(&self.block.record(at), now_ms);
@@ -140,7 +140,8 @@ impl FieldBlock {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`; how many. `removing` is shown each. O(n log n), O(1) where none has come.
+    /// `records_max`. Returns how many. `removing` is shown each. O(n log n), O(1) where none has
+    /// come.
     pub(super) fn expire(
         &mut self,
         now_ms: u64,

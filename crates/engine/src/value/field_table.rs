@@ -107,7 +107,7 @@ impl FieldTable {
         lives(&record, now_ms).then_some(record)
     }
 
-    /// Gives a field a value; whether it was not there. O(1), O(log n) where fields expire.
+    /// Gives a field a value. Returns whether it was not there. O(1), O(log n) where fields expire.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: ExpiryChange, now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else {
@@ -137,7 +137,7 @@ impl FieldTable {
         self.note(handle, deadline_ms);
     }
 
-    /// Removes a field; whether it was there. O(1), O(log n) where it expires.
+    /// Removes a field. Returns whether it was there. O(1), O(log n) where it expires.
     pub(super) fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else { return false };
         let was_there = lives(&self.table.record(slot.handle()), now_ms);
@@ -146,7 +146,7 @@ impl FieldTable {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`; how many. `removing` is shown each. O(log n) each.
+    /// `records_max`. Returns how many. `removing` is shown each. O(log n) each.
     pub(super) fn expire(
         &mut self,
         now_ms: u64,

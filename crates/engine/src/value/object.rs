@@ -142,8 +142,8 @@ impl Object {
         each!(self, collection => Stored::is_expired(collection, now_ms))
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
-    /// left in the collection. `removing` is shown each.
+    /// Reclaims elements that have expired, no more than `elements_max`. Returns how many, and whether
+    /// none is left in the collection. `removing` is shown each.
     pub fn expire(
         &mut self,
         now_ms: u64,

@@ -59,8 +59,8 @@ pub(crate) trait Stored: Sized {
         false
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is left. `removing` is
-    /// shown each.
+    /// Reclaims elements that have expired, no more than `elements_max`. Returns how many, and whether none is left.
+    /// `removing` is shown each.
     fn expire(
         &mut self,
         _now_ms: u64,

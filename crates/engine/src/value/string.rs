@@ -217,7 +217,7 @@ impl<'a> StringRef<'a> {
         })
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were.
+    /// Copies bytes from `at` on to `out`. Returns how many there were.
     pub fn read(self, at: usize, out: &mut [u8]) -> usize {
         match self {
             Self::Rope(rope) => rope.rope().read(at, out),
@@ -343,7 +343,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were.
+    /// Copies bytes from `at` on to `out`. Returns how many there were.
     pub fn read(&self, at: usize, out: &mut [u8]) -> usize {
         match self {
             Self::Flat(text) => StringRef::Inline(text).read(at, out),

@@ -495,7 +495,7 @@ impl<T> Connection<T> {
         self.departing
     }
 
-    /// Sends the reply that the worker has gathered with those of others; whether a turn is needed soon.
+    /// Sends the reply that the worker has gathered with those of others. Returns whether a turn is needed soon.
     pub(crate) fn depart<S: Service<Session = T>>(
         &mut self,
         reply: &[u8],

@@ -240,7 +240,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads more of the file; whether there was any.
+    /// Reads more of the file. Returns whether there was any.
     fn fill(&mut self) -> Result<bool, ReadError> {
         if self.ended {
             return Ok(false);

@@ -82,8 +82,8 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
     }
 }
 
-/// Loads the data set for a server without a log; how the data set stands to the log that lies there, if one does. No
-/// file is changed.
+/// Loads the data set for a server without a log. Returns how the data set stands to the log that lies there, if one
+/// does. No file is changed.
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,

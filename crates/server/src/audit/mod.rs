@@ -204,7 +204,7 @@ impl Audit {
     }
 }
 
-/// Writes lines off the front; how many bytes of them were.
+/// Writes lines off the front. Returns how many bytes of them were.
 fn write(target: &mut Target, lines: &mut VecDeque<String>, written: &AtomicU64) -> (io::Result<()>, usize) {
     let mut bytes = 0;
     while let Some(line) = lines.front() {

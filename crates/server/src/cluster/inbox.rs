@@ -107,7 +107,7 @@ impl Inbox {
         }
     }
 
-    /// Asks for another primary; whether there is a member that could be one.
+    /// Asks for another primary. Returns whether there is a member that could be one.
     pub(crate) fn hand_over(&self) -> bool {
         let has_successor = self.successors.load(SeqCst) > 0;
         if has_successor {

@@ -258,7 +258,7 @@ pub(crate) struct TopologyReader {
 }
 
 impl TopologyReader {
-    /// Looks whether there is another topology; whether there was. Costs one load if there was none.
+    /// Returns whether there is another topology. Costs one load if there was none.
     #[inline]
     pub(crate) fn refresh(&mut self, cluster: &Cluster) -> bool {
         let version = cluster.version();

@@ -82,8 +82,8 @@ impl Durability {
         self.await_rewriting();
     }
 
-    /// Waits until the rewrite under way has ended, but for the log thread's part; whether there was
-    /// something.
+    /// Waits until the rewrite under way has ended, but for the log thread's part. Returns whether
+    /// there was something.
     pub(crate) fn await_rewriting(&self) -> bool {
         let Some(thread) = self.rewriting().thread.take() else { return false };
         if thread.join().is_err() {

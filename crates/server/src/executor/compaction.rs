@@ -67,7 +67,7 @@ fn effort(config: &Config, workers: usize, slack: Slack) -> u32 {
 }
 
 impl Executor {
-    /// Moves some entries together, if that is due; how long the worker may wait before the next slice.
+    /// Moves some entries together, if that is due. Returns how long the worker may wait before the next slice.
     pub(super) fn defragment(&mut self, inside: &Inside<'_>) -> Duration {
         let now = Instant::now();
         if let Some(due) = self.defragmentation.due

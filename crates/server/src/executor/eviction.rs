@@ -202,8 +202,8 @@ impl Executor {
         is_short
     }
 
-    /// Evicts until there is room for `coming` bytes and a little more, in all or in a database; whether there is not,
-    /// and nothing is left to go.
+    /// Evicts until there is room for `coming` bytes and a little more, in all or in a database. Returns whether there
+    /// is not, and nothing is left to go.
     #[cold]
     fn make_room(
         &mut self,
@@ -326,7 +326,8 @@ impl Executor {
 }
 
 impl Executor {
-    /// Evicts ahead of need in databases with limits of their own; whether one of them is above its limit still.
+    /// Evicts ahead of need in databases with limits of their own. Returns whether one of them is above its limit
+    /// still.
     fn tend_databases(&mut self, inside: &Inside<'_>) -> bool {
         let config = self.config.config();
         if config.db_maxmemory.is_empty() || !self.may_evict() {

@@ -176,7 +176,7 @@ impl Executor {
         Ok(executed)
     }
 
-    /// Ends the watches of a client whose locks are held; whether one of the keys has changed.
+    /// Ends the watches of a client whose locks are held. Returns whether one of the keys has changed.
     fn end_watches(&mut self, session: &mut Session, transaction: &mut Transaction<'_>) -> bool {
         let Some(watching) = session.watching.take() else { return false };
         let mut changed = watching.watcher.is_dirty();

@@ -136,7 +136,7 @@ impl Links {
         }
     }
 
-    /// Sends a request; whether there was room for it.
+    /// Sends a request. Returns whether there was room for it.
     pub(super) fn send(&mut self, node: NodeId, encoded: &[u8]) -> bool {
         let Some(link) = self.links.get_mut(&node) else { return true };
         let has_room = link.waiting.len() - link.sent + encoded.len() <= self.waiting_bytes_max;

@@ -271,7 +271,7 @@ impl Shared {
         })
     }
 
-    /// Reads the snapshot, if there is a file; whether there is one. The error is one line.
+    /// Reads the snapshot, if there is a file. Returns whether there is one. The error is one line.
     pub(crate) fn load(
         &self,
         context: &mut ExclusiveContext<'_>,

@@ -366,7 +366,7 @@ impl Feeder {
         }
     }
 
-    /// Sends what there is; whether something was sent, and whether there is more that can be.
+    /// Sends what there is. Returns whether something was sent, and whether there is more that can be.
     fn send(&mut self, replicas: &[Arc<ReplicaClient>]) -> (bool, bool) {
         let server = Arc::clone(&self.server);
         let replication = &server.replication;

@@ -267,7 +267,7 @@ impl Link {
         }
     }
 
-    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    /// Keeps bytes of the stream until the snapshot is loaded. Returns whether there is room for more.
     pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
         let kept = self.waiting.push(bytes, &self.shared.config.current());
         if let Err(error) = &kept {

@@ -257,7 +257,8 @@ impl FanOut<'_> {
         Ok(())
     }
 
-    /// Sends what was recorded meanwhile, if that is much; whether it was. The ring is held for the members from `streamed` on.
+    /// Sends what was recorded meanwhile, if that is much. Returns whether it was. The ring is held for the members
+    /// from `streamed` on.
     fn send_stream(&mut self) -> io::Result<bool> {
         let mut frame = std::mem::take(&mut self.frame);
         let replication = &self.server.replication;

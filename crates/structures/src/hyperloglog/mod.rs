@@ -184,7 +184,7 @@ pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Resu
     raise(bytes, index, value, sparse_bytes_max)
 }
 
-/// Raises a register to `value`; whether it was lower.
+/// Raises a register to `value`. Returns whether it was lower.
 fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_bytes_max: usize) -> Result<bool, Corrupt> {
     if bytes[ENCODING_AT] == SPARSE {
         match sparse::raise(bytes, index, value, sparse_bytes_max)? {
@@ -205,7 +205,7 @@ fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_bytes_max: usize) 
     Ok(raised)
 }
 
-/// Turns a sparse HyperLogLog dense; whether it was sparse. The cached cardinality stays. O(registers).
+/// Turns a sparse HyperLogLog dense. Returns whether it was sparse. The cached cardinality stays. O(registers).
 ///
 /// `bytes` must have passed [`HyperLogLog::read`].
 pub fn make_dense(bytes: &mut Vec<u8>) -> Result<bool, Corrupt> {

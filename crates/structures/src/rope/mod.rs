@@ -122,7 +122,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         (at < self.len).then(|| self.chunks[at / Self::CHUNK_BYTES].bytes()[at % CHUNK_BYTES])
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were. O(out).
+    /// Copies bytes from `at` on to `out`. Returns how many there were. O(out).
     pub fn read(&self, at: usize, out: &mut [u8]) -> usize {
         let mut read = 0;
         for slice in self.slices(at..at.saturating_add(out.len())) {

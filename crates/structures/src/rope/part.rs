@@ -111,7 +111,7 @@ impl Mapping {
         Some(Self { start, reserved, committed: 0 })
     }
 
-    /// Makes at least the first `bytes` memory; whether the system did.
+    /// Makes at least the first `bytes` memory. Returns whether the system did.
     pub(super) fn commit(&mut self, bytes: usize) -> bool {
         let wanted = bytes.next_multiple_of(rustix::param::page_size()).min(self.reserved);
         if wanted <= self.committed {

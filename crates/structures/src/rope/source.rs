@@ -99,7 +99,7 @@ impl GrowingBlock {
         Ok(filled)
     }
 
-    /// Appends bytes, as many as belong to the block; how many.
+    /// Appends bytes, as many as belong to the block. Returns how many.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut rest = &bytes[..bytes.len().min(self.missing())];
         let count = rest.len();

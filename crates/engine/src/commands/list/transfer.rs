@@ -77,7 +77,7 @@ impl<'a> Transfer<'a> {
         Self { source, destination, from: ListEnd::Back, to: ListEnd::Front }
     }
 
-    /// Moves the element and answers it; whether there is one.
+    /// Moves the element and answers it. Returns whether there is one.
     pub(super) fn run(
         &self,
         context: &mut WriteContext<'_>,

@@ -91,7 +91,7 @@ pub(super) struct TrimPlan {
 }
 
 impl TrimOptions {
-    /// Reads one option; whether there was one.
+    /// Reads one option. Returns whether there was one.
     pub(super) fn read(&mut self, args: &mut Args<'_>) -> Result<bool, CommandError> {
         if args.token_with("MAXLEN", 1) {
             self.read_operator(args)?;

@@ -438,7 +438,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key. Returns whether it was there.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         self.remove_in(self.database, key)
     }
@@ -452,8 +452,8 @@ impl<'a> WriteContext<'a> {
         true
     }
 
-    /// Gives a key another expiry, or none; whether the key is there. A time that has passed
-    /// removes the key.
+    /// Gives a key another expiry, or none. Returns whether the key is there. A time that has
+    /// passed removes the key.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
         if expiry.is_some_and(|at| at <= self.environment.caller.now_ms) {
             return self.remove(key);
@@ -503,8 +503,9 @@ impl<'a> WriteContext<'a> {
         self.environment.caller.access.one(|| self.worker.random())
     }
 
-    /// Copies a value with its expiry to another place, replacing a value there; whether the source
-    /// is there. Long strings are shared, not copied; of a collection `copy` may have been made before.
+    /// Copies a value with its expiry to another place, replacing a value there. Returns whether the
+    /// source is there. Long strings are shared, not copied; of a collection `copy` may have been made
+    /// before.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), copy: Option<Object>) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let Some(entry) = self.find_in(from.0, from.1) else { return false };
@@ -526,8 +527,8 @@ impl<'a> WriteContext<'a> {
         self.environment.policy.notifications.has(EventClass::New)
     }
 
-    /// Moves a value with its expiry to another place, replacing a value there; whether the source
-    /// is there. The places must differ. Long values are handed on, not copied.
+    /// Moves a value with its expiry to another place, replacing a value there. Returns whether the
+    /// source is there. The places must differ. Long values are handed on, not copied.
     pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let key = self.key(from.1);

@@ -118,8 +118,8 @@ impl Database {
         }
     }
 
-    /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers;
-    /// whether it has seen all, but for pieces of collections ([`Self::next_piece`]).
+    /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers.
+    /// Returns whether it has seen all, but for pieces of collections ([`Self::next_piece`]).
     pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };

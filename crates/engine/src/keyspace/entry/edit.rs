@@ -39,7 +39,7 @@ impl<'a> EntryMut<'a> {
         self.entry.touch(touch);
     }
 
-    /// Overwrites the expiry by one that takes as many bytes; whether it could.
+    /// Overwrites the expiry by one that takes as many bytes. Returns whether it could.
     pub(crate) fn set_expiry(&mut self, expiry: u64) -> bool {
         let entry = self.entry;
         let old = entry.near_expiry();
@@ -78,7 +78,7 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Overwrites an integer with one that takes as many bytes; whether it could.
+    /// Overwrites an integer with one that takes as many bytes. Returns whether it could.
     #[inline]
     pub(crate) fn set_integer(&mut self, value: i64) -> bool {
         let (at, length) = self.entry.value_range();

@@ -246,8 +246,8 @@ impl Hash {
         }
     }
 
-    /// Gives a field a value and, as `expiry` says, a deadline; whether the field is new. O(1),
-    /// O(log n) where it expires; in a listpack O(n).
+    /// Gives a field a value and, as `expiry` says, a deadline. Returns whether the field is new.
+    /// O(1), O(log n) where it expires; in a listpack O(n).
     #[inline]
     pub fn set(
         &mut self,
@@ -300,7 +300,7 @@ impl Hash {
         }
     }
 
-    /// Removes a field; whether it was there. O(1), O(log n) where it expires; in a listpack O(n).
+    /// Removes a field. Returns whether it was there. O(1), O(log n) where it expires; in a listpack O(n).
     pub fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         match &mut self.fields {
             Fields::Listpack(listpack) => {
@@ -312,8 +312,8 @@ impl Hash {
         }
     }
 
-    /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
-    /// `removing` is shown each. O(log n) each.
+    /// Reclaims fields that have expired, the earliest first and no more than `fields_max`. Returns
+    /// how many. `removing` is shown each. O(log n) each.
     pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,

@@ -244,7 +244,7 @@ impl List {
         }
     }
 
-    /// Puts an element on one side of the first one whose text is `pivot`; whether there is one. O(n).
+    /// Puts an element on one side of the first one whose text is `pivot`. Returns whether there is one. O(n).
     pub fn insert(&mut self, side: ListEnd, pivot: &[u8], text: &[u8], layout: Layout<'_>) -> bool {
         // As Redis does, which does not look for the pivot twice: even where there is none.
         self.expect(&[text], layout.limits);
@@ -264,8 +264,8 @@ impl List {
         }
     }
 
-    /// Puts an element on one side of the one with number `place`; whether there is one. O(blocks from the nearer
-    /// end); in a listpack O(n).
+    /// Puts an element on one side of the one with number `place`. Returns whether there is one. O(blocks from
+    /// the nearer end); in a listpack O(n).
     pub fn insert_beside(&mut self, side: ListEnd, place: usize, text: &[u8], layout: Layout<'_>) -> bool {
         self.expect(&[text], layout.limits);
         match (&mut self.items, side) {
@@ -283,7 +283,7 @@ impl List {
         }
     }
 
-    /// Puts an element in the place of the one with number `index`; whether there is one.
+    /// Puts an element in the place of the one with number `index`. Returns whether there is one.
     pub fn set(&mut self, index: usize, text: &[u8], layout: Layout<'_>) -> bool {
         self.expect(&[text], layout.limits);
         match &mut self.items {
@@ -295,7 +295,7 @@ impl List {
         }
     }
 
-    /// Removes the elements with these numbers, as far as they exist; how many.
+    /// Removes the elements with these numbers, as far as they exist. Returns how many.
     pub fn remove_range(&mut self, range: ops::Range<usize>) -> usize {
         self.take_range(range).0
     }
@@ -314,7 +314,7 @@ impl List {
         }
     }
 
-    /// Removes up to `count` elements whose text is `text`, the nearest to `end` first; how many. O(n).
+    /// Removes up to `count` elements whose text is `text`, the nearest to `end` first. Returns how many. O(n).
     pub fn remove_equal(&mut self, text: &[u8], count: usize, end: ListEnd) -> usize {
         let listpack = match &mut self.items {
             Items::Quicklist(deque) => return deque.remove_equal(text, count, end),

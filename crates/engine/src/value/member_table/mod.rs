@@ -558,7 +558,7 @@ impl MemberTable {
         !self.doomed.is_empty()
     }
 
-    /// Frees cells of removed records, no more than `records_max`; how many.
+    /// Frees cells of removed records, no more than `records_max`. Returns how many.
     pub(crate) fn reap(&mut self, records_max: usize) -> usize {
         let bytes = self.fetch_bytes();
         let reaped = self.doomed.split_off(self.doomed.len().saturating_sub(records_max));

@@ -219,7 +219,7 @@ impl Set {
         }
     }
 
-    /// Adds a member; whether it is new. O(1); in a compact encoding O(n).
+    /// Adds a member. Returns whether it is new. O(1); in a compact encoding O(n).
     #[inline]
     pub fn insert(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         match &mut self.members {
@@ -299,7 +299,7 @@ impl Set {
         true
     }
 
-    /// Removes a member; whether it was there. O(1); in a compact encoding O(n).
+    /// Removes a member. Returns whether it was there. O(1); in a compact encoding O(n).
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.members {
             Members::IntSet(integers) => {

@@ -187,7 +187,7 @@ impl Ranked {
         !self.doomed.is_empty()
     }
 
-    /// Removes doomed records, no more than `records_max`; how many.
+    /// Removes doomed records, no more than `records_max`. Returns how many.
     pub(super) fn reap(&mut self, records_max: usize) -> usize {
         let Self { table, doomed, .. } = self;
         doomed.edit(|trees| {

@@ -200,7 +200,7 @@ impl ConsumerGroup {
             + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>() + ROOT_BYTES)
     }
 
-    /// Adds a consumer; whether it is new.
+    /// Adds a consumer. Returns whether it is new.
     pub fn create_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         if self.consumers.contains_key(name) {
             return false;
@@ -210,7 +210,7 @@ impl ConsumerGroup {
         true
     }
 
-    /// Notes that a consumer has called, which may be the first time; whether it was.
+    /// Notes that a consumer has called. Returns whether this was the first time.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         let is_new = self.create_consumer(name, now_ms);
         if let Some(consumer) = self.consumers.get_mut(name) {
@@ -219,7 +219,7 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Removes a consumer with its deliveries; how many these were.
+    /// Removes a consumer with its deliveries. Returns how many these were.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len() + 2 * size_of::<usize>();
@@ -328,7 +328,7 @@ impl ConsumerGroup {
         self.consumers.get_mut(name).expect("deliveries name consumers of their group")
     }
 
-    /// Takes an acknowledgement; whether there was a delivery.
+    /// Takes an acknowledgement. Returns whether there was a delivery.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
         self.forget_time(delivery.time_ms, id);

@@ -321,7 +321,7 @@ impl StreamLog {
         (placed.entry.id == id && placed.is_live).then_some(placed.entry)
     }
 
-    /// Removes an entry, as `XDEL` does; whether it was there. O(log n).
+    /// Removes an entry, as `XDEL` does. Returns whether it was there. O(log n).
     pub fn remove(&mut self, id: StreamId) -> bool {
         let removed = self.remove_entry(id);
         if removed {

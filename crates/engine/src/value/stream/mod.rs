@@ -141,7 +141,7 @@ impl Stream {
         Some(result)
     }
 
-    /// Adds a group; whether the name was free.
+    /// Adds a group. Returns whether the name was free.
     pub fn create_group(&mut self, name: &[u8], mut group: ConsumerGroup) -> bool {
         if self.groups.contains_key(name) {
             return false;
@@ -152,7 +152,7 @@ impl Stream {
         true
     }
 
-    /// Removes a group; whether it was there.
+    /// Removes a group. Returns whether it was there.
     pub fn remove_group(&mut self, name: &[u8]) -> bool {
         let Some(group) = self.groups.remove(name) else { return false };
         self.group_bytes -= Self::bytes_of_group(name, &group);

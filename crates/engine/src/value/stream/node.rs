@@ -253,7 +253,7 @@ impl Node {
         NodeEntries { node: self, master: self.master(), next: self.entry_before(None), is_reversed: true }
     }
 
-    /// Marks the live entries as deleted that `decide` chooses until it says `None`; how many.
+    /// Marks the live entries as deleted that `decide` chooses until it says `None`. Returns how many.
     pub(super) fn delete_while(&mut self, mut decide: impl FnMut(&Placed<'_>) -> Option<bool>) -> usize {
         let mut chosen = Vec::new();
         for placed in self.iter() {
@@ -278,7 +278,7 @@ impl Node {
         chosen.len()
     }
 
-    /// Marks one entry as deleted; whether it was there.
+    /// Marks one entry as deleted. Returns whether it was there.
     pub(super) fn delete(&mut self, id: StreamId) -> bool {
         let deleted = self.delete_while(|placed| (placed.entry.id <= id).then_some(placed.entry.id == id));
         deleted > 0

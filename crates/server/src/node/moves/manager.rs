@@ -394,7 +394,7 @@ impl Manager {
         true
     }
 
-    /// Goes on with a walk for a turn; whether it has come to the end.
+    /// Goes on with a walk for a turn. Returns whether it has come to the end.
     fn walk(&self, removal: &mut Removal) -> bool {
         let shared = &self.shared;
         let until = Instant::now() + TURN;

@@ -333,7 +333,7 @@ impl Thread {
         Ok(Some((item.revision, record)))
     }
 
-    /// Sets a record; its revision, or `None` where another node was faster.
+    /// Sets a record. Returns its revision, or `None` if another node was faster.
     fn propose<R: Record + PartialEq>(
         &self,
         what: &str,

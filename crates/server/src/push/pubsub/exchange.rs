@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use dunlin_net::test_client;
 
-    /// Publishes; how many were counted, and which clients were sent what.
+    /// Publishes. Returns how many were counted, and which clients were sent what.
     fn publish(exchange: &Exchange, kind: Kind, channel: &str) -> (usize, Vec<(u64, String)>) {
         let sent = RefCell::new(Vec::new());
         let listener = Listener { protocol: Protocol::Resp2, is_subscribed: true };
