@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::KeyAccess;
 
-/// The request that a decision is about. Keys, channels and databases are asked for only where they are restricted.
+/// The request that a decision is about. Keys, channels and databases are asked for only if they are restricted.
 pub trait Request {
     /// The number of the command or subcommand.
     fn command(&self) -> usize;

@@ -1,7 +1,7 @@
 //! The grammar of rules: one word of `ACL SETUSER`, of a `user` line or of an ACL file at a time.
 //!
 //! A word is read against the table of commands, then applied; the next word sees its effect. Errors carry the texts of
-//! redis-server 7.0, and Valkey's where a rule is Valkey's.
+//! redis-server 7.0, and Valkey's if a rule is Valkey's.
 
 use std::{borrow::Cow, fmt};
 

@@ -44,7 +44,7 @@ impl Zipf {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// The integral of the density from 1, up to a constant; stable where the exponent is near 1.
+    /// The integral of the density from 1, up to a constant; stable if the exponent is near 1.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         exp_minus_1_over((1.0 - self.exponent) * log) * log

@@ -458,7 +458,7 @@ impl Info {
     }
 }
 
-/// The result of a socket that does not block; nothing where it would have to wait.
+/// The result of a socket that does not block; nothing if it would have to wait.
 fn unless_blocked<T>(result: io::Result<T>) -> Result<Option<T>, TargetError> {
     match result {
         Ok(value) => Ok(Some(value)),

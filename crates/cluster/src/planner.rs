@@ -18,8 +18,8 @@
 //!   flaps moves nothing.
 //! - A shard changes by one step a round, and is part of one move at a time.
 //! - An order to a primary, an operator's or the planner's, is replaced only if it cannot come true.
-//! - Slots move only where a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is left
-//!   alone.
+//! - Slots move only if a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is
+//!   left alone.
 //! - Shards whose primaries are away have no part in moves: the others share out what they have among themselves.
 //!
 //! Complexity: O(nodes × shards) for placement, O(shards × log shards + runs) for slots.

@@ -286,7 +286,7 @@ pub struct MoveProgress {
     pub sent_bytes: u64,
     /// Bytes among them that the target has not committed.
     pub behind_bytes: u64,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits: String,
 }

@@ -86,7 +86,7 @@ impl Departure {
         &self.keys
     }
 
-    /// The nth key at this time; `None` where its own has come. O(n) in the size of its value.
+    /// The nth key at this time; `None` if its own has come. O(n) in the size of its value.
     pub fn dump(&self, nth: usize, engine: &Engine, worker: &mut Worker, now_ms: u64) -> Option<Dumped> {
         let caller = Caller { now_ms, ..self.caller };
         let environment = Environment::new(&self.policy, &caller);
@@ -103,7 +103,7 @@ impl Engine {
     /// that are there. The lookups count as reads. The caller is inside the gate. O(keys).
     ///
     /// # Errors
-    /// [`CommandError::Busy`] where a script holds one of them for long.
+    /// [`CommandError::Busy`] if a script holds one of them for long.
     pub fn depart(
         &self,
         database: usize,

@@ -1,4 +1,4 @@
-//! Eviction: keys give way where memory is short.
+//! Eviction: keys give way if memory is short.
 //!
 //! ```text
 //! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ notify

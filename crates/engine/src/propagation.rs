@@ -519,7 +519,7 @@ mod tests {
         transcript::{ConnectedHost, Records, Story},
     };
 
-    /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
+    /// Plays lines and compares the record of each: none if it is empty. `@ +100` lets time pass and
     /// expires in the background.
     fn check(script: &str) {
         let (mut story, records) = Story::recorded();

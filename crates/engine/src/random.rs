@@ -21,7 +21,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number of `0..end`; 0 where there is nothing to choose.
+    /// A number of `0..end`; 0 if there is nothing to choose.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.bits()) * end as u128) >> 64) as usize
     }

@@ -153,8 +153,8 @@ impl Engine {
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }
 
-    /// Withdraws a client; false where it has been served already, and `None` where a script has been holding its keys
-    /// for long. The caller is inside the gate and holds no locks.
+    /// Withdraws a client; false if it has been served already, and `None` if a script has been holding its keys for
+    /// long. The caller is inside the gate and holds no locks.
     pub fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<bool> {
         let mut locked = self.keyspace.lock_set_unless_long(waiter.stripes)?;
         Some(remove(&mut locked, waiter))

@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
-    /// away where that was asked for.
+    /// away if that was asked for.
     pub fn commit<'k>(
         &'k self,
         transaction: Transaction<'k>,
@@ -137,7 +137,7 @@ impl Engine {
         worker.garbage.free_marked();
     }
 
-    /// Watches a key for changes; refused where a script has been holding its stripe for long.
+    /// Watches a key for changes; refused if a script has been holding its stripe for long.
     pub fn watch(
         &self,
         database: usize,
@@ -185,7 +185,7 @@ impl Transaction<'_> {
         expired
     }
 
-    /// Says that the transaction will take long: others do not wait for its locks where they can do
+    /// Says that the transaction will take long: others do not wait for its locks if they can do
     /// something else, which is to refuse what they were asked.
     pub fn take_long(&mut self, worker: &Worker) {
         self.is_long = true;

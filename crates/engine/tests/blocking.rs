@@ -28,7 +28,7 @@ impl<'a> Story<'a> {
         Self { client: store.client(0) }
     }
 
-    /// The reply, `(waits)` where there is none yet.
+    /// The reply, `(waits)` if there is none yet.
     fn say(&mut self, number: u64, line: &str) -> String {
         self.client.caller.client = ClientToken(number, 0);
         let reply = self.client.say(line);

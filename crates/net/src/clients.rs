@@ -151,7 +151,7 @@ pub struct Client {
     pub command: Counter,
     /// `resp`: 2 or 3.
     pub protocol: Counter,
-    /// Not 0 where it waits for what others do: then it may be idle for as long as it likes.
+    /// Not 0 if it waits for what others do: then it may be idle for as long as it likes.
     pub listening: Counter,
     /// Flags of the service (`flags` is rendered from them).
     pub flags: Counter,
@@ -175,7 +175,7 @@ pub struct Client {
     pub prefix_bytes: Counter,
     /// Its queue of pushes; there once it can be sent any.
     pub pushes: OnceLock<Box<ClientPushes>>,
-    /// Not 0 where the client that it has redirected invalidations to has gone.
+    /// Not 0 if the client that it has redirected invalidations to has gone.
     pub broken_redirection: Counter,
     /// Whether a key that it watches has changed; there once it has watched one.
     pub has_dirty_watch: OnceLock<Arc<AtomicBool>>,

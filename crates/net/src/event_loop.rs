@@ -701,7 +701,7 @@ impl<S: Service> EventLoop<S> {
         Stream::accept(socket, server)
     }
 
-    /// Notes a handshake that begins, and gives up the oldest ones where there are too many.
+    /// Notes a handshake that begins, and gives up the oldest ones if there are too many.
     fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
         self.handshakes.begin(slot, id);
         let workers = self.shared.population.len();

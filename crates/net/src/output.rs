@@ -71,7 +71,7 @@ impl Output {
         self.queue.extend(other.queue);
     }
 
-    /// Queues bytes that may go to other clients too: copied where they are few.
+    /// Queues bytes that may go to other clients too: copied if they are few.
     #[inline]
     pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
         if bytes.len() < ReplyBuffer::SPLICE_BYTES_MIN {

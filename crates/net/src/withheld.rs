@@ -78,8 +78,9 @@ impl Withheld {
         self.bytes
     }
 
-    /// Withholds replies until their commitment is met, and at least as long as what was withheld before. Leaves `reply`
-    /// empty; an empty one needs no commitment. `replies` are what it consists of, or none where that is not known.
+    /// Withholds replies until their commitment is met, and at least as long as what was withheld before. Leaves
+    /// `reply` empty; an empty one needs no commitment. `replies` are what it consists of, or none if that is not
+    /// known.
     pub(crate) fn push(&mut self, commitment: Commitment, reply: &mut ReplyBuffer, replies: &[SeenReply]) {
         if reply.is_empty() {
             return;
@@ -118,7 +119,7 @@ impl Withheld {
         parts.back_mut().expect("there is a part")
     }
 
-    /// Queues bytes that may go to other clients too, behind what is withheld; `false` where nothing is.
+    /// Queues bytes that may go to other clients too, behind what is withheld; `false` if nothing is.
     #[inline]
     pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) -> bool {
         let last = self.parts.as_mut().and_then(|parts| parts.back_mut());

@@ -40,7 +40,7 @@ pub(crate) enum Message<M> {
     Stop(Duration),
     /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
     Full(Address),
-    /// A client's next push waits for this: it is to have a turn then, or to be closed where that will never be met.
+    /// A client's next push waits for this: it is to have a turn then, or to be closed if that will never be met.
     Waiting(Address, Commitment),
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Between two lines where there is no terminal.
+/// Between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A step that is watched.

@@ -19,7 +19,7 @@ const PIECE_BYTES: u64 = 32 << 20;
 /// A file that has lost its name. The file takes its room until this is dropped.
 #[derive(Debug)]
 pub struct Removed {
-    /// `None` where it could not be opened: its room went with its name.
+    /// `None` if it could not be opened: its room went with its name.
     file: Option<File>,
 }
 
@@ -33,7 +33,7 @@ impl Removed {
     }
 
     /// Gives a piece of its room back, as long as the disk takes for that. Returns whether there is more. There is
-    /// none where another process may yet read the file: it then goes as a whole with its last user.
+    /// none if another process may yet read the file: it then goes as a whole with its last user.
     pub fn shrink(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let Ok(data) = file.metadata() else { return false };

@@ -122,7 +122,7 @@ impl Course {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how far the file is written; waits where the disk is too far behind.
+    /// Reports how far the file is written; waits if the disk is too far behind.
     fn advance(&self, written: u64) -> io::Result<()> {
         let mut state = self.state();
         state.written = written;

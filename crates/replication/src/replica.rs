@@ -226,7 +226,7 @@ impl Replica {
         (self.link() != LinkState::Connected).then_some(self.down_since_ms)
     }
 
-    /// Bytes of the snapshot that have come, and in all where that is known.
+    /// Bytes of the snapshot that have come, and in all if that is known.
     pub fn snapshot_progress(&self) -> Option<(u64, Option<u64>)> {
         match &self.state {
             State::Receiving { reader, .. } => Some((reader.read(), reader.total())),

@@ -130,8 +130,8 @@ impl SnapshotReader {
         }
     }
 
-    /// Takes bytes; `None` where they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark is looked
-    /// for at the end only.
+    /// Takes bytes; `None` if they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark
+    /// is looked for at the end only.
     pub fn take(&mut self, input: &[u8]) -> Option<SnapshotPart> {
         let part = match self.framing {
             Framing::Size(total) => {

@@ -518,7 +518,7 @@ fn read_short(input: &[u8], at: usize, kind: u8) -> Option<(i64, usize)> {
     (ends_behind(3) && leads && third <= 9).then_some((value as i64, at + 6))
 }
 
-/// The header of an argument from `at`: its length, and the start of its bytes; `None` where that has not arrived.
+/// The header of an argument from `at`: its length, and the start of its bytes; `None` if that has not arrived.
 #[inline(never)]
 fn read_length(input: &[u8], at: usize, limits: &Limits) -> Result<Option<(i64, usize)>, ProtocolError> {
     match input.get(at) {

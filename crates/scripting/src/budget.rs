@@ -6,7 +6,7 @@
 //! large blocks of memory   counted by the allocator, where Lua itself asks for them   ─┘
 //! ```
 //!
-//! So nothing that a script can call runs on without end where no command can stop it. Once it is to end, every line,
+//! So nothing that a script can call runs on without end if no command can stop it. Once it is to end, every line,
 //! every step and every large block raises again: catching the error leads nowhere.
 
 use std::ffi::c_int;
@@ -57,7 +57,7 @@ impl Stack<'_> {
         if self.machine().count_steps(count) { self.look_up() } else { Ok(()) }
     }
 
-    /// Raises where the script has more memory than it may, or would with `more` bytes.
+    /// Raises if the script has more memory than it may, or would with `more` bytes.
     #[inline]
     pub(crate) fn has_memory(self, more: usize) -> Result<(), Raised> {
         if self.machine().is_over() || more > self.machine().free_bytes() {
@@ -75,7 +75,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Raises where the script is to end.
+    /// Raises if the script is to end.
     #[cold]
     fn look_up(self) -> Result<(), Raised> {
         let Some(text) = self.machine().ask() else { return Ok(()) };
@@ -95,7 +95,7 @@ impl Machine {
         is_due
     }
 
-    /// Counts steps where nothing can be raised; why the script is to end, if it is.
+    /// Counts steps if nothing can be raised; why the script is to end, if it is.
     #[inline]
     pub(crate) fn ask_after_steps(&self, count: usize) -> Option<&'static str> {
         if self.count_steps(count) { self.ask() } else { None }

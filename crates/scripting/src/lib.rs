@@ -45,7 +45,7 @@ pub trait ScriptHost {
     /// least one word.
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer);
 
-    /// Whether the script's user may run a command; `None` where there is no such command.
+    /// Whether the script's user may run a command; `None` if there is no such command.
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool>;
 
     /// The script answers an error, or one among the elements of its reply, that none of its commands has answered.

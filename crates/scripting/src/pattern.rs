@@ -298,7 +298,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
                 if self.item(at) == b'^' {
                     at += 1;
                 }
-                // The first byte is one of the set, also where it is a bracket.
+                // The first byte is one of the set, also if it is a bracket.
                 loop {
                     match self.item(at) {
                         0 => return Err(Fault::Pattern("malformed pattern (missing ']')")),

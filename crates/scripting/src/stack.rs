@@ -11,7 +11,7 @@
 //!
 //! A native function begins with [`ROOM`] places beside its arguments, which is enough for one that neither loops over
 //! pushes nor calls itself; every other asks [`Stack::room`] and goes on with the stack that it returns. Each push is
-//! checked where debug assertions are on, which is so in all tests.
+//! checked if debug assertions are on, which is so in all tests.
 //!
 //! Lua reports errors by `longjmp`, which must not leave Rust frames with something to drop behind. Two rules keep
 //! it so:
@@ -599,7 +599,7 @@ impl<'s> Stack<'s> {
         self.number_argument(at).map(to_integer)
     }
 
-    /// [`Self::integer_argument`], or else `default` where there is none, or nil.
+    /// [`Self::integer_argument`], or else `default` if there is none, or nil.
     #[inline]
     pub(crate) fn optional_integer(self, at: c_int, default: i64) -> Result<i64, Raised> {
         match self.kind(at) {
@@ -648,7 +648,7 @@ pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 20;
 /// The place of a function.
 pub(crate) struct Position {
     pub(crate) source: Vec<u8>,
-    /// -1 where it is not known.
+    /// -1 if it is not known.
     pub(crate) line: i64,
     pub(crate) is_native: bool,
 }

@@ -14,7 +14,7 @@ pub(crate) const FUNCTIONS: [(&str, NativeFn); 2] =
 /// Most values that `unpack` answers: as many as a function may have on its stack.
 const UNPACKED_MAX: i64 = 8_000;
 
-/// An argument as C's `int`, which the originals count in; or `default` where there is none.
+/// An argument as C's `int`, which the originals count in; or `default` if there is none.
 fn index(stack: Stack<'_>, at: c_int, default: i64) -> Result<i64, Raised> {
     stack.optional_integer(at, default).map(|value| i64::from(value as c_int))
 }

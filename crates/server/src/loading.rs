@@ -68,7 +68,7 @@ pub(crate) struct LoadingProgress {
 }
 
 impl LoadingProgress {
-    /// 0 where the size is not known, as of a snapshot that is loaded while it comes.
+    /// 0 if the size is not known, as of a snapshot that is loaded while it comes.
     pub(crate) fn percent(&self) -> f64 {
         if self.bytes_total == 0 { 0.0 } else { self.bytes_loaded as f64 * 100.0 / self.bytes_total as f64 }
     }

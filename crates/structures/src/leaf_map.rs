@@ -196,7 +196,7 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
         0
     }
 
-    /// Works on a leaf, which is copied first where it is shared.
+    /// Works on a leaf, which is copied first if it is shared.
     fn change<R>(&mut self, index: usize, work: impl FnOnce(&mut Leaf<K, V>) -> R) -> R {
         let leaf = &mut self.root[index].1;
         self.room -= leaf.capacity();

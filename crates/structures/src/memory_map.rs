@@ -110,7 +110,7 @@ pub(crate) unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
 }
 
 /// Reserves an address range of whole pages without memory behind it: it can neither be read nor written, and does not
-/// count as memory that the process was promised. `None` where the system refuses.
+/// count as memory that the process was promised. `None` if the system refuses.
 #[cfg(not(miri))]
 pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -146,7 +146,7 @@ pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }
 
-/// Maps whole pages of zeros, without huge pages: these would be resident where a part of them is in use. `None` where the
+/// Maps whole pages of zeros, without huge pages: these would be resident if a part of them is in use. `None` if the
 /// system has no memory left.
 #[cfg(not(miri))]
 pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
@@ -187,8 +187,8 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     unsafe { unreserve(start, bytes) };
 }
 
-/// Gives a mapping another size, perhaps at another address, without copying its bytes. `None` where the system does not: other
-/// systems than Linux, or no memory is left.
+/// Gives a mapping another size, perhaps at another address, without copying its bytes. `None` if the system does not:
+/// other systems than Linux, or no memory is left.
 ///
 /// # Safety
 /// As for [`unmap`]; the result takes its place.

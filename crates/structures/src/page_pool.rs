@@ -205,7 +205,7 @@ impl PagePool {
 
     /// Puts memory behind stretches without a page in use until the reserve is whole, which may map new
     /// ones. The lock is not held during the system calls; each takes the kernel 0.2 ms, many times that
-    /// where memory is new to the machine.
+    /// if memory is new to the machine.
     pub fn warm_up(&self) {
         loop {
             let mut state = self.state();

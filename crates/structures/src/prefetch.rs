@@ -8,8 +8,8 @@ pub fn prefetch_span(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch);
 }
 
-/// Asks for the cache line at `address` in every cache level. Never faults, at any address, and
-/// reads nothing in the sense of the language; does nothing where there is no stable instruction for it.
+/// Asks for the cache line at `address` in every cache level. Never faults, at any address, and reads
+/// nothing in the sense of the language; does nothing if there is no stable instruction for it.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -52,9 +52,9 @@ fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
 fn prefetch_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // The intrinsic becomes a hint to read where the target is not known to have the instruction; processors of 64
-        // bits without it pass over it.
-        // SAFETY: a prefetch has no architectural effect: it neither faults nor changes memory.
+        // The intrinsic becomes a hint to read if the target is not known to have the instruction; processors of 64
+        // bits without it pass over it. SAFETY: a prefetch has no architectural effect: it neither faults nor changes
+        // memory.
         unsafe {
             std::arch::asm!("prefetchw [{0}]", in(reg) address, options(readonly, nostack, preserves_flags));
         }

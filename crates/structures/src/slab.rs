@@ -124,7 +124,7 @@ fn class_of(size: usize) -> usize {
 pub struct Handle(NonZeroU32);
 
 impl Handle {
-    /// The handle with a number that [`Handle::raw`] gave, or `None` where no handle has it (as with 0).
+    /// The handle with a number that [`Handle::raw`] gave, or `None` if no handle has it (as with 0).
     #[inline]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match NonZeroU32::new(raw) {
@@ -633,7 +633,7 @@ mod tests {
             let mut visited = Vec::new();
             let mut at = CellPosition::START;
             while at < slab.end() {
-                // In two parts where there is more than one cell.
+                // In two parts if there is more than one cell.
                 let before = visited.len();
                 let next = slab.visit_page(at, |handle| visited.push(handle));
                 at = if visited.len() > before + 1 {

@@ -124,7 +124,7 @@ impl Pair {
         })
     }
 
-    /// Stops both; an error where the server under test did not end well.
+    /// Stops both; an error if the server under test did not end well.
     pub fn stop(self) -> Result<(), String> {
         self.oracle.stop()?;
         self.ours.stop()

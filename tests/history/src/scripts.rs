@@ -17,7 +17,7 @@ const ACCOUNTS: usize = 6;
 
 /// Moves ARGV[1] between declared accounts.
 const DECLARED: &str = "redis.call('decrby', KEYS[1], ARGV[1]) redis.call('incrby', KEYS[2], ARGV[1])";
-/// Moves it where the account to give to is not declared.
+/// Moves it if the account to give to is not declared.
 const HALF_DECLARED: &str =
     "redis.call('decrby', KEYS[1], ARGV[1]) redis.call('incrby', 'key:' .. ARGV[3], ARGV[1])";
 /// Moves it between accounts that are not declared, the second of which is known only after a write.

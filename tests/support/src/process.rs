@@ -131,7 +131,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops it with SIGTERM; an error where it ends late, with a failure code, or after a panic.
+    /// Stops it with SIGTERM; an error if it ends late, with a failure code, or after a panic.
     pub fn stop(mut self) -> Result<(), String> {
         let status = match self.terminate() {
             Ok(status) => status,

@@ -17,7 +17,7 @@ pub const VALUE_BYTES_MAX: u32 = 64 << 20;
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads, and stores where nothing is found.
+    /// Reads, and stores if nothing is found.
     Get,
     /// Stores.
     Set,

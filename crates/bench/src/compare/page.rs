@@ -46,7 +46,7 @@ const COURSE_PLOTS: [CoursePlot; 2] = [
 ];
 
 impl Page {
-    /// A page without figures. Ratios refer to `redis`, or to the first column where that is missing.
+    /// A page without figures. Ratios refer to `redis`, or to the first column if that is missing.
     pub fn new(topic: Topic, servers: Vec<String>, settings: Vec<String>) -> Self {
         let table = Table::new(servers, "redis");
         Self { topic, name: topic.file(), method: topic.method(), settings, table, courses: Vec::new() }

@@ -171,9 +171,9 @@ impl Plan<'_> {
         Some(Move { id, slots, from, to, from_epoch, to_epoch })
     }
 
-    /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as long as
-    /// there are enough of them. A heavy one goes alone, and only where the larger of the two loads becomes smaller by more
-    /// than the slack: otherwise it would go to and fro.
+    /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as
+    /// long as there are enough of them. A heavy one goes alone, and only if the larger of the two loads becomes
+    /// smaller by more than the slack: otherwise it would go to and fro.
     fn slots_to_give(&self, from: &Part, to: &Part) -> Option<SlotSet> {
         let is_leaving = from.share == 0;
         let (excess, room) = (from.load - from.share, to.share.saturating_sub(to.load));

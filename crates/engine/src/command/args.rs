@@ -41,7 +41,7 @@ impl<'a> Args<'a> {
         rest
     }
 
-    /// Reads `count` words, or latches a syntax error where there are fewer.
+    /// Reads `count` words, or latches a syntax error if there are fewer.
     pub fn take(&mut self, count: usize) -> &'a [&'a [u8]] {
         match self.rest().get(..count) {
             Some(words) => {

@@ -53,6 +53,6 @@ pub struct Wait<'a> {
     /// When to run again though no key has changed, in Unix milliseconds: entries there may have come of age
     /// by then.
     pub again_ms: Option<u64>,
-    /// Writes the reply where no client can wait: in transactions and scripts.
+    /// Writes the reply if no client can wait: in transactions and scripts.
     pub refused: fn(&mut ReplyBuffer),
 }

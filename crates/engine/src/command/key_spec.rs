@@ -258,7 +258,7 @@ impl KeySpec {
         }
     }
 
-    /// The positions of the keys among `words`; none where the request is too short or malformed (its handler then
+    /// The positions of the keys among `words`; none if the request is too short or malformed (its handler then
     /// reports the error).
     pub fn positions(&self, words: &[&[u8]]) -> Positions {
         self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })

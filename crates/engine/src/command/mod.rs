@@ -379,7 +379,7 @@ flags! {
     DANGEROUS,
     /// The access-control category `keyspace`, for commands outside the generic group.
     KEYSPACE,
-    /// May run with no key where a cluster would otherwise demand one.
+    /// May run with no key if a cluster would otherwise demand one.
     NO_MANDATORY_KEYS,
     /// The access-control category `connection` in place of the group's, for commands outside the connection group.
     CONNECTION,

@@ -51,7 +51,7 @@ impl Entry {
         }
     }
 
-    /// The name that clients call a command by; empty where they cannot.
+    /// The name that clients call a command by; empty if they cannot.
     #[inline]
     pub fn called(&self) -> &str {
         self.renamed.as_deref().unwrap_or(self.command.name)
@@ -239,7 +239,7 @@ impl CommandTable {
             .find(|entry| entry.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The subcommand that a request of a container names; the container itself where there is none.
+    /// The subcommand that a request of a container names; the container itself if there is none.
     pub fn resolve<'t>(&'t self, entry: &'t Entry, words: &[&[u8]]) -> &'t Entry {
         let subcommand = words.get(1).and_then(|name| self.find_subcommand(entry, name));
         subcommand.unwrap_or(entry)
@@ -318,7 +318,7 @@ impl Index {
     }
 }
 
-/// The first eight bytes of a name as a word, blanks where it is shorter, in lower case: bit 5 distinguishes
+/// The first eight bytes of a name as a word, blanks if it is shorter, in lower case: bit 5 distinguishes
 /// lower from upper case of a letter. The name is the first `length` bytes of the text.
 #[inline]
 fn folded_head(text: &[u8], length: usize) -> u64 {

@@ -100,7 +100,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Visits an element, and writes it and its value, if it has one, to the reply where they are asked for.
+    /// Visits an element, and writes it and its value, if it has one, to the reply if they are asked for.
     pub(super) fn element(&mut self, name: Element<'_>, value: Option<impl FnOnce(&mut ReplyBuffer)>) {
         self.visited += 1;
         if !self.options.wants(&name.text()) {

@@ -22,7 +22,7 @@ pub struct Policy {
     pub lazyfree_user_del: bool,
     /// Whether `FLUSHALL` and `FLUSHDB` do so without an option that says which (`lazyfree-lazy-user-flush`).
     pub lazyfree_user_flush: bool,
-    /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
+    /// Whether long strings in dumps are compressed if it pays (`rdbcompression`).
     pub compress_dumps: bool,
     /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
     pub relaxed_versions: bool,
@@ -102,7 +102,7 @@ pub struct Caller {
     pub follows_primary: bool,
     /// Whether a command waits if there is a view of what it may change, instead of copying that.
     pub waits_for_views: bool,
-    /// The number of [`crate::LogSwitch::admissions`] when its commands were let in; `None` where they need not be.
+    /// The number of [`crate::LogSwitch::admissions`] when its commands were let in; `None` if they need not be.
     pub admission: Option<u32>,
     /// How many elements a command may visit where it stands; one that would visit more is offloaded. `None` for any number.
     pub visits_max: Option<usize>,

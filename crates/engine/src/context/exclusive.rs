@@ -47,7 +47,7 @@ impl<'a> ExclusiveContext<'a> {
         Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
     }
 
-    /// The command, of these words, has ended: it is recorded where it has changed something.
+    /// The command, of these words, has ended: it is recorded if it has changed something.
     pub(crate) fn end_propagation(&mut self, words: &[&[u8]]) {
         self.worker.propagation.end(self.database, words, self.changed);
     }
@@ -113,7 +113,7 @@ impl<'a> ExclusiveContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources }
     }
 
-    /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
+    /// Begins a snapshot of the keyspace as it is now; `None` if there are [`SNAPSHOTS_MAX`]
     /// already. O(stripes × databases).
     ///
     /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
@@ -203,7 +203,7 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.notices.push(Notice::Invalidation(Invalidation::Everything));
         self.worker.statistics.changes.add(keys);
-        // Recorded even where nothing was there, as in Redis: a reader of the log may wait for the command.
+        // Recorded even if nothing was there, as in Redis: a reader of the log may wait for the command.
         self.changed = true;
     }
 

@@ -107,7 +107,7 @@ impl Queue {
         self.on_loss > 0
     }
 
-    /// Whether a client waits for a value of that type. O(n) where waiters want different types.
+    /// Whether a client waits for a value of that type. O(n) if waiters want different types.
     pub(crate) fn wants(&self, value_type: ValueType) -> bool {
         self.waiters.iter().any(|waiter| waiter.value_type == value_type && !waiter.is_gone())
     }

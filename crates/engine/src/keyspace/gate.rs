@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Passes the gate; `None` where it stays closed for long.
+    /// Passes the gate; `None` if it stays closed for long.
     #[inline]
     pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
         let word = &self.inside[participant].0;
@@ -101,7 +101,7 @@ impl Gate {
         self.shut().ok()
     }
 
-    /// Keeps the gate from being closed, for a thread that looks at stripes from outside of it; `None` where it stays
+    /// Keeps the gate from being closed, for a thread that looks at stripes from outside of it; `None` if it stays
     /// closed for long. Threads inside work on.
     pub fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.closer.lock_unless_long().then(|| KeptOpen { gate: self })

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call only
-//! where a thread sleeps. This is not std's mutex, because the word stands in the stripe's own cache line
+//! if a thread sleeps. This is not std's mutex, because the word stands in the stripe's own cache line
 //! and because sets of locks are released without guards. The fourth state is for scripts that run for
 //! seconds: threads that can do something else meanwhile do not wait for them.
 

@@ -89,7 +89,7 @@ pub struct Keyspace {
     stripes: Box<[Stripe]>,
     gate: Gate,
     hasher: KeyHasher,
-    /// Databases that may be used: fewer than there are where the server has become a node of a cluster.
+    /// Databases that may be used: fewer than there are if the server has become a node of a cluster.
     databases: AtomicUsize,
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
@@ -148,7 +148,7 @@ impl Usage {
         self.entry_bytes + self.table_bytes + self.heap_bytes
     }
 
-    /// Milliseconds that keys with an expiry have left on average; 0 where there are none.
+    /// Milliseconds that keys with an expiry have left on average; 0 if there are none.
     pub fn average_ttl_ms(&self, now_ms: u64) -> u64 {
         let average = self.expiry_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
         // An average of numbers of 64 bits.
@@ -347,7 +347,7 @@ impl Keyspace {
         self.gate.enter(participant)
     }
 
-    /// Passes the gate; `None` where it stays closed for long.
+    /// Passes the gate; `None` if it stays closed for long.
     #[inline]
     pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
         self.gate.enter_unless_long(participant)
@@ -359,7 +359,7 @@ impl Keyspace {
     }
 
     /// Keeps the gate from being closed, for a thread that looks at stripes without being inside: behind the closed
-    /// gate stripes are changed without their locks. `None` where it stays closed for long.
+    /// gate stripes are changed without their locks. `None` if it stays closed for long.
     pub(crate) fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.gate.keep_open()
     }
@@ -412,7 +412,7 @@ impl Keyspace {
         Some(Locked::set(self, stripes))
     }
 
-    /// Waits until no batch is running and keeps new ones out; `None` where that would take long. The
+    /// Waits until no batch is running and keeps new ones out; `None` if that would take long. The
     /// caller must not be inside.
     pub fn close_unless_long(&self) -> Option<Locked<'_>> {
         Some(Locked::all(self, self.gate.close_unless_long()?))

@@ -28,7 +28,7 @@ pub(super) struct Stripe {
     used_bytes: AtomicUsize,
     /// These bytes by database.
     database_bytes: Box<[AtomicUsize]>,
-    /// The part of each database that prefetching reads, null where the database is empty.
+    /// The part of each database that prefetching reads, null if the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,
     state: UnsafeCell<StripeState>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct StripeState {
     used_bytes: usize,
     hasher: KeyHasher,
     pool: Arc<PagePool>,
-    /// Clients that wait for keys of the stripe, `None` where there are none.
+    /// Clients that wait for keys of the stripe, `None` if there are none.
     queues: Option<Box<Queues>>,
 }
 
@@ -182,7 +182,7 @@ impl StripeState {
         (slot.get_or_insert_with(|| new_database(&self.hasher, &self.pool)), new)
     }
 
-    /// A database of which `fits` says so, the more likely the more memory it uses; `only` that one where it is named.
+    /// A database of which `fits` says so, the more likely the more memory it uses; `only` that one if it is named.
     pub(crate) fn database_by_bytes(
         &self,
         random: u64,

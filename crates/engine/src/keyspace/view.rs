@@ -43,7 +43,7 @@ impl Drop for ViewMark {
 /// Some keys of a database, with their values.
 pub(crate) struct View {
     database: usize,
-    /// In order, with their entries where they were there.
+    /// In order, with their entries if they were there.
     keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
     /// Last, so that it is dropped last: a thread that sees no view must not find a value shared.
     _mark: ViewMark,

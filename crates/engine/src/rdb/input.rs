@@ -278,7 +278,8 @@ impl<R: io::BufRead> Input<R> {
         Ok(text)
     }
 
-    /// Reads a string that is a value: in chunks as they come where it is long, otherwise as [`Self::recycled_string`] does.
+    /// Reads a string that is a value: in chunks as they come if it is long, otherwise as [`Self::recycled_string`]
+    /// does.
     pub(super) fn string_value(&mut self) -> Result<StringValue, RdbError> {
         let head = self.head()?;
         if let Head::Length(length) = head

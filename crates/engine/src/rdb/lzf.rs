@@ -28,7 +28,7 @@ const COPY_MAX: usize = 264;
 /// Copies of this many bytes or more have their length in a byte of its own.
 const COPY_LONG: usize = 9;
 const HASH_BITS: u32 = 16;
-/// A string is compressed where that saves as many bytes.
+/// A string is compressed if that saves as many bytes.
 const SAVED_BYTES_MIN: usize = 4;
 /// Largest input that is compressed in one go: positions are kept in 32 bits.
 const INPUT_BYTES_MAX: usize = 1 << 31;
@@ -154,7 +154,7 @@ fn hash(input: &[u8], at: usize) -> usize {
     ((three >> (24 - HASH_BITS)).wrapping_sub(three.wrapping_mul(5)) & ((1 << HASH_BITS) - 1)) as usize
 }
 
-/// The longest copy that is made where `rest` bytes are left. The last two are spared as a rule; that they
+/// The longest copy that is made if `rest` bytes are left. The last two are spared as a rule; that they
 /// are not with 19 or 20 comes of Redis's comparing sixteen bytes in one go.
 #[inline]
 fn copy_max(rest: usize) -> usize {

@@ -66,7 +66,7 @@ enum Compression<'a> {
 }
 
 impl<'a, W: io::Write> Output<'a, W> {
-    /// Writes to `sink`; strings are compressed where there is a compressor and it pays.
+    /// Writes to `sink`; strings are compressed if there is a compressor and it pays.
     pub fn new(sink: W, compressor: Option<&'a mut Compressor>) -> Self {
         let compression = compressor.map_or(Compression::Never, Compression::Now);
         Self { sink, written: 0, compression, compressed: Vec::new() }

@@ -101,7 +101,7 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     }
 }
 
-/// Why no form of a version carries the entry's value; `None` where one does. Nearly O(1).
+/// Why no form of a version carries the entry's value; `None` if one does. Nearly O(1).
 pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
     each!(entry.object()?, collection => collection.unfit(version))
 }

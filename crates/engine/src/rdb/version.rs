@@ -12,7 +12,7 @@ pub enum Version {
 impl Version {
     /// The oldest version that is written: Redis 7.0 and newer read it.
     pub const OLDEST: Version = Version::Redis(10);
-    /// The first that has producers of streams, which is read, and written where commands make the data set.
+    /// The first that has producers of streams, which is read, and written if commands make the data set.
     pub(crate) const PRODUCERS: Version = Version::Redis(13);
     const REDIS_MAX: u16 = 13;
     const REDIS_WRITTEN_MAX: u16 = 12;

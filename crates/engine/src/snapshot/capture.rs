@@ -27,7 +27,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Of a part whose cells `end` there: at the start where the snapshot has seen all there were at the cut.
+    /// Of a part whose cells `end` there: at the start if the snapshot has seen all there were at the cut.
     pub(crate) fn new(snapshot_queue: Arc<SnapshotQueue>, database: usize, end: CellPosition) -> Self {
         let position = CellPosition::START;
         Self { snapshot_queue, database, position, end, incremental: Vec::new(), handles: Vec::new() }
@@ -106,8 +106,9 @@ impl Capture {
         leaves
     }
 
-    /// Goes on with a collection that is copied in pieces, for about `budget` bytes, which it lowers: `None` where none is
-    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands unless it was removed.
+    /// Goes on with a collection that is copied in pieces, for about `budget` bytes, which it lowers: `None` if none is
+    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands
+    /// unless it was removed.
     pub(crate) fn next_piece<'e>(
         &mut self,
         due: Due,

@@ -184,7 +184,7 @@ impl Chunk {
         }
     }
 
-    /// Writes the entries. Strings of RDB files are compressed where `output` does that and they are to be `small`.
+    /// Writes the entries. Strings of RDB files are compressed if `output` does that and they are to be `small`.
     pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
         if let Some(piece) = &self.piece {
             return piece.write(self.version, output);

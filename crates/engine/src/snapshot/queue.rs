@@ -241,7 +241,7 @@ impl SnapshotQueue {
         self.incremental.load(Relaxed)
     }
 
-    /// Which of them had better be written before the walk is over: one that was removed, or any where what changes have
+    /// Which of them had better be written before the walk is over: one that was removed, or any if what changes have
     /// copied takes too much memory.
     pub(super) fn due(&self) -> Option<Due> {
         match self.incremental() {

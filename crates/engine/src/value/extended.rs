@@ -43,7 +43,7 @@ pub enum ExtendedFloat {
     Infinite,
 }
 
-/// A magnitude before it is rounded: `integer` × 2^`exponent`, and a little more where `inexact`.
+/// A magnitude before it is rounded: `integer` × 2^`exponent`, and a little more if `inexact`.
 struct Exact {
     integer: BigUint,
     exponent: i64,
@@ -147,7 +147,7 @@ impl ExtendedFloat {
     pub fn to_f64(self, negative_infinity: bool) -> f64 {
         match self {
             Self::Finite { negative, mantissa, exponent } => {
-                // In two steps, because the smallest power may be out of range where the product is not.
+                // In two steps, because the smallest power may be out of range if the product is not.
                 let half = exponent / 2;
                 let magnitude =
                     mantissa as f64 * 2f64.powi(half as i32) * 2f64.powi((exponent - half) as i32);
@@ -189,7 +189,7 @@ impl ExtendedFloat {
 impl Add for ExtendedFloat {
     type Output = Self;
 
-    /// The sum, rounded; infinite where it is too large.
+    /// The sum, rounded; infinite if it is too large.
     fn add(self, other: Self) -> Self {
         let (
             Self::Finite { negative: one_negative, mantissa: one, exponent: one_exponent },
@@ -212,7 +212,7 @@ impl Add for ExtendedFloat {
     }
 }
 
-/// A decimal exponent, cut off where it is far out of range anyway.
+/// A decimal exponent, cut off if it is far out of range anyway.
 fn parse_power(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -38,7 +38,7 @@ impl FieldBlock {
         self.block.len()
     }
 
-    /// Fields whose deadline has come. O(n), O(1) where none has.
+    /// Fields whose deadline has come. O(n), O(1) if none has.
     #[inline]
     pub(super) fn expired(&self, now_ms: u64) -> usize {
         match self.next_deadline_ms() {
@@ -60,13 +60,13 @@ impl FieldBlock {
         self.block.earliest_stamp()
     }
 
-    /// The latest deadline. O(n), O(1) where there is none.
+    /// The latest deadline. O(n), O(1) if there is none.
     pub(super) fn last_deadline_ms(&self) -> Option<u64> {
         self.next_deadline_ms()?;
         self.block.iter().filter_map(|(_, record)| record.stamp).max()
     }
 
-    /// Whether all fields have expired. O(1) where one never does.
+    /// Whether all fields have expired. O(1) if one never does.
     #[inline]
     pub(super) fn is_expired(&self, now_ms: u64) -> bool {
         self.block.stamped() == self.block.len() && self.expired(now_ms) == self.block.len()
@@ -113,8 +113,8 @@ impl FieldBlock {
         fits
     }
 
-    /// Gives a field that is there another deadline, or none; false, and nothing changed, if the block would outgrow the
-    /// limits. O(bytes) where the field had none or has none.
+    /// Gives a field that is there another deadline, or none; false, and nothing changed, if the block would outgrow
+    /// the limits. O(bytes) if the field had none or has none.
     pub(super) fn set_deadline(
         &mut self,
         field: &[u8],
@@ -140,7 +140,7 @@ impl FieldBlock {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`. Returns how many. `removing` is shown each. O(n log n), O(1) where none has
+    /// `records_max`. Returns how many. `removing` is shown each. O(n log n), O(1) if none has
     /// come.
     pub(super) fn expire(
         &mut self,
@@ -183,7 +183,7 @@ impl FieldBlock {
         })
     }
 
-    /// A field that is there, nearly uniformly chosen. O(1); O(n) where nearly all have expired.
+    /// A field that is there, nearly uniformly chosen. O(1); O(n) if nearly all have expired.
     pub(super) fn random(&self, now_ms: u64, random: &mut Random) -> Option<Record<'_>> {
         for _ in 0..DRAWS_MAX {
             let record = self.block.random(random)?;
@@ -196,7 +196,7 @@ impl FieldBlock {
         chosen
     }
 
-    /// Visits `count` different fields, uniformly chosen, or all where there are fewer. O(n).
+    /// Visits `count` different fields, uniformly chosen, or all if there are fewer. O(n).
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

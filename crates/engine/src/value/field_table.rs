@@ -58,7 +58,7 @@ impl FieldTable {
         self.table.len()
     }
 
-    /// Fields whose deadline has come. O(log n), O(1) where none has.
+    /// Fields whose deadline has come. O(log n), O(1) if none has.
     #[inline]
     pub(super) fn expired(&self, now_ms: u64) -> usize {
         match self.next_deadline_ms() {
@@ -79,7 +79,7 @@ impl FieldTable {
         self.table.heap_bytes() + self.deadlines.memory_bytes()
     }
 
-    /// The earliest deadline. O(log n), O(1) where there is none.
+    /// The earliest deadline. O(log n), O(1) if there is none.
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         if self.deadlines.is_empty() {
@@ -94,7 +94,7 @@ impl FieldTable {
         self.deadlines.get(last).map(|last| last.score as u64)
     }
 
-    /// Whether all fields have expired. O(1) where one never does.
+    /// Whether all fields have expired. O(1) if one never does.
     #[inline]
     pub(super) fn is_expired(&self, now_ms: u64) -> bool {
         self.deadlines.len() == self.table.len() && self.expired(now_ms) == self.table.len()
@@ -107,7 +107,7 @@ impl FieldTable {
         lives(&record, now_ms).then_some(record)
     }
 
-    /// Gives a field a value. Returns whether it was not there. O(1), O(log n) where fields expire.
+    /// Gives a field a value. Returns whether it was not there. O(1), O(log n) if fields expire.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: ExpiryChange, now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else {
@@ -137,7 +137,7 @@ impl FieldTable {
         self.note(handle, deadline_ms);
     }
 
-    /// Removes a field. Returns whether it was there. O(1), O(log n) where it expires.
+    /// Removes a field. Returns whether it was there. O(1), O(log n) if it expires.
     pub(super) fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else { return false };
         let was_there = lives(&self.table.record(slot.handle()), now_ms);
@@ -183,7 +183,7 @@ impl FieldTable {
         })
     }
 
-    /// A field that is there, nearly uniformly chosen. O(1); O(n) where nearly all have expired.
+    /// A field that is there, nearly uniformly chosen. O(1); O(n) if nearly all have expired.
     pub(super) fn random(&self, now_ms: u64, random: &mut Random) -> Option<Record<'_>> {
         for _ in 0..DRAWS_MAX {
             let record = self.table.random(random.bits())?;

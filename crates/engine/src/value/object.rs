@@ -27,7 +27,7 @@ pub trait Collection: Sized {
     fn is_empty(&self) -> bool;
     /// Bytes outside the object that holds it. O(1).
     fn outside_bytes(&self) -> usize;
-    /// When the next of its elements expires, in unix milliseconds; a time long past where memory of elements that
+    /// When the next of its elements expires, in unix milliseconds; a time long past if memory of elements that
     /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
@@ -93,8 +93,8 @@ impl Object {
         each!(self, collection => unshare(collection));
     }
 
-    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact
-    /// ones. O(bytes) where compact.
+    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact ones.
+    /// O(bytes) if compact.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Hash(hash), Self::Hash(other)) => hash.is(other),

@@ -32,8 +32,8 @@ pub(crate) trait Stored: Sized {
     /// Hands what snapshots have of this collection over to a copy that takes its place.
     fn carry_copies_to(&self, copy: &Self);
 
-    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact ones. O(bytes)
-    /// where compact.
+    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact ones.
+    /// O(bytes) if compact.
     fn is(&self, other: &Self) -> bool;
 
     /// Whether changing it would copy it first, because there is a view of it.
@@ -87,7 +87,7 @@ pub(crate) trait Stored: Sized {
         self.oldest_version()
     }
 
-    /// Why no form of a version carries it; `None` where one does. Nearly O(1).
+    /// Why no form of a version carries it; `None` if one does. Nearly O(1).
     fn unfit(&self, _version: Version) -> Option<&'static str> {
         None
     }
@@ -115,7 +115,7 @@ pub(crate) trait Stored: Sized {
         None
     }
 
-    /// Reads it in a form; `None` where the number is that of no form of this type. A collection of the right form for a
+    /// Reads it in a form; `None` if the number is that of no form of this type. A collection of the right form for a
     /// compact encoding, but over its limits, leaves it at once. O(n).
     fn read_rdb<R: io::BufRead>(
         type_number: u8,
@@ -148,7 +148,7 @@ macro_rules! each {
 }
 pub(crate) use each;
 
-/// Reads a collection in a form; `None` where the number is that of no form of any type.
+/// Reads a collection in a form; `None` if the number is that of no form of any type.
 pub(crate) fn read_object<R: io::BufRead>(
     type_number: u8,
     version: Version,

@@ -110,7 +110,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Bytes on the heap; none where the string stands in its entry. O(1).
+    /// Bytes on the heap; none if the string stands in its entry. O(1).
     #[inline]
     pub(crate) fn heap_bytes(self) -> usize {
         match self {
@@ -120,7 +120,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Whether both are one and the same block or rope, or equal where they are short.
+    /// Whether both are one and the same block or rope, or equal if they are short.
     pub(crate) fn is(self, other: StringRef<'_>) -> bool {
         match (self, other) {
             (Self::Integer(integer), StringRef::Integer(other)) => integer == other,
@@ -168,7 +168,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The text, unless it stands in chunks; `buffer` holds it where the string is kept as an integer.
+    /// The text, unless it stands in chunks; `buffer` holds it if the string is kept as an integer.
     pub fn short_text<'b>(self, buffer: &'b mut itoa::Buffer) -> Option<&'b [u8]>
     where
         'a: 'b,
@@ -192,7 +192,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them where the string is
+    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them if the string is
     /// kept as an integer. A part of the range behind the end is left out.
     pub fn pieces<'b>(
         self,
@@ -326,7 +326,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Appends a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    /// Appends a word, of which `long` has the bytes if it is long: they are shared, not copied.
     pub fn append_word(&mut self, word: &[u8], long: Option<&LongWord>) {
         match (self, long) {
             (Self::Rope(rope), Some(long)) => rope.append_source(long),
@@ -418,7 +418,7 @@ impl NewText {
         }
     }
 
-    /// The string, never an integer; it is taken out where it is long.
+    /// The string, never an integer; it is taken out if it is long.
     pub fn take(&mut self) -> NewString<'_> {
         match self {
             Self::Flat(text) => NewString::from_edited(text),
@@ -443,7 +443,7 @@ pub enum NewString<'a> {
 }
 
 impl<'a> NewString<'a> {
-    /// Chooses the storage for a text as `SET` does: an integer where it prints back the same.
+    /// Chooses the storage for a text as `SET` does: an integer if it prints back the same.
     #[inline]
     pub fn from_text(text: &'a [u8]) -> Self {
         if text.len() <= INTEGER_TEXT_MAX
@@ -454,7 +454,7 @@ impl<'a> NewString<'a> {
         Self::from_computed(text)
     }
 
-    /// [`Self::from_text`] of a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    /// [`Self::from_text`] of a word, of which `long` has the bytes if it is long: they are shared, not copied.
     #[inline]
     pub(crate) fn from_word(word: &'a [u8], long: Option<&LongWord>) -> Self {
         match long.and_then(|long| long.rope_from(0)) {
@@ -519,7 +519,7 @@ impl<'a> NewString<'a> {
         }
     }
 
-    /// The text where it is long: a share of it.
+    /// The text if it is long: a share of it.
     pub(crate) fn long_text(&self) -> Option<LongText> {
         match self {
             Self::Shared(block) => Some(LongText::Block(Arc::clone(block))),

@@ -405,7 +405,7 @@ impl io::Write for Pieces {
     }
 }
 
-/// Collections that are lent are not copied as a whole either where the file consists of commands.
+/// Collections that are lent are not copied as a whole either if the file consists of commands.
 #[test]
 fn large_collections_become_commands_in_pieces() {
     const FIELDS: usize = 5000;

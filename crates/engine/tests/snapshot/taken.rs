@@ -83,7 +83,7 @@ pub(crate) struct Taken {
     pub(crate) parts: Vec<(usize, Vec<u8>)>,
 }
 
-/// Makes a cut; `None` where there are too many under way.
+/// Makes a cut; `None` if there are too many under way.
 pub(crate) fn cut(
     client: &mut Client<'_>,
     tape: &Tape,

@@ -25,8 +25,9 @@
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
-//! A *stranger*, who has not authenticated, has less of everything: input is read in pieces of [`STRANGER_INPUT_BYTES_MAX`]
-//! and held up to about as much, and it is closed where it leaves more than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
+//! A *stranger*, who has not authenticated, has less of everything: input is read in pieces of
+//! [`STRANGER_INPUT_BYTES_MAX`] and held up to about as much, and it is closed if it leaves more than
+//! [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
 //!
 //! Invariants:
 //! - `readable` stays set until a read has come back short, and `writable` until a write has: the
@@ -60,7 +61,7 @@ use super::{Client, EventLoop, Next, Served, Service};
 
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
-/// Input that is read for a stranger at once, and held where it is not served.
+/// Input that is read for a stranger at once, and held if it is not served.
 const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 /// Above this many bytes of replies that a stranger does not read, it is closed.
 const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;

@@ -133,7 +133,7 @@ pub struct TlsMaterial {
 }
 
 impl TlsMaterial {
-    /// For a connection to another server; `None` where none are made.
+    /// For a connection to another server; `None` if none are made.
     ///
     /// # Errors
     /// If the host cannot be the name of a server.

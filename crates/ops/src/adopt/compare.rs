@@ -180,7 +180,7 @@ fn settle(
 }
 
 /// Whether a key is the same, given its digests at the old server, at the new one, and at the old one once more; `None`
-/// where that cannot be said.
+/// if that cannot be said.
 fn verdict(before: Digest, there: Digest, after: Digest) -> Option<bool> {
     match there == before || there == after {
         true => Some(true),

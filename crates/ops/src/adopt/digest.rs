@@ -18,7 +18,7 @@ use crate::server::text;
 const ELEMENTS_EACH: u64 = 1000;
 const BYTES_EACH: u64 = 256 * 1024;
 
-/// A digest of a key; `None` where it is not there.
+/// A digest of a key; `None` if it is not there.
 pub(super) type Digest = Option<u64>;
 
 /// The commands that both servers have.

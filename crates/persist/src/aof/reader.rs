@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::check::{Check, Checksum, PREFIX};
 
-/// Bytes of the first read; more where a command is longer.
+/// Bytes of the first read; more if a command is longer.
 const READ_BYTES: usize = 1 << 20;
 /// Longest line: heads of commands and comments, as Redis has it.
 const LINE_BYTES_MAX: usize = 1024;

@@ -7,9 +7,9 @@
 //!             durable  │  to lose       │
 //! ```
 //!
-//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind `synced` where a
-//! sync did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in
-//! the ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
+//! A failure leaves the file in doubt behind some point: behind `written` if a write failed, behind `synced` if a sync
+//! did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in the
+//! ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
 //! again.
 //!
 //! If every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
@@ -39,7 +39,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Batches from which on room is reserved for the next ones: the log grows fast.
 const RESERVING_BYTES_MIN: u64 = 64 << 10;
-/// Room that is reserved at once, and the part of the file that it is at most: more only where the batch at hand needs it.
+/// Room that is reserved at once, and the part of the file that it is at most: more only if the batch at hand needs it.
 const RESERVED_BYTES_MAX: u64 = 32 << 20;
 const RESERVED_PART: u64 = 4;
 
@@ -368,7 +368,7 @@ impl Writer {
     }
 
     /// Writes the workers' new records, as one batch; returns whether there were any. `stamp_s` is the time in
-    /// seconds since 1970 where batches are to carry it.
+    /// seconds since 1970 if batches are to carry it.
     ///
     /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {

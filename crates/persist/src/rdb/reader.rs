@@ -17,7 +17,7 @@ const CHECKSUM_SINCE: u16 = 5;
 pub struct ReadOptions {
     /// The checksum, if there is one, has to be right (`rdbchecksum`).
     pub checksum: bool,
-    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only where they
+    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only if they
     /// hold something unknown.
     pub known_versions: bool,
 }

@@ -23,7 +23,7 @@ use super::RingSizes;
 /// Bytes that many threads write and one reads, each its own part.
 pub(super) struct Memory {
     sizes: RingSizes,
-    /// By number; null where there is none.
+    /// By number; null if there is none.
     slots: Box<[AtomicPtr<Byte>]>,
     spare: Mutex<Spare>,
 }

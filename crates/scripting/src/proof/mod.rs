@@ -133,7 +133,7 @@ struct Registers {
 }
 
 impl Registers {
-    /// `None` where the proof has to give up.
+    /// `None` if the proof has to give up.
     fn get(&self, register: usize) -> Option<Value> {
         self.values.get(register).copied().filter(|value| *value != Value::Dead)
     }
@@ -181,7 +181,7 @@ impl Registers {
     }
 }
 
-/// Checks a function with the known facts of its upvalues, and those inside it. `None` where the proof
+/// Checks a function with the known facts of its upvalues, and those inside it. `None` if the proof
 /// has to give up.
 fn check(
     function: &Function,

@@ -126,7 +126,7 @@ impl Access {
         Arc::clone(self.users().default_user())
     }
 
-    /// A session's user as it is now; `None` where it was removed.
+    /// A session's user as it is now; `None` if it was removed.
     pub(crate) fn newest(&self, user: &User) -> Option<Arc<User>> {
         self.find(user.name()).filter(|newest| newest.is_same(user))
     }
@@ -152,7 +152,7 @@ impl Access {
         removed
     }
 
-    /// Gives the default user this password, in place of its own; every password does where this one is empty.
+    /// Gives the default user this password, in place of its own; every password does if this one is empty.
     pub(crate) fn require_password(&self, password: &[u8]) {
         let passwords = (!password.is_empty()).then(|| vec![PasswordHash::of(password)]);
         let mut users = self.users();

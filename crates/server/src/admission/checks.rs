@@ -121,7 +121,7 @@ fn may_change(command: &Command) -> bool {
     command.may_write() || runs_others(command)
 }
 
-/// The verdict where something does not hold.
+/// The verdict if something does not hold.
 fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict> {
     (!holds).then(|| Verdict::Refuse(refusal()))
 }

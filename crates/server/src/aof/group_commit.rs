@@ -13,8 +13,8 @@
 //!
 //! If the disk is quick, two groups that take turns are best: one is served while the other's sync is under way. With a
 //! sync of `s` and all clients back within `r`, together they get a sync each `s + r`, in turns half of them each
-//! `max(s, r / 2)`: the wait pays where `r < s`. The thread finds this out by trying: after a wait in vain there is
-//! none for twice as many syncs as after the one before, 64 at most.
+//! `max(s, r / 2)`: the wait pays if `r < s`. The thread finds this out by trying: after a wait in vain there is none
+//! for twice as many syncs as after the one before, 64 at most.
 
 use std::time::{Duration, Instant};
 

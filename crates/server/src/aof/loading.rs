@@ -49,7 +49,7 @@ pub(super) struct Loaded {
     pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
-    /// The database that the last file leaves selected, which is not 0 where Redis has written it.
+    /// The database that the last file leaves selected, which is not 0 if Redis has written it.
     pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,

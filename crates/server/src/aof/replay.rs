@@ -304,7 +304,7 @@ impl<'a> Replay<'a> {
         if self.following == 0 { own } else { 0 }
     }
 
-    /// The runner of all that a command concerns; `None` where there is no such runner.
+    /// The runner of all that a command concerns; `None` if there is no such runner.
     fn own_runner(&self, entry: &Entry, words: &[&[u8]]) -> Option<usize> {
         if !names_its_keys(entry, words) {
             return None;

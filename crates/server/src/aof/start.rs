@@ -153,7 +153,7 @@ fn expect_unwritten(config: &Config, options: &WriterOptions, found: &Found) -> 
     newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
 }
 
-/// Refuses to start where the choice is the operator's. Nothing has been changed.
+/// Refuses to start if the choice is the operator's. Nothing has been changed.
 fn expect_decided(
     config: &Config,
     options: &WriterOptions,

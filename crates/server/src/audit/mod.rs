@@ -68,7 +68,7 @@ struct Queue {
     bytes: usize,
     /// Lines that were dropped since the last one that was queued.
     dropped: u64,
-    /// The destination of lines; `None` where the directive is not set.
+    /// The destination of lines; `None` if the directive is not set.
     target: Option<Target>,
     has_ended: bool,
 }

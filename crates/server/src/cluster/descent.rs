@@ -402,7 +402,7 @@ impl Descent {
 }
 
 impl Meta for Descent {
-    /// Reads records; an error where the store has not come from the one that was obeyed.
+    /// Reads records; an error if the store has not come from the one that was obeyed.
     fn range(&self, prefix: &str) -> Result<Snapshot, MetaError> {
         let snapshot = self.meta.range(prefix)?;
         self.look()?;

@@ -103,8 +103,8 @@ impl EndingFile {
         self.keep(Ending { is_durable, clean: Some(data) }, directory)
     }
 
-    /// The data set is about to be replaced: from here on nothing is promised. Nothing is written where nothing was promised, as in
-    /// a server without a cluster.
+    /// The data set is about to be replaced: from here on nothing is promised. Nothing is written if nothing was
+    /// promised, as in a server without a cluster.
     pub(crate) fn void(&self, directory: &Path) -> Result<(), String> {
         self.count_synced(false, directory, || true)
     }

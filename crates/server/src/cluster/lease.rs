@@ -86,12 +86,12 @@ impl Lease {
         if self.is_serving.load(Acquire) { self.term.load(Acquire) } else { 0 }
     }
 
-    /// The term; 0 where the node is no primary.
+    /// The term; 0 if the node is no primary.
     pub(crate) fn term(&self) -> u64 {
         self.term.load(SeqCst)
     }
 
-    /// The number of the last term, which may be over; 0 where there was none.
+    /// The number of the last term, which may be over; 0 if there was none.
     pub(crate) fn last_term(&self) -> u64 {
         self.terms.load(SeqCst)
     }

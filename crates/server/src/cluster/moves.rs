@@ -189,8 +189,8 @@ impl Moves {
         self.state().obey(keyspace, topology);
     }
 
-    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None` where
-    /// there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
+    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None`
+    /// if there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
     pub(crate) fn misplaced(&self, keyspace: &Keyspace, me: NodeId) -> Option<Misplaced> {
         let mut state = self.state();
         let view = state.view.clone().filter(|_| !state.is_behind)?;

@@ -186,7 +186,7 @@ impl View {
     }
 }
 
-/// Sets a record; the error where it cannot be read, and then the last one that could remains.
+/// Sets a record; the error if it cannot be read, and then the last one that could remains.
 fn put<R: Record>(
     place: &mut Option<Stored<R>>,
     value: Option<&[u8]>,

@@ -378,7 +378,7 @@ const NO_FILE: CommandError = CommandError::text(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
 );
 
-/// Does something with the ACL file, outside of the gate where that is possible: disks may be slow.
+/// Does something with the ACL file, outside of the gate if that is possible: disks may be slow.
 fn with_file<R>(context: Context<'_, '_, '_>, work: impl Fn(&Path, &Config) -> R) -> Result<R, CommandError> {
     let config = context.shared.config.current();
     if config.aclfile.as_os_str().is_empty() {

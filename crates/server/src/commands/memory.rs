@@ -104,7 +104,7 @@ struct Figures {
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
-    /// Allocated memory, in whole pages where it is in pages.
+    /// Allocated memory, in whole pages if it is in pages.
     active: usize,
     /// Allocated memory with free pages that are still in the machine's memory.
     allocator_resident: usize,

@@ -271,7 +271,7 @@ fn role(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// The client as a replica, which it is from now on where it was not.
+/// The client as a replica, which it is from now on if it was not.
 fn replica(context: &mut ServerContext<'_, '_>) -> Result<Arc<ReplicaClient>, CommandError> {
     let session = &mut *context.session;
     if session.replica.is_none() {
@@ -335,8 +335,8 @@ fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, Com
     Ok(await_order(context, order))
 }
 
-/// Begins the backlog where replies wait for replicas, even if none has come yet. In a transaction, whose locks are in the way, the
-/// thread `feeder` does it a moment later.
+/// Begins the backlog if replies wait for replicas, even if none has come yet. In a transaction, whose locks are in the
+/// way, the thread `feeder` does it a moment later.
 pub(super) fn ensure_backlog(context: &mut ServerContext<'_, '_>) {
     let replication = &context.shared.replication;
     if !replication.needs_backlog(context.executor.newest_config()) || replication.has_place() {

@@ -298,7 +298,7 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
     Ok(paths)
 }
 
-/// A line for an error message: passwords hidden, control characters escaped, cut where it is long.
+/// A line for an error message: passwords hidden, control characters escaped, cut if it is long.
 fn shown(line: &[u8]) -> String {
     const LENGTH_MAX: usize = 200;
     let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();

@@ -385,7 +385,7 @@ mod tests {
         store.get(&patterns).into_iter().map(line).collect::<Vec<_>>().join(";")
     }
 
-    /// The texts are those of redis-server 7.0.15, except where a directive has other limits.
+    /// The texts are those of redis-server 7.0.15, except if a directive has other limits.
     #[test]
     fn refusals_have_the_texts_of_redis() {
         let failed = |name: &str, reason: &str| {

@@ -396,7 +396,7 @@ impl Default for MemoryShare {
 }
 
 impl MemoryShare {
-    /// The limit in bytes, under this `maxmemory`; `None` where there is none.
+    /// The limit in bytes, under this `maxmemory`; `None` if there is none.
     pub fn limit(self, maxmemory: u64) -> Option<u64> {
         let bytes = match self {
             Self::Bytes(bytes) => bytes,

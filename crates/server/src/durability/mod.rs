@@ -50,7 +50,7 @@ use crate::{
 /// The ring. Its spare segments are its contents at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 1 << 20, segments_max: 512, spare_max: 64 };
 /// Bytes that workers can be ahead of the disk before they wait for it: a part of the data set's memory, so that
-/// memory does not grow by more where the disk hangs, between these.
+/// memory does not grow by more if the disk hangs, between these.
 const ROOM_DATA_PARTS: u64 = 16;
 pub(crate) const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 /// Bytes that are worth being written before the thread's pause is over: as many as the caches of its processor may
@@ -149,7 +149,7 @@ impl Durability {
         &self.ring
     }
 
-    /// How far a start would load the log from disk; `None` where there is no log, or it has no base yet.
+    /// How far a start would load the log from disk; `None` if there is no log, or it has no base yet.
     pub(crate) fn fsynced(&self) -> Option<u64> {
         // A log that is turned off is off, for every reader, before the offset says that no reply needs to wait for it.
         let synced = self.synced.load(SeqCst);

@@ -37,7 +37,7 @@ impl Wakeup {
         self.thread.get_or_init(thread::current);
     }
 
-    /// There is something to do; `urgent` where it cannot wait for the end of a nap.
+    /// There is something to do; `urgent` if it cannot wait for the end of a nap.
     #[inline]
     pub(crate) fn notify(&self, urgent: bool) {
         fence(SeqCst);

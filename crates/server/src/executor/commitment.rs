@@ -9,8 +9,8 @@
 //! levels SEEN    the same, as far as a replica knows                  replicas, cluster-durability sync
 //! ```
 //!
-//! A reply waits for what its command may have seen ([`super::seen`]), or for the log up to its end where that is not known.
-//! A connection that has chosen less than others sees what is not committed for them yet.
+//! A reply waits for what its command may have seen ([`super::seen`]), or for the log up to its end if that is not
+//! known. A connection that has chosen less than others sees what is not committed for them yet.
 //!
 //! A level may be out of reach as things are: the disk fails, or there are fewer replicas than it takes. Replies that wait
 //! for it are refused then, with the error that the client's next write gets (docs/durability.md).
@@ -193,7 +193,7 @@ impl Executor {
         }
     }
 
-    /// The first commitment of a reply on a node of a cluster; `None` where that is met.
+    /// The first commitment of a reply on a node of a cluster; `None` if that is met.
     fn commitment_to_shard(&self, session: &Session, mark: u64) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
         // The keys of a move may be years old: in `async`, too, all members have it before the source gives it up.

@@ -17,7 +17,7 @@ use crate::config::Config;
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
-/// How long a round that was in vain is not repeated where nothing changes.
+/// How long a round that was in vain is not repeated if nothing changes.
 const VAIN_PAUSE: Duration = Duration::from_secs(10);
 /// How often a worker looks whether there is something to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

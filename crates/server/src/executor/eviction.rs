@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A command that needs memory makes room first, for as long as `maxmemory-eviction-tenacity` allows; what is left to
-//! do then is done in the background, in slices between which clients are served. The command is refused only where no
+//! do then is done in the background, in slices between which clients are served. The command is refused only if no
 //! key is left that may go.
 
 use std::{
@@ -59,7 +59,7 @@ pub(super) struct MemoryCheck {
     admitted: usize,
 }
 
-/// How keys give way under a configuration; `None` where none does.
+/// How keys give way under a configuration; `None` if none does.
 pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
     use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {

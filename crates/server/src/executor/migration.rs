@@ -28,7 +28,7 @@ impl ServerContext<'_, '_> {
     /// Sends keys to another server; the client waits for the reply.
     ///
     /// # Errors
-    /// [`CommandError::Busy`] where a script holds one of them for long.
+    /// [`CommandError::Busy`] if a script holds one of them for long.
     pub(crate) fn migrate(
         &mut self,
         target: Target,

@@ -761,7 +761,7 @@ pub(crate) struct Handler(
 pub(crate) struct Turn<'k> {
     /// The pass through the gate; `None` if a transaction has closed it, or a script keeps all others out.
     pub(crate) inside: Option<Inside<'k>>,
-    /// The worker's other clients; `None` where one of them is in the middle of its own turn.
+    /// The worker's other clients; `None` if one of them is in the middle of its own turn.
     pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
 }
 

@@ -136,7 +136,7 @@ impl Executor {
         timeout: Option<Duration>,
         nanoseconds: u64,
     ) -> Option<Next> {
-        // Nothing where it has been served before it came to know of its wait.
+        // Nothing if it has been served before it came to know of its wait.
         session.waiting = Some(session.offloaded.take()?.is_heard);
         session.unfinished.iter_mut().for_each(|unfinished| unfinished.nanoseconds += nanoseconds);
         session.flags.set(ClientFlags::BLOCKED, true);

@@ -4,8 +4,8 @@
 //! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
 //! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
 //!
-//! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a whole
-//! ends early where its client has gone or the server ends ([`Caller`]).
+//! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a
+//! whole ends early if its client has gone or the server ends ([`Caller`]).
 
 use std::{
     io,

@@ -101,7 +101,7 @@ impl Executor {
         rest
     }
 
-    /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.
+    /// Forgets keys that clients keep copies of if there are more than `tracking-table-max-keys`.
     pub(crate) fn limit_tracked(&mut self) {
         let keys_max = self.config.config().tracking_table_max_keys as usize;
         let keyspace = &self.shared.engine.keyspace;

@@ -186,7 +186,7 @@ impl Metric {
         Self { shown: Shown::WhileLinkIsDown, ..self }
     }
 
-    /// Is there where `min-replicas-to-write` is set.
+    /// Is there if `min-replicas-to-write` is set.
     pub(crate) const fn with_min_replicas(self) -> Self {
         Self { shown: Shown::WithMinReplicas, ..self }
     }

@@ -190,7 +190,7 @@ pub(crate) struct Missed {
     pub(crate) version: u64,
     /// How many libraries were removed ever.
     pub(crate) removals: u64,
-    /// The numbers of those that were removed since it last looked; `None` where it has to look for itself.
+    /// The numbers of those that were removed since it last looked; `None` if it has to look for itself.
     pub(crate) removed: Option<Vec<u64>>,
 }
 

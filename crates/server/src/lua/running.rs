@@ -123,7 +123,7 @@ impl RunningScripts {
         state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
     }
 
-    /// Ends a script because the server stops; `false` where it has written, and has to be given up with the process.
+    /// Ends a script because the server stops; `false` if it has written, and has to be given up with the process.
     pub(crate) fn stop(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, KILLED, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == KILLED

@@ -195,7 +195,7 @@ impl Export {
     }
 }
 
-/// How a row is exported; `None` where it is not.
+/// How a row is exported; `None` if it is not.
 pub(super) fn export_of(metric: &Metric) -> Option<Export> {
     if let Some((_, name)) = OF_EXPORTER.iter().find(|(row, _)| *row == metric.name) {
         return Some(Export { name: Cow::Borrowed(name), scale: 1.0 });
@@ -258,7 +258,7 @@ pub(super) struct FamilyExport {
     pub(super) label: &'static str,
     /// The text before it there.
     pub(super) label_prefix: &'static str,
-    /// Empty where `metrics/commands.rs` exports the family.
+    /// Empty if `metrics/commands.rs` exports the family.
     pub(super) fields: &'static [FieldExport],
 }
 

@@ -536,7 +536,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes the node's presence, on a new lease where there is none.
+    /// Writes the node's presence, on a new lease if there is none.
     fn put_presence(&mut self, revision: Revision, lease: Option<LeaseId>) -> Result<(), Failure> {
         let lease = match lease {
             Some(lease) => lease,
@@ -563,7 +563,7 @@ impl Agent {
         last.is_some_and(|last| place_of(&self.shared.config.current().dir).as_ref() == Some(&last.place))
     }
 
-    /// Renews the presence; begins again where it has ended.
+    /// Renews the presence; begins again if it has ended.
     fn keep_presence(&mut self, view: &View) -> Result<(), Failure> {
         if self.renewed.elapsed() < Duration::from_secs(LEASE_S.into()) / 3 {
             return Ok(());
@@ -640,7 +640,7 @@ impl Agent {
         Ok(survey.total().keys > 0)
     }
 
-    /// Writes the node's record where it says something else: always at a start, before the first message is sent.
+    /// Writes the node's record if it says something else: always at a start, before the first message is sent.
     fn announce(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
@@ -688,7 +688,7 @@ impl Agent {
         }
     }
 
-    /// Refuses a data set where the cluster has one already; gives it a place in a stream, which no empty data set has.
+    /// Refuses a data set if the cluster has one already; gives it a place in a stream, which no empty data set has.
     fn begin_with_data(&self, view: &View) -> Result<(), Failure> {
         let name = &self.member.identity.name;
         if view.slots.is_some() || !view.shards.is_empty() {

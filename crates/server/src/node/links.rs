@@ -146,7 +146,7 @@ impl Links {
         has_room
     }
 
-    /// Connects where something is to be sent, and sends what the sockets take.
+    /// Connects if something is to be sent, and sends what the sockets take.
     pub(super) fn go_on(&mut self, registry: &Registry, shared: &Shared) {
         let now = Instant::now();
         self.find_addresses(registry, now);

@@ -150,7 +150,7 @@ struct Watch {
     /// Time on the processor of the calling thread, and of the process.
     own: Duration,
     process: Duration,
-    /// The machine's idle time; `None` where the system does not report it.
+    /// The machine's idle time; `None` if the system does not report it.
     idle: Option<IdleTime>,
 }
 

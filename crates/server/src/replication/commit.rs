@@ -50,8 +50,8 @@ impl Commits {
     }
 }
 
-/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps where a copy of a primary was
-/// shorter than the log before.
+/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps if a copy of a
+/// primary was shorter than the log before.
 pub(super) fn ring_mark(offset: u64, base: u64) -> u64 {
     (offset.wrapping_sub(base) as i64).max(0) as u64
 }
@@ -89,8 +89,8 @@ impl Replication {
         self.commits.awaited[worker].store(true, SeqCst);
     }
 
-    /// The shard has committed its stream up to an offset of replication: to an earlier one than before where an operator has had a
-    /// node take it that lacks something.
+    /// The shard has committed its stream up to an offset of replication: to an earlier one than before if an operator
+    /// has had a node take it that lacks something.
     pub(crate) fn note_shard_commit(&self, durability: &Durability, offset: u64) {
         let mark = ring_mark(offset, self.base.load(Acquire)).min(durability.tail());
         if self.commits.shard.swap(mark, SeqCst) < mark {

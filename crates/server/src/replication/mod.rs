@@ -93,7 +93,7 @@ pub(crate) struct LinkStatus {
     pub(crate) heard_ms: u64,
     /// Since when the stream does not come; 0 while it does.
     pub(crate) down_since_ms: u64,
-    /// Bytes of a snapshot, and in all where that is known, while one comes.
+    /// Bytes of a snapshot, and in all if that is known, while one comes.
     pub(crate) snapshot: Option<(u64, Option<u64>)>,
     /// Why the link was given up for good.
     pub(crate) stopped: Option<String>,

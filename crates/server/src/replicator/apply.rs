@@ -548,8 +548,8 @@ impl Applier {
         Err(refusal)
     }
 
-    /// Waits while a snapshot or the log is behind: clients that write would. Not where the server is to get another role: the disk
-    /// may be full for good.
+    /// Waits while a snapshot or the log is behind: clients that write would. Not if the server is to get another role:
+    /// the disk may be full for good.
     fn wait_for_room(&self) {
         let shared = &self.shared;
         while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())

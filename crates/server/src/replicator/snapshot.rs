@@ -276,7 +276,7 @@ impl<'a> Arrival<'a> {
         Self { link, file: None, buffer: vec![0; READ_BYTES], is_open: true, shown: Instant::now() }
     }
 
-    /// Whether all of the snapshot is here. An error where it cannot be loaded any further.
+    /// Whether all of the snapshot is here. An error if it cannot be loaded any further.
     fn is_complete(&self) -> io::Result<bool> {
         let shared = &self.link.shared;
         match &self.link.incoming {

@@ -360,8 +360,8 @@ impl Session {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
     }
 
-    /// Withdraws the reply written since `mark` where the client does not want it. To be called
-    /// after every command while replies are not [`Replies::On`].
+    /// Withdraws the reply written since `mark` if the client does not want it. To be called after
+    /// every command while replies are not [`Replies::On`].
     #[cold]
     pub(crate) fn settle_reply(&mut self, mark: Mark, reply: &mut ReplyBuffer) {
         self.replies = match self.replies {

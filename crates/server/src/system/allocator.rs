@@ -14,8 +14,8 @@ use mimalloc::MiMalloc;
 
 static EXTENTS: Extents = Extents::new();
 
-/// The allocator of the process: `#[global_allocator]`. Large blocks are extents, so that memory does not stay where values of all
-/// sizes come and go (docs/decisions/0065); all others are mimalloc's.
+/// The allocator of the process: `#[global_allocator]`. Large blocks are extents, so that memory does not stay if
+/// values of all sizes come and go (docs/decisions/0065); all others are mimalloc's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 

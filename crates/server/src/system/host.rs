@@ -13,7 +13,7 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     /// The start in seconds since 1970.
     pub(crate) started_s: u64,
-    /// Empty where the system does not report it.
+    /// Empty if the system does not report it.
     pub(crate) executable: PathBuf,
     /// Name and release of the system, and the machine.
     pub(crate) system: String,
@@ -81,7 +81,7 @@ pub(crate) fn unix_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
 }
 
-/// Memory of the process that is in the machine's memory, in bytes; 0 where the system does not report it.
+/// Memory of the process that is in the machine's memory, in bytes; 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     // Not `statm`, which counts pages: under Valgrind, rustix does not find out how large they are.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -90,7 +90,7 @@ pub(crate) fn resident_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Memory of the machine in bytes; 0 where the system does not report it.
+/// Memory of the machine in bytes; 0 if the system does not report it.
 pub(crate) fn system_memory_bytes() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -115,7 +115,7 @@ impl ProcessorTime {
         Self::ask(libc::RUSAGE_SELF)
     }
 
-    /// Of the calling thread; of the process where the system does not count threads by themselves.
+    /// Of the calling thread; of the process if the system does not count threads by themselves.
     pub(crate) fn of_thread() -> Self {
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         return Self::ask(libc::RUSAGE_THREAD);
@@ -148,7 +148,7 @@ impl ProcessorTime {
 pub(crate) struct IdleTime(Duration);
 
 impl IdleTime {
-    /// `None` where the system does not report it. Costs some ten microseconds.
+    /// `None` if the system does not report it. Costs some ten microseconds.
     pub(crate) fn now() -> Option<Self> {
         #[cfg(target_os = "linux")]
         {

@@ -143,8 +143,8 @@ impl BlockedClients {
         self.table(address).remove(&address.id)
     }
 
-    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where
-    /// a script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
+    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused if a
+    /// script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
     pub(crate) fn end(&self, engine: &Engine, address: Address) -> Result<Option<Arc<Waiter>>, CommandError> {
         let Some(waiter) = self.waiter(address) else { return Ok(None) };
         let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;

@@ -80,7 +80,7 @@ impl Pause {
             let until_ms = (before >> UNTIL_SHIFT).max(until_ms);
             (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & FAILOVER | all)
         };
-        // Refused only where nothing changes: a pause of no time on none.
+        // Refused only if nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 

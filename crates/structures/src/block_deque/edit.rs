@@ -96,17 +96,17 @@ impl BlockDeque {
         Some(seen)
     }
 
-    /// Puts an element before the one with number `index`. False where there is none.
+    /// Puts an element before the one with number `index`. False if there is none.
     pub fn insert_before<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         self.insert(index, ListEnd::Front, element.into())
     }
 
-    /// Puts an element behind the one with number `index`. False where there is none.
+    /// Puts an element behind the one with number `index`. False if there is none.
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         self.insert(index, ListEnd::Back, element.into())
     }
 
-    /// Puts an element on one side of the one with number `index`: into the same block where that has room,
+    /// Puts an element on one side of the one with number `index`: into the same block if that has room,
     /// else beyond its border when the place is there, else between the halves of the block.
     fn insert(&mut self, index: usize, side: ListEnd, element: Element<'_>) -> bool {
         let Some((block, at)) = self.locate(index) else { return false };
@@ -152,7 +152,7 @@ impl BlockDeque {
         true
     }
 
-    /// Puts an element in the place of the one with number `index`. False where there is none.
+    /// Puts an element in the place of the one with number `index`. False if there is none.
     pub fn set<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((block, at)) = self.locate(index) else { return false };
@@ -180,7 +180,7 @@ impl BlockDeque {
     }
 
     /// Removes the elements with these numbers, as far as they exist; answers how many, and the blocks that went as
-    /// a whole, which the caller may free where that delays no client. O(blocks).
+    /// a whole, which the caller may free if that delays no client. O(blocks).
     pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         let count = range.end.min(self.len).saturating_sub(range.start);
         let mut left = count;

@@ -218,7 +218,7 @@ impl Pasts {
         self.for_each(|past| past.note_inserted(at));
     }
 
-    /// Blocks that are kept where that is needed were removed.
+    /// Blocks that are kept if that is needed were removed.
     #[inline]
     pub(super) fn note_removed(&mut self, range: Range<usize>) {
         self.for_each(|past| past.note_removed(range.clone()));
@@ -244,7 +244,7 @@ impl Pasts {
         blocks.into_iter().flatten().collect()
     }
 
-    /// All blocks without elements, which are kept where that is needed, are about to be removed.
+    /// All blocks without elements, which are kept if that is needed, are about to be removed.
     pub(super) fn note_emptied(&mut self, blocks: &VecDeque<Block>) {
         self.for_each(|past| past.note_emptied(blocks));
     }

@@ -110,7 +110,7 @@ impl Directory {
         }
     }
 
-    /// The bucket of a number, or `None` where its block does not exist. O(1), three loads.
+    /// The bucket of a number, or `None` if its block does not exist. O(1), three loads.
     #[inline(always)]
     pub(super) fn bucket(&self, number: u32) -> Option<&Bucket> {
         let (block, offset) = locate(number);

@@ -20,7 +20,7 @@ pub struct TableProbe {
     pool: Arc<PagePool>,
 }
 
-/// The bucket of a hash among `buckets` (at least 2): the hash's low bits, one fewer where that bucket does
+/// The bucket of a hash among `buckets` (at least 2): the hash's low bits, one fewer if that bucket does
 /// not exist yet.
 #[inline(always)]
 pub(super) fn index_of(hash: u64, buckets: u32) -> u32 {

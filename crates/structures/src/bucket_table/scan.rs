@@ -15,8 +15,8 @@ impl BucketTable {
     /// Visits some entries and returns the cursor for the next call; begin with 0, 0 means the end.
     ///
     /// Each entry that is in the table from the call with 0 to the call that returns 0 is visited at least
-    /// once, however the table grows and shrinks between the calls; it is visited twice only where the
-    /// table shrank meanwhile. Cursors stay below 2^32. Visits one or two chains: about 10 to 20 entries.
+    /// once, however the table grows and shrinks between the calls; it is visited twice only if the table
+    /// shrank meanwhile. Cursors stay below 2^32. Visits one or two chains: about 10 to 20 entries.
     ///
     /// Why: read a hash's bits from the lowest to the highest as a binary fraction r(hash) in [0, 1), and the
     /// cursor likewise. With L address bits, the entries whose hash ends in the L bits `v` are exactly those

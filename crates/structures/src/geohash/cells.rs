@@ -202,7 +202,7 @@ fn grid_over(reach: Bounds) -> Vec<Cell> {
     unreachable!("the coarsest grid has four cells")
 }
 
-/// The cell around `center` and those of its neighbours that an area within `bounds` can reach; `None` where they do not
+/// The cell around `center` and those of its neighbours that an area within `bounds` can reach; `None` if they do not
 /// hold all of `reach`.
 fn around(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Option<Vec<Cell>> {
     let mut steps = steps_for(radius_meters, center.latitude);

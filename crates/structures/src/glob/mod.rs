@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_search_goes_through_a_text_once() {
-        // Each takes minutes and longer where every place is tried with every element.
+        // Each takes minutes and longer if every place is tried with every element.
         let text = vec![b'a'; 4 << 20];
         let long_class = [b"*[", &[b'b'; 300_000][..], b"]"].concat();
         let sets = [b"*", &b"[ab]".repeat(SETS_MAX - 1)[..], b"b*"].concat();

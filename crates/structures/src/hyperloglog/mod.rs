@@ -19,7 +19,7 @@
 //! Otmar Ertl's, "New cardinality estimation algorithms for HyperLogLog sketches" (arXiv:1702.01284).
 //!
 //! The bytes are the client's: anything may stand in them. [`HyperLogLog::read`] looks at the header
-//! only, and methods that walk sparse runs return [`Corrupt`] where they do not cover the registers.
+//! only, and methods that walk sparse runs return [`Corrupt`] if they do not cover the registers.
 
 mod dense;
 mod estimate;

@@ -53,7 +53,7 @@ impl Run {
         if matches!(self, Self::LongZero(_)) { 2 } else { 1 }
     }
 
-    /// A run of registers at 0, in the shorter form where that will do.
+    /// A run of registers at 0, in the shorter form if that will do.
     pub(super) fn zeros(len: usize) -> Run {
         if len > ZERO_MAX { Self::LongZero(len) } else { Self::Zero(len) }
     }

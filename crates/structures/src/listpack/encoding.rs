@@ -118,7 +118,7 @@ pub(super) fn write_back_length(out: &mut [u8], size: usize) {
 }
 
 /// Reads the back length that ends `bytes`: (size of the entry, bytes of the back length itself).
-/// `None` where it does not begin within five bytes.
+/// `None` if it does not begin within five bytes.
 #[inline]
 pub(super) fn read_back_length(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut size = 0;

@@ -73,7 +73,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The element as an integer, also where it is kept as text (which foreign listpacks may do).
+    /// The element as an integer, also if it is kept as text (which foreign listpacks may do).
     #[inline]
     pub fn as_integer(self) -> Option<i64> {
         match self {
@@ -91,7 +91,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The element's text; borrowed where it is kept as text.
+    /// The element's text; borrowed if it is kept as text.
     pub fn text(self) -> Cow<'a, [u8]> {
         match self {
             Element::Integer(value) => Cow::Owned(itoa::Buffer::new().format(value).as_bytes().to_vec()),

@@ -176,7 +176,7 @@ impl OrderTree {
         true
     }
 
-    /// Sets the score where the neighbours in the same leaf show that the order stays as it is.
+    /// Sets the score if the neighbours in the same leaf show that the order stays as it is.
     fn update_in_place<M: Members + ?Sized>(
         &mut self,
         mut rank: usize,

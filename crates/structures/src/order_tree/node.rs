@@ -464,7 +464,7 @@ impl Inner {
         self.refresh(index);
     }
 
-    /// Merges a child that is less than half full with a sibling where both fit one node; otherwise takes
+    /// Merges a child that is less than half full with a sibling if both fit one node; otherwise takes
     /// from the sibling, unless the child lies on a border of the tree: there it may run empty, so that a
     /// queue's elements are not moved before they are taken.
     fn settle(&mut self, index: usize, edges: Edges, usage: &mut Usage) {

@@ -57,7 +57,7 @@ impl Chunk {
         ZEROS.get().is_some_and(|zeros| Arc::ptr_eq(&self.0, &zeros.0))
     }
 
-    /// The bytes; more than the rope has of them where they are shared zeros.
+    /// The bytes; more than the rope has of them if they are shared zeros.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         self.0.as_ref().as_ref()

@@ -6,7 +6,7 @@
 //! after    (to the pool)    [x x x x x x .]  [x x x x x x x]
 //! ```
 //!
-//! A page is left where less than an eighth of it is free. A cell moves only into a page that is at least as full as the
+//! A page is left if less than an eighth of it is free. A cell moves only into a page that is at least as full as the
 //! one that it leaves. So each move brings two pages further apart, and a walk over all pages ends.
 
 use std::ptr;

@@ -34,8 +34,8 @@ impl Unit {
         }
     }
 
-    /// The bits that two positions, both inclusive and counted from the end where negative, mean in
-    /// a string of `bytes` bytes.
+    /// The bits that two positions, both inclusive and counted from the end if negative, mean in a
+    /// string of `bytes` bytes.
     fn range(self, start: i64, end: i64, bytes: usize) -> Range<u64> {
         let (bits_per_unit, units) = match self {
             Self::Byte => (8, bytes as i64),

@@ -52,7 +52,7 @@ impl FieldType {
         if self.signed { ((value << unused) as i64) >> unused } else { (value << unused >> unused) as i64 }
     }
 
-    /// `base` + `amount` as a number of this type; `None` where it does not fit and must.
+    /// `base` + `amount` as a number of this type; `None` if it does not fit and must.
     ///
     /// To set a field is to add to 0, and an unsigned field takes the amount for one of 64 bits without
     /// a sign: −1 is too large, not too small.

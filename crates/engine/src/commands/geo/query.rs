@@ -37,7 +37,7 @@ pub(super) enum Order {
 /// A search.
 #[derive(Debug)]
 pub(super) struct Query<'a> {
-    /// `None` where it is to be a member of a sorted set that is missing.
+    /// `None` if it is to be a member of a sorted set that is missing.
     pub(super) center: Option<Place>,
     pub(super) shape: Shape,
     /// The unit of distances in the reply.

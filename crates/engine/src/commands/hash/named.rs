@@ -4,7 +4,7 @@ use dunlin_resp::number::parse_integer;
 
 use crate::command::{Argument, CommandError};
 
-/// The reply of most commands where the count is not that of the fields.
+/// The reply of most commands if the count is not that of the fields.
 pub(super) const WRONG_COUNT: CommandError =
     CommandError::text("ERR numfields should be greater than 0 and match the provided number of fields");
 

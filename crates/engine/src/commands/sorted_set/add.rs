@@ -55,9 +55,9 @@ pub(in crate::commands) struct Conditions {
     pub(in crate::commands) new_only: bool,
     /// Only members that are there.
     pub(in crate::commands) existing_only: bool,
-    /// Of those that are there, only where the score grows.
+    /// Of those that are there, only if the score grows.
     greater_only: bool,
-    /// Of those that are there, only where the score shrinks.
+    /// Of those that are there, only if the score shrinks.
     less_only: bool,
     /// The score is added to the present one.
     increment: bool,
@@ -75,7 +75,7 @@ pub(in crate::commands) struct Outcome {
 }
 
 impl Conditions {
-    /// The score that a member gets: `None` where the conditions leave it alone.
+    /// The score that a member gets: `None` if the conditions leave it alone.
     #[inline]
     fn decide(
         self,

@@ -136,7 +136,7 @@ impl Aggregate {
     }
 }
 
-/// A score, or 0 where arithmetic gave none.
+/// A score, or 0 if arithmetic gave none.
 fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }

@@ -212,7 +212,7 @@ fn pop_told(
 }
 
 /// Removes up to `count` members from one end of a sorted set and writes them to the reply, the
-/// outermost first; returns how many, `None` where there is no key.
+/// outermost first; returns how many, `None` if there is no key.
 pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],

@@ -122,7 +122,7 @@ fn read_idle(args: &mut Args<'_>, name: &str) -> Result<u64, CommandError> {
     Ok(u64::try_from(idle_ms).unwrap_or(0))
 }
 
-/// The error where key or group is missing; counts a hit or a miss.
+/// The error if key or group is missing; counts a hit or a miss.
 fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> CommandResult {
     let group = context.read_collection::<Stream>(key)?.and_then(|stream| stream.group(name));
     group.map(drop).ok_or_else(|| no_group(key, name))
@@ -134,7 +134,7 @@ fn group_in<'a>(entry: Option<EntryRef<'a>>, name: &[u8]) -> Option<(&'a Consume
     Some((stream.group(name)?, stream.log()))
 }
 
-/// Works on a group beside the log; the error where key or group is missing.
+/// Works on a group beside the log; the error if key or group is missing.
 fn edit_group<R>(
     context: &mut WriteContext<'_>,
     key: &[u8],

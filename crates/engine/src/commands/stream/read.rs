@@ -72,10 +72,10 @@ type Outcome<'a> = Result<Blocking<'a>, CommandError>;
 struct ReadRequest<'a> {
     /// 0 for all.
     count: u64,
-    /// Whether to wait where there is nothing, and for how many milliseconds.
+    /// Whether to wait if there is nothing, and for how many milliseconds.
     block: Option<Option<NonZeroU64>>,
     group: Option<(&'a [u8], &'a [u8])>,
-    /// Milliseconds for which a delivery must have been idle for the consumer to take it over; `None` where it takes
+    /// Milliseconds for which a delivery must have been idle for the consumer to take it over; `None` if it takes
     /// none.
     claim_idle_ms_min: Option<u64>,
     no_ack: bool,
@@ -146,7 +146,7 @@ impl<'a> ReadRequest<'a> {
         if self.count == 0 { usize::MAX } else { self.count as usize }
     }
 
-    /// The outcome where there is nothing to read; entries may come of age at a time in Unix milliseconds.
+    /// The outcome if there is nothing to read; entries may come of age at a time in Unix milliseconds.
     fn find_nothing(
         &self,
         words: Option<Vec<Box<[u8]>>>,
@@ -470,7 +470,7 @@ impl GroupReading<'_> {
         delivered
     }
 
-    /// Roughly how many entries the streams have for the consumer; 0 only where they have none.
+    /// Roughly how many entries the streams have for the consumer; 0 only if they have none.
     fn entries_about(&self, entries: &[Option<EntryRef<'_>>], now_ms: u64) -> usize {
         let entries_max = self.request.entries_max();
         let of_stream = |(entry, wanted): (&Option<EntryRef<'_>>, &Wanted)| {

@@ -117,7 +117,7 @@ impl TrimOptions {
         Ok(true)
     }
 
-    /// Reads `~` or `=`, which are operators only where a threshold follows.
+    /// Reads `~` or `=`, which are operators only if a threshold follows.
     fn read_operator(&mut self, args: &mut Args<'_>) -> CommandResult {
         if self.to.is_some() {
             return Err(CommandError::text(
@@ -131,7 +131,7 @@ impl TrimOptions {
         Ok(())
     }
 
-    /// Combines the options to a plan; `None` where nothing is to be trimmed. Logs of Redis have `LIMIT`
+    /// Combines the options to a plan; `None` if nothing is to be trimmed. Logs of Redis have `LIMIT`
     /// where clients must not.
     pub(super) fn plan(
         &self,

@@ -259,7 +259,7 @@ fn set_for(
     Ok(())
 }
 
-/// Reports that a string was stored, and its expiry where it was given one.
+/// Reports that a string was stored, and its expiry if it was given one.
 pub(super) fn notify_set(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange) {
     context.notify(EventClass::String, "set", key);
     if let ExpiryChange::At(at) = expiry {

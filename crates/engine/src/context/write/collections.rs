@@ -38,7 +38,7 @@ impl From<bool> for Change {
 }
 
 impl WriteContext<'_> {
-    /// The collection under a key; an error where it holds another type.
+    /// The collection under a key; an error if it holds another type.
     pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
         self.find(key).map(collection_of).transpose()
     }
@@ -48,7 +48,7 @@ impl WriteContext<'_> {
         self.read(key).map(collection_of).transpose()
     }
 
-    /// Works on the collection under a key; `None` where there is none, an error where the key holds
+    /// Works on the collection under a key; `None` if there is none, an error if the key holds
     /// another type. A collection that is empty afterwards is removed with its key.
     pub fn edit<T: Collection, R>(
         &mut self,
@@ -114,7 +114,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// [`Self::update`], on a new collection where the key is missing.
+    /// [`Self::update`], on a new collection if the key is missing.
     pub fn update_or_create<T: Collection, R, C: Into<Change>>(
         &mut self,
         key: &[u8],

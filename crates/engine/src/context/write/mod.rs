@@ -73,8 +73,8 @@ impl<'a> WriteContext<'a> {
         Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
     }
 
-    /// For a command that may be one that only reads: it leaves expired keys alone where those are not its server's to remove
-    /// ([`Caller::keep_expired`]).
+    /// For a command that may be one that only reads: it leaves expired keys alone if those are not its server's to
+    /// remove ([`Caller::keep_expired`]).
     #[inline]
     pub(crate) fn of(self, command: &Command) -> Self {
         let keeps_expired = self.environment.caller.keep_expired && command.is_read_only();
@@ -309,7 +309,7 @@ impl<'a> WriteContext<'a> {
         self.environment.check_room(self.locked.keyspace(), database, bytes)
     }
 
-    /// The string under a key; an error where it holds another type.
+    /// The string under a key; an error if it holds another type.
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'_>>, CommandError> {
         self.find(key).map(string_of).transpose()
     }
@@ -559,7 +559,7 @@ impl<'a> WriteContext<'a> {
         self.changed_in_place(database, key);
     }
 
-    /// [`Self::changed`] where the value takes as much memory as before, or that has been published.
+    /// [`Self::changed`] if the value takes as much memory as before, or that has been published.
     #[inline(always)]
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
         self.changed_keys += 1;
@@ -606,7 +606,7 @@ impl<'a> WriteContext<'a> {
         self.worker.propagation.replace(self.database, words);
     }
 
-    /// Says that a key now expires at a time, or has been removed where that has passed.
+    /// Says that a key now expires at a time, or has been removed if that has passed.
     pub fn record_expiry(&mut self, key: &[u8], at_ms: u64) {
         if !self.is_recorded() {
             return;
@@ -624,7 +624,7 @@ impl<'a> WriteContext<'a> {
     }
 
     /// Counts `changes` changes for the command, rather than one for each key that it changes: elements, as
-    /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts where no key changes.
+    /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts if no key changes.
     #[inline]
     pub fn count_changes(&mut self, changes: usize) {
         self.declared_changes = Some(self.declared_changes.unwrap_or(0) + changes as u64);
@@ -658,7 +658,7 @@ impl<'a> WriteContext<'a> {
         self.notify_in(self.database, class, name, key);
     }
 
-    /// Reports `del` where a key that has lost elements has gone with the last one.
+    /// Reports `del` if a key that has lost elements has gone with the last one.
     pub fn notify_if_gone(&mut self, key: &[u8]) {
         if self.environment.policy.notifications.has(EventClass::Generic)
             && !self.contains_in(self.database, key)

@@ -82,7 +82,7 @@ impl<'a> WriteContext<'a> {
         Ok(compute(&entries, layout))
     }
 
-    /// [`Self::compute`] for work that is done sooner in place while no client waits: `None` where it is little
+    /// [`Self::compute`] for work that is done sooner in place while no client waits: `None` if it is little
     /// enough, or has to be done at once.
     pub fn compute_offloaded<R: Any + Send>(
         &mut self,
@@ -156,7 +156,7 @@ impl<'a> WriteContext<'a> {
         Some(*result.downcast().expect("the handler that has made it"))
     }
 
-    /// How many elements may be visited here; `None` where the command has to be done at once.
+    /// How many elements may be visited here; `None` if the command has to be done at once.
     fn visits_max(&self) -> Option<usize> {
         let must_stay = self.serving || self.environment.caller.deny_blocking || self.locked.is_everything();
         self.environment.caller.visits_max.filter(|_| !must_stay)
@@ -176,7 +176,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// The entries of several keys at once, each counted as a hit or a miss; an error where `check` finds one.
+    /// The entries of several keys at once, each counted as a hit or a miss; an error if `check` finds one.
     pub fn check_entries(
         &mut self,
         keys: &[&[u8]],

@@ -149,7 +149,8 @@ impl WriteContext<'_> {
         self.edit_found(&key, Some(slot), length, append).map(Some)
     }
 
-    /// Overwrites the text under a key from `offset` on, which grows with zeros as needed and is created where it is missing.
+    /// Overwrites the text under a key from `offset` on, which grows with zeros as needed and is created if it is
+    /// missing.
     pub fn overwrite_string(&mut self, key: &[u8], offset: usize, part: &[u8]) -> Result<(), CommandError> {
         let long = self.long_word(part);
         let end = offset + part.len();
@@ -195,15 +196,15 @@ impl WriteContext<'_> {
             let mut rope = StringRope::from(&text[..]);
             (edit(TextMut::Rope(&mut rope)), NewString::Rope(Arc::new(rope)))
         };
-        // Even where the bytes are the same: an integer has become a text.
+        // Even if the bytes are the same: an integer has become a text.
         self.put(self.database, key, found, NewValue::String(value), ExpiryChange::Keep);
         self.settle_edit(key, changed);
         self.worker.scratch = text;
         Ok(result)
     }
 
-    /// A text was worked on. Even where its bytes are the same, it may take another amount of memory: it was copied because
-    /// it was shared, or has become a rope.
+    /// A text was worked on. Even if its bytes are the same, it may take another amount of memory: it was copied
+    /// because it was shared, or has become a rope.
     fn settle_edit(&mut self, key: &Key<'_>, changed: bool) {
         if changed {
             self.changed(self.database, key);

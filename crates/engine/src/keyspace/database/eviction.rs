@@ -36,7 +36,7 @@ pub(crate) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// How much an entry is worth removing; `None` where it must stay.
+    /// How much an entry is worth removing; `None` if it must stay.
     #[inline]
     fn rank(&self, entry: EntryRef<'_>) -> Option<u64> {
         let expiry = entry.expiry();
@@ -105,8 +105,8 @@ impl Candidates {
         self.sorted.insert(at, candidate);
     }
 
-    /// Why an entry goes rather than the other candidates and those of the last sample; `None` where it is both the oldest and
-    /// the least used, or neither.
+    /// Why an entry goes rather than the other candidates and those of the last sample; `None` if it is both the oldest
+    /// and the least used, or neither.
     fn reason(&self, victim: &Candidate, sampling: &Sampling<'_>) -> Option<Reason> {
         let age_ms = |stamp| sampling.now_ms.saturating_sub(sampling.clock.start_ms(stamp));
         // Epochs are coarse: of about the same age is as old.
@@ -147,7 +147,7 @@ impl Database {
         if expiring_only { self.expiries.keys == 0 } else { self.is_empty() }
     }
 
-    /// The entry that gives way next; `None` where the part of the table that was looked at has none.
+    /// The entry that gives way next; `None` if the part of the table that was looked at has none.
     pub(crate) fn victim(&mut self, sampling: &Sampling<'_>, random: &mut Random) -> Option<Slot> {
         if self.has_no_victim(sampling.expiring_only) {
             return None;

@@ -47,7 +47,8 @@ impl<'a> EntryMut<'a> {
             return false;
         }
         let (at, length) = entry.value_range();
-        // SAFETY: EXPIRES is set, so an expiry stands there, and behind the value where it is far; they are ours to change.
+        // SAFETY: EXPIRES is set, so an expiry stands there, and behind the value if it is far; they are ours to
+        // change.
         unsafe { write_expiry(entry.cell, at + length, entry.cell.add(entry.expiry_at()), expiry) };
         true
     }
@@ -192,7 +193,7 @@ impl<'a> EntryMut<'a> {
         Some(edit(Arc::make_mut(&mut block.value)))
     }
 
-    /// Makes a rope of a block, which must be there; it is copied where others share it.
+    /// Makes a rope of a block, which must be there; it is copied if others share it.
     #[cold]
     fn block_to_rope(&mut self) {
         let (at, _) = self.entry.value_range();

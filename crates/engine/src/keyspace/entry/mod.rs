@@ -297,7 +297,7 @@ impl<'a> EntryRef<'a> {
         Some(if near == FAR { self.far_expiry() } else { near })
     }
 
-    /// The expiry where it is not far, FAR otherwise.
+    /// The expiry if it is not far, FAR otherwise.
     #[inline]
     fn near_expiry(self) -> Option<u64> {
         (self.byte(0) & EXPIRES != 0).then(|| {
@@ -516,8 +516,8 @@ impl<'a> EntryRef<'a> {
         self.byte(1)
     }
 
-    /// Notes an access. The store is left out where it would change nothing, so that reading a hot
-    /// key does not dirty its cache line.
+    /// Notes an access. The store is left out if it would change nothing, so that reading a hot key
+    /// does not dirty its cache line.
     #[inline]
     pub(crate) fn touch(self, touch: Touch) {
         let stamp = self.byte(1);

@@ -343,7 +343,7 @@ fn read_triples<R: io::BufRead>(input: &mut Input<R>, layout: Layout<'_>) -> Res
     Ok(hash)
 }
 
-/// HASH_METADATA; times count from `earliest`, or are whole where there is none.
+/// HASH_METADATA; times count from `earliest`, or are whole if there is none.
 fn read_metadata<R: io::BufRead>(
     input: &mut Input<R>,
     earliest: Option<i64>,

@@ -80,8 +80,8 @@ impl Elements {
 
 impl IncrementalCopy {
     /// Begins: from here on, parts that are about to change are set aside first. None of that snapshot is under way.
-    /// `None` where the
-    /// collection is not made of parts that can be set aside. O(1), but for a bit for some ten records of a table.
+    /// `None` if the collection is not made of parts that can be set aside. O(1), but for a bit for some ten records
+    /// of a table.
     pub(crate) fn begin(object: &Object, snapshot_queue: &Arc<SnapshotQueue>) -> Option<Self> {
         each!(object, collection => collection.begin_copy(snapshot_queue))
     }
@@ -95,7 +95,7 @@ impl IncrementalCopy {
         }
     }
 
-    /// Goes on for about `budget` bytes, which it lowers, and more where changes have set more aside: the elements, and
+    /// Goes on for about `budget` bytes, which it lowers, and more if changes have set more aside: the elements, and
     /// whether they are the last. `object` is the collection, or what is in its place.
     pub(crate) fn next_piece(&self, object: Option<&Object>, budget: &mut usize) -> (Elements, bool) {
         match self {

@@ -41,7 +41,7 @@ pub(crate) trait CopiedTable {
     /// Whether changes are copied to it first.
     fn has(&self, copy: &SharedTableCopy) -> bool;
 
-    /// Goes on for about `budget` bytes, which it lowers, and more where changes have copied more: the records, and
+    /// Goes on for about `budget` bytes, which it lowers, and more if changes have copied more: the records, and
     /// whether they are the last.
     fn next_piece(&self, copy: &mut TableCopy, budget: &mut usize) -> (Vec<u8>, bool);
 }

@@ -107,7 +107,7 @@ impl List {
         BlockDeque::new(block_limit(layout.limits))
     }
 
-    /// A list of these blocks; a listpack where there is only one that may be.
+    /// A list of these blocks; a listpack if there is only one that may be.
     pub(crate) fn from_blocks(mut blocks: BlockDeque, layout: Layout<'_>) -> Self {
         let directive = layout.limits.list_max_listpack_size;
         let is_small = |listpack: &Listpack| !exceeds(directive, listpack.bytes().len(), || listpack.len());
@@ -246,7 +246,7 @@ impl List {
 
     /// Puts an element on one side of the first one whose text is `pivot`. Returns whether there is one. O(n).
     pub fn insert(&mut self, side: ListEnd, pivot: &[u8], text: &[u8], layout: Layout<'_>) -> bool {
-        // As Redis does, which does not look for the pivot twice: even where there is none.
+        // As Redis does, which does not look for the pivot twice: even if there is none.
         self.expect(&[text], layout.limits);
         match &mut self.items {
             Items::Listpack(listpack) => {

@@ -146,7 +146,7 @@ impl MemberBlock {
         None
     }
 
-    /// [`MemberBlock::find`] where there is an index.
+    /// [`MemberBlock::find`] if there is an index.
     #[inline]
     pub(super) fn find_indexed(&self, key: &[u8]) -> Option<usize> {
         self.search(hash(key), |at| self.record(at).key == key).map(|(_, at)| at)

@@ -53,7 +53,7 @@ const RECORD_BYTES: usize = 8;
 const STAMPED: usize = 12;
 const EARLIEST: usize = 14;
 const HEADER_BYTES: usize = 22;
-/// The earliest stamp where there is none.
+/// The earliest stamp if there is none.
 const NO_STAMP: u64 = u64::MAX;
 
 /// Records by key in one block; see the module's head.
@@ -86,7 +86,7 @@ impl Demand {
 }
 
 impl MemberBlock {
-    /// Without records, with room for some; `in_order` where the owner keeps an order.
+    /// Without records, with room for some; `in_order` if the owner keeps an order.
     pub(super) fn with_room(room: Demand, in_order: bool) -> Self {
         let order_places = if in_order { room.records.max(1) } else { 0 };
         Self::laid_out(groups_for(room.records), order_places, room.bytes)
@@ -236,7 +236,7 @@ impl MemberBlock {
         at
     }
 
-    /// Gives the record at an offset another payload and another stamp, or none. O(bytes) where its length changes.
+    /// Gives the record at an offset another payload and another stamp, or none. O(bytes) if its length changes.
     pub(super) fn replace(&mut self, at: usize, payload: &[u8], stamp: Option<u64>) {
         let old = self.record(at);
         let (old_stamp, old_head, key_bytes, old_payload) = (
@@ -265,7 +265,7 @@ impl MemberBlock {
         self.note_stamp(old_stamp, stamp);
     }
 
-    /// Gives the record at an offset another stamp, or none. O(bytes) where its length changes.
+    /// Gives the record at an offset another stamp, or none. O(bytes) if its length changes.
     pub(super) fn restamp(&mut self, at: usize, stamp: Option<u64>) {
         let old = self.record(at);
         let (old_stamp, key_bytes, payload_bytes) = (old.stamp, old.key.len(), old.payload.len());

@@ -202,7 +202,7 @@ fn colliding_keys_are_found() {
 }
 
 proptest! {
-    /// A scan meets each key that is there throughout, and once where the index stays, however many records come and go.
+    /// A scan meets each key that is there throughout, and once if the index stays, however many records come and go.
     #[test]
     fn a_scan_meets_all_that_stay(
         stay in 1u16..300,

@@ -465,8 +465,8 @@ impl MemberTable {
         }
     }
 
-    /// Passes the first record that each key's bucket names for it to `tell`, nearly always the right one where there
-    /// is one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
+    /// Passes the first record that each key's bucket names for it to `tell`, nearly always the right one if there is
+    /// one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
     fn candidates(&self, keys: &[&[u8]], mut tell: impl FnMut(Handle)) {
         let probe = self.table.probe();
         for keys in keys.chunks(FETCH_KEYS) {
@@ -493,7 +493,7 @@ impl MemberTable {
         &self.resources
     }
 
-    /// Gives a record another stamp, or none; its handle from now on. O(1) where it had a stamp and
+    /// Gives a record another stamp, or none; its handle from now on. O(1) if it had a stamp and
     /// gets one of as many bytes, O(payload) otherwise.
     pub fn restamp(&mut self, slot: Slot, stamp: Option<u64>) -> Handle {
         let old = self.record(slot.handle());
@@ -601,8 +601,8 @@ impl MemberTable {
         self.table.random(random).map(|handle| self.record(handle))
     }
 
-    /// Visits `count` different records, nearly uniformly chosen, or all where there are fewer.
-    /// O(count) expected, or O(n) where that is not much more.
+    /// Visits `count` different records, nearly uniformly chosen, or all if there are fewer.
+    /// O(count) expected, or O(n) if that is not much more.
     pub(crate) fn sample<'a>(&'a self, count: usize, random: &mut Random, mut visit: impl FnMut(Record<'a>)) {
         if count >= self.len() / 4 {
             let mut selection = Selection::new(count, self.len());

@@ -107,13 +107,13 @@ impl Set {
         set
     }
 
-    /// The members of an intset, compact where there are not too many.
+    /// The members of an intset, compact if there are not too many.
     pub(crate) fn from_intset(integers: IntSet, layout: Layout<'_>) -> Self {
         let fits = integers.len() <= layout.limits.set_max_intset_entries;
         Self { members: Members::IntSet(integers) }.compact_if(fits, layout)
     }
 
-    /// The members of a listpack, which must differ; compact where there are not too many.
+    /// The members of a listpack, which must differ; compact if there are not too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
         let fits = listpack.len() <= layout.limits.set_max_listpack_entries && listpack.fits(0);
         Self { members: Members::Listpack(listpack) }.compact_if(fits, layout)
@@ -400,8 +400,8 @@ impl Set {
         }
     }
 
-    /// Visits `count` different members, nearly uniformly chosen, or all where there are fewer.
-    /// O(count), or O(n) where that is not much more.
+    /// Visits `count` different members, nearly uniformly chosen, or all if there are fewer.
+    /// O(count), or O(n) if that is not much more.
     pub(crate) fn sample<'a>(
         &'a self,
         count: usize,

@@ -266,8 +266,8 @@ impl Ranked {
         })
     }
 
-    /// Visits `count` different members, chosen by chance, or all where there are fewer. O(count), or O(n) where
-    /// that is not much more.
+    /// Visits `count` different members, chosen by chance, or all if there are fewer. O(count), or O(n) if that
+    /// is not much more.
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

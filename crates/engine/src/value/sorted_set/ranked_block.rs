@@ -152,7 +152,7 @@ impl RankedBlock {
         self.block.scan(cursor, |record| visit(record.key, score_of(record)))
     }
 
-    /// Visits `count` different members, uniformly chosen, or all where there are fewer. O(n).
+    /// Visits `count` different members, uniformly chosen, or all if there are fewer. O(n).
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

@@ -88,7 +88,7 @@ impl Stored for SortedSet {
         }
     }
 
-    /// None where some of its table's records are those of former members.
+    /// None if some of its table's records are those of former members.
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         if self.next_deadline_ms().is_some() {
             return None;

@@ -114,7 +114,7 @@ impl ConsumerGroup {
         self.doubt_count(log);
     }
 
-    /// Forgets how many entries have been read where the group is ahead of the log: entries that are added up to its
+    /// Forgets how many entries have been read if the group is ahead of the log: entries that are added up to its
     /// last ID are never read, nor counted.
     pub(super) fn doubt_count(&mut self, log: &StreamLog) {
         if self.last_id > log.last_id() {
@@ -150,7 +150,7 @@ impl ConsumerGroup {
 
     /// Entries that the group has yet to read, if the counts and the IDs at both ends of the log say so. O(log n).
     ///
-    /// A count of entries read that a client has set is not believed where it contradicts the log.
+    /// A count of entries read that a client has set is not believed if it contradicts the log.
     pub fn lag(&self, log: &StreamLog) -> Option<u64> {
         if log.is_empty() || self.last_id >= log.last_id() {
             return Some(0);
@@ -292,7 +292,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made where there is none, which takes
+    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made if there is none, which takes
     /// O(n log n) once.
     pub fn index_by_time(&mut self) {
         let pending = &self.pending;
@@ -315,7 +315,7 @@ impl ConsumerGroup {
         self.deliveries_by_time().take_while(is_idle).map(|(_, id)| id)
     }
 
-    /// Roughly how many of them there are, up to a number; 0 only where there are none. Without an index they count
+    /// Roughly how many of them there are, up to a number; 0 only if there are none. Without an index they count
     /// all, since making it visits all. O(max).
     pub fn idle_deliveries_about(&self, idle_ms_min: u64, now_ms: u64, max: usize) -> usize {
         match self.by_time {
@@ -364,7 +364,7 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Puts a delivery back as it was saved; `false` where the consumer is missing or the entry has
+    /// Puts a delivery back as it was saved; `false` if the consumer is missing or the entry has
     /// been delivered already.
     pub fn restore_delivery(&mut self, id: StreamId, name: &[u8], time_ms: u64, count: u64) -> bool {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return false };

@@ -109,7 +109,7 @@ pub struct StreamLog {
     listpack_bytes: usize,
     len: u64,
     last_id: StreamId,
-    /// Of the first live entry; `0-0` where there is none.
+    /// Of the first live entry; `0-0` if there is none.
     first_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
@@ -155,7 +155,7 @@ impl StreamLog {
         self.last_id
     }
 
-    /// The ID of the first live entry, `0-0` where there is none.
+    /// The ID of the first live entry, `0-0` if there is none.
     pub fn first_id(&self) -> StreamId {
         self.first_id
     }
@@ -390,7 +390,7 @@ impl StreamLog {
         self.first_id = self.iter().next().map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Removes entries from the oldest on. O(nodes removed), which are looked at but not moved where fewer stay.
+    /// Removes entries from the oldest on. O(nodes removed), which are looked at but not moved if fewer stay.
     pub fn trim(&mut self, trim: Trim) -> Trimmed {
         let (mut removed, mut whole, mut ends) = (0, 0, true);
         while let Some(node) = self.nodes.get(whole) {
@@ -416,7 +416,7 @@ impl StreamLog {
     }
 
     /// The IDs of the entries that [`Self::trim`] would remove but for those that `keeps` says; in place
-    /// of the latter, younger ones are removed where a length is to be reached. O(entries).
+    /// of the latter, younger ones are removed if a length is to be reached. O(entries).
     pub(super) fn select(&self, trim: Trim, mut keeps: impl FnMut(StreamId) -> bool) -> Vec<StreamId> {
         let (mut len, mut selected) = (self.len, Vec::new());
         for (at, node) in self.nodes.iter().enumerate() {

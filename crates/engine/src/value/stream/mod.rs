@@ -128,7 +128,7 @@ impl Stream {
         self.groups.get(name)
     }
 
-    /// Works on the group of that name, beside the log; `None` where there is no such group.
+    /// Works on the group of that name, beside the log; `None` if there is no such group.
     pub fn edit_group<R>(
         &mut self,
         name: &[u8],

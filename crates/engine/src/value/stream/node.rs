@@ -24,7 +24,7 @@ pub(super) struct Node {
     /// The ID to which IDs inside are relative.
     pub(super) first: StreamId,
     pub(super) entries: Listpack,
-    /// The counts of the master entry, kept where they need no decoding.
+    /// The counts of the master entry, kept if they need no decoding.
     live: u32,
     deleted: u32,
 }
@@ -197,7 +197,7 @@ impl Node {
         self.entries.replace(position, i64::from(count));
     }
 
-    /// The entry whose flags stand at `position`; `None` where the bytes make none.
+    /// The entry whose flags stand at `position`; `None` if the bytes make none.
     fn entry_at<'a>(&'a self, position: Position, master: &Master<'a>) -> Option<Placed<'a>> {
         let mut elements = self.entries.view().iter_from(position);
         let mut integer = || elements.next()?.as_integer();

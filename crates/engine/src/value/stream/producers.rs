@@ -85,7 +85,7 @@ impl Producers {
         self.limits
     }
 
-    /// Changes that, and forgets all names; nothing where it is so already. Whether it was not.
+    /// Changes that, and forgets all names; nothing if it is so already. Whether it was not.
     pub fn set_limits(&mut self, limits: ProducerLimits) -> bool {
         if self.limits == limits {
             return false;
@@ -208,7 +208,7 @@ impl Producers {
         })
     }
 
-    /// Puts an entry back as it was saved; `false` where the producer has the name already, or more entries than are
+    /// Puts an entry back as it was saved; `false` if the producer has the name already, or more entries than are
     /// remembered.
     pub fn restore(&mut self, producer: &[u8], name: &[u8], id: StreamId) -> bool {
         let recent = self.recent.get(producer);

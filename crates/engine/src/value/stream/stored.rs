@@ -109,7 +109,7 @@ impl Stored for Shared<Stream> {
         Self::is_shared(self)
     }
 
-    /// None where the parts behind the nodes, which are copied at once or shared, are too large for that.
+    /// None if the parts behind the nodes, which are copied at once or shared, are too large for that.
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let is_small = self.tail_bytes() <= TAIL_BYTES_MAX;
         is_small.then(|| IncrementalCopy::Nodes(self.log().begin_copy(snapshot_queue)))

@@ -39,7 +39,7 @@ use crate::{
     shared::{Shared, Stop},
 };
 
-/// How long it lets a batch grow where no client waits for it: each has a price of its own.
+/// How long it lets a batch grow if no client waits for it: each has a price of its own.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often the thread gives way to others at most before a sync.
 const YIELDS_MAX: usize = 8;
@@ -74,7 +74,7 @@ pub(crate) struct LogThread {
     retry_at: Option<Instant>,
     /// How long syncs wait under `always`.
     group_commit: GroupCommit,
-    /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
+    /// The first file behind the cut of the snapshot that is to be the base; `None` if there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
     /// That of the directory where the log is, while it is on.
@@ -130,8 +130,8 @@ impl LogThread {
         })
     }
 
-    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there
-    /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. If the thread
+    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot if there is
+    /// to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. If the thread
     /// cannot load, it ends with an error, a line for the operator, and stops the server.
     pub(crate) fn start(
         self,
@@ -228,7 +228,7 @@ impl LogThread {
         }
     }
 
-    /// Writes the published records, and makes them durable where that is due.
+    /// Writes the published records, and makes them durable if that is due.
     fn advance(&mut self, now: Instant) -> io::Result<Rest> {
         let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let config = self.config.config();

@@ -82,7 +82,7 @@ pub(crate) struct Job {
     pub(crate) held: u64,
     /// Thousandths of the source's keyspace that were looked through for keys of the slots.
     pub(crate) walked: u16,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     pub(crate) waits: String,
 }
 

@@ -122,7 +122,7 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The condition at the cursor; `None` where there is none.
+    /// The condition at the cursor; `None` if there is none.
     fn parse(args: &mut Args<'a>, purpose: Purpose, known: Known<'_>) -> Result<Option<Self>, CommandError> {
         if args.remaining() < 2 {
             return Ok(None);

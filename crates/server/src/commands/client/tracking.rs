@@ -181,7 +181,7 @@ pub(super) fn tracking_info(
     Ok(())
 }
 
-/// The client that is told in place of this one, 0 for none, −1 where nothing is tracked.
+/// The client that is told in place of this one, 0 for none, −1 if nothing is tracked.
 fn redirection(tracking: Option<&Tracking>) -> i64 {
     tracking.map_or(-1, |tracking| tracking.redirect as i64)
 }

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use super::{directive::Directive, settings::Config};
 
 const INT_MAX: i64 = i32::MAX as i64;
-/// Largest size in bytes that Redis takes where its own type is signed.
+/// Largest size in bytes that Redis takes if its own type is signed.
 const SIGNED_MAX: u64 = i64::MAX as u64;
 const MB: u64 = 1 << 20;
 

@@ -92,7 +92,7 @@ pub(super) struct Manager {
     awaited: Vec<(MoveId, Arc<Order>)>,
 }
 
-/// Keys that are being removed, or counted where they are the primary's to remove.
+/// Keys that are being removed, or counted if they are the primary's to remove.
 pub(super) struct Removal {
     slots: SlotSet,
     bits: SlotBits,
@@ -338,7 +338,7 @@ impl Manager {
     fn remove(&mut self, is_primary: bool) {
         let (moves, keyspace) = (&self.shared.cluster.moves, &self.shared.engine.keyspace);
         let Some(misplaced) = moves.misplaced(keyspace, self.me) else { return };
-        // A walk that is under way begins anew where a move came in between, or another role.
+        // A walk that is under way begins anew if a move came in between, or another role.
         let goes_on = |removal: &Removal| {
             removal.is_primary == is_primary && !removal.slots.intersects(&misplaced.kept)
         };

@@ -559,7 +559,7 @@ impl KeySink for Sender<'_> {
     }
 }
 
-/// Holds commands back where the target does not catch up with them.
+/// Holds commands back if the target does not catch up with them.
 struct Brake {
     /// Since when it is as it is.
     since: Instant,

@@ -136,7 +136,7 @@ impl Runner {
         answer.into_iter().for_each(|answer| self.shared.cluster.shard.push(answer));
     }
 
-    /// Reads a record; `None` where etcd fails.
+    /// Reads a record; `None` if etcd fails.
     fn read<R: Record>(&self, key: Key) -> Option<Result<Option<Stored<R>>, RecordError>> {
         let snapshot = self.meta.get(&self.keys.text(key)).ok()?;
         let item = snapshot.items.first();

@@ -7,7 +7,7 @@
 //! the data set: its end, copies ───────┘                 └──▶ lease and topology, for workers
 //! ```
 //!
-//! Nothing here blocks but the closing of the gate where the node loses its role. Invariants:
+//! Nothing here blocks but the closing of the gate if the node loses its role. Invariants:
 //! - The machine hears of data under the history that the link has agreed on with its primary, never under a newer one.
 //! - A proposal that begins a history leaves only when the data set can no longer grow, and only if it ends where the
 //!   proposal says.
@@ -854,7 +854,7 @@ impl Driver {
         Some(PrimaryAddress { host: addresses.host.clone(), port })
     }
 
-    /// Lets commands in where the node may answer them, for as long as its lease lasts.
+    /// Lets commands in if the node may answer them, for as long as its lease lasts.
     fn serve(&mut self) {
         let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
         if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {

@@ -16,7 +16,7 @@ pub(super) struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Reads a pattern; `None` where it has no star.
+    /// Reads a pattern; `None` if it has no star.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         const ARROW: &[u8] = b"->";
         let star = text.iter().position(|byte| *byte == b'*')?;
