@@ -94,7 +94,7 @@ pub fn is_user_name(name: &[u8]) -> bool {
     !has_blanks(name)
 }
 
-/// As C's `isspace` has it, and NUL.
+/// Whether a text has blanks, as C's `isspace` has them, or a NUL.
 fn has_blanks(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'\t'..=b'\r' | b' ' | 0))
 }

@@ -325,7 +325,7 @@ impl Selector {
 }
 
 impl Databases {
-    /// As `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
+    /// The databases as `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
     pub fn text(&self) -> String {
         match self {
             Self::All => "alldbs".to_owned(),

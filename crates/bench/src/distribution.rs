@@ -16,7 +16,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Over 1 to `items`, with an exponent above 0.
+    /// A distribution over 1 to `items`, with an exponent above 0.
     pub fn new(items: u64, exponent: f64) -> Self {
         assert!(items > 0 && exponent > 0.0);
         let mut zipf = Self { items, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };

@@ -11,8 +11,8 @@ pub fn parse(uri: &str) -> Result<Target, String> {
     parse_with(uri, None)
 }
 
-/// As [`parse`], with TLS even if the URI does not ask for it when there are `options`; the URI's own options
-/// come before them.
+/// Does what [`parse`] does, with TLS even if the URI does not ask for it when there are `options`; the URI's
+/// own options come before them.
 pub fn parse_with(uri: &str, options: Option<TlsOptions>) -> Result<Target, String> {
     let bad = |what: &str| format!("bad URI '{uri}': {what}");
     if let Some(path) = uri.strip_prefix("unix://") {

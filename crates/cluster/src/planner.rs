@@ -200,7 +200,7 @@ impl Plan<'_> {
         usize::from(self.view.cluster.replicas) + 1
     }
 
-    /// As many as there are nodes for, and one.
+    /// The number of full shards that the nodes are enough for, at least one.
     fn shards_wanted(&self) -> usize {
         (self.active().count() / self.nodes_wanted()).max(1)
     }

@@ -245,7 +245,7 @@ impl Record for AliveRecord {}
 pub struct ProgressRecord {
     /// The moves.
     pub moves: Vec<MoveProgress>,
-    /// Of each target the last move that has ended, if it failed a short time ago.
+    /// The last move to each target that has ended, if it failed a short time ago.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<MoveFailure>,
 }

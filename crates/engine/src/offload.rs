@@ -94,11 +94,11 @@ pub struct Offloaded {
 
 #[derive(Debug)]
 enum Task {
-    /// To run it on a view of the keys that it reads.
+    /// Run it on a view of the keys that it reads.
     Run(Box<Running>),
-    /// To run it on the keyspace as a whole.
+    /// Run it on the keyspace as a whole.
     Walk(Box<Walking>),
-    /// To free the values that it has removed, before its reply.
+    /// Free the values that it has removed, before its reply.
     Free { garbage: Garbage, reply: ReplyBuffer },
 }
 

@@ -219,7 +219,7 @@ pub struct Propagation {
     on: bool,
     /// The running command makes a record by itself.
     alone: bool,
-    /// That record is its own words, in database 0.
+    /// Whether that record is its own words, in database 0.
     own: bool,
     /// The commands so far, without the frame.
     commands: Record,
@@ -265,7 +265,7 @@ impl Propagation {
         self.stored.clear();
     }
 
-    /// As [`Self::begin`], for a command that makes a record by itself: [`Self::publish_alone`] follows.
+    /// Does what [`Self::begin`] does, for a command that makes a record by itself: [`Self::publish_alone`] follows.
     #[inline]
     pub(crate) fn begin_alone(&mut self, switch: &LogSwitch) {
         self.begin(switch);

@@ -112,7 +112,7 @@ impl Engine {
         worker: &mut Worker,
     ) {
         if environment.caller.replaying_at_ms > 0 && !environment.caller.follows_primary {
-            // The log has what they were served with; who waits still found nothing behind it.
+            // The log has what they were served with; clients that still wait found nothing behind it.
             worker.ready.clear();
         }
         while let Some((database, key)) = worker.ready.pop_front() {

@@ -109,8 +109,8 @@ impl Engine {
         Ok(Transaction { keyspace, log, locked, freed, is_long: false, is_muted: false })
     }
 
-    /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
-    /// away if that was asked for.
+    /// Serves clients that waited for keys of a transaction, releases its locks, and frees what it
+    /// threw away if that was asked for.
     pub fn commit<'k>(
         &'k self,
         transaction: Transaction<'k>,

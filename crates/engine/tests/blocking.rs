@@ -41,8 +41,8 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The clients that were served since the last call, in order, with their replies; `(sooner)` for those who are to be
-    /// looked at earlier than they were to be.
+    /// The clients that were served since the last call, in order, with their replies; `(sooner)` for clients that are
+    /// to be looked at earlier than they were to be.
     fn served(&mut self) -> Vec<(u64, String)> {
         let text = |reply: &[u8]| String::from_utf8_lossy(reply).replace("\r\n", " ").trim_end().to_owned();
         let served = self.client.worker.served.drain(..);

@@ -39,7 +39,7 @@ pub(crate) enum Failure {
 
 /// The codes of gRPC that are treated differently.
 mod code {
-    /// That of an error that names none: a proxy's.
+    /// The code of an error that names none: a proxy's.
     pub(super) const NONE: u32 = 0;
     pub(super) const CANCELLED: u32 = 1;
     pub(super) const UNKNOWN: u32 = 2;

@@ -307,7 +307,7 @@ impl<T, D, W> PushQueue<T, D, W> {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PendingPushes<C, K> {
-    /// Of all partitions, those that are being flushed and those that wait included.
+    /// The clients of all partitions, those that are being flushed and those that wait included.
     count: AtomicUsize,
     partitions: Box<[Partition<C, K>]>,
 }

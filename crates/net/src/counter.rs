@@ -59,7 +59,7 @@ pub struct Traffic {
     pub output_buffer_disconnections: Counter,
     /// Handshakes of TLS that were completed.
     pub handshakes: Counter,
-    /// Of these, those that resumed a session.
+    /// The handshakes among them that resumed a session.
     pub handshakes_resumed: Counter,
     /// Handshakes that failed because of what the peer has sent.
     pub handshakes_failed: Counter,

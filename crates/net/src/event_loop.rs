@@ -328,7 +328,7 @@ impl<S: Service> EventLoop<S> {
         self.take_turn(kit, slot);
     }
 
-    /// Sends the replies that were gathered. Nothing is closed here: who is done has another turn.
+    /// Sends the replies that were gathered. Nothing is closed here: a connection that is done has another turn.
     pub fn depart(&mut self) {
         if self.pending_writes.is_empty() {
             return;

@@ -73,7 +73,7 @@ impl<M> Listening<M> {
             // To the worker that accepts.
             self.queues.post(0, Message::Backlog(waiting));
         }
-        // The system lets go of the address for others that reuse it, and of who has come since.
+        // The system lets go of the address for others that reuse it, and of connections that have come since.
         ended.iter().for_each(|open| drop(open.socket.shutdown(Shutdown::Both)));
         let open = |(port, is_tls): &(u16, bool)| {
             let alike: Vec<&Socket> =
@@ -130,7 +130,7 @@ fn backlog_of(open: &Open) -> Vec<(Socket, SockAddr, bool)> {
         match open.socket.accept() {
             Ok((socket, peer)) => backlog.push((socket, peer, open.is_tls)),
             Err(error) => match error.kind() {
-                // Of one who has given up; there may be others.
+                // A client that has given up; there may be others.
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                 _ => break,
             },
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::TestQueues;
 
-    /// A client of that address who waits in its backlog.
+    /// A client of that address that waits in its backlog.
     fn caller(socket: &Socket) -> TcpStream {
         let peer = TcpStream::connect(tcp_address(socket).unwrap()).unwrap();
         // The client may be told first.

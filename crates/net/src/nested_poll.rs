@@ -15,7 +15,7 @@
 //! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
 //!   everything that it was told, the first nested poll of a turn looks at every connection.
 //! - A slot that becomes free in a nested poll is not taken before the next tick: the tick around may know of an event
-//!   for who was there.
+//!   for the connection that was there.
 
 use std::io;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct NestedPoll<M> {
     events: Vec<Event>,
     /// Events of connections that cannot be read yet.
     pub(crate) kept_messages: Vec<Message<M>>,
-    /// Releases of replies of who is absent.
+    /// Releases of replies of the absent connection.
     released: Vec<WithheldReply>,
     /// Slots that are free from the next tick on.
     pub(crate) free_slots: Vec<u32>,
@@ -88,7 +88,7 @@ impl<M> NestedPoll<M> {
         self.state == State::Ended
     }
 
-    /// Keeps an event for who is absent; others that are not in their place are gone.
+    /// Keeps an event for the absent connection; others that are not in their place are gone.
     #[cold]
     pub(crate) fn note(&mut self, event: &Event) {
         if self.is_under_way() && event.token().0 == self.absent.slot as usize {
@@ -96,7 +96,7 @@ impl<M> NestedPoll<M> {
         }
     }
 
-    /// Keeps the release of replies for who is absent.
+    /// Keeps the release of replies for the absent connection.
     #[cold]
     pub(crate) fn keep_released(&mut self, released: WithheldReply) {
         if self.is_under_way() && released.client == self.absent.id {

@@ -175,7 +175,7 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file that has that name now, and its length in bytes.
+    /// The identity of the file that has that name now, and its length in bytes.
     ///
     /// Asks for no times: if a process has seen a file's times, Linux (6.13 and later) gives its next write one of
     /// its own, to the nanosecond, so that each sync would have to write the inode, too.

@@ -173,7 +173,7 @@ pub struct Replica {
     pub copy_of: Option<Id>,
     heard_ms: u64,
     acknowledged_ms: u64,
-    /// Since when the stream does not come.
+    /// The time since which the stream does not come.
     down_since_ms: u64,
     input: Vec<u8>,
 }
@@ -221,7 +221,7 @@ impl Replica {
         self.heard_ms
     }
 
-    /// Since when the stream does not come; `None` while it does.
+    /// The time since which the stream does not come; `None` while it does.
     pub fn down_since_ms(&self) -> Option<u64> {
         (self.link() != LinkState::Connected).then_some(self.down_since_ms)
     }

@@ -9,7 +9,7 @@
 //!
 //! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1: how deep the
 //! search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2), and how long it takes, since every
-//! step is reported to the caller, who may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
+//! step is reported to the caller, which may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
 
 /// Most captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;

@@ -61,7 +61,7 @@ pub(crate) struct Loading {
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
-    /// That moment by [`Now::steady_ms`].
+    /// The start by [`Now::steady_ms`].
     pub(crate) started_steady_ms: u64,
     pub(crate) bytes_total: u64,
     pub(crate) bytes_loaded: u64,

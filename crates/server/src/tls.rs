@@ -45,7 +45,7 @@ pub(crate) struct Tls {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Of the files when they were looked at last.
+    /// Stamps of the files when they were looked at last.
     stamps: Stamps,
     checked_at: Option<Instant>,
     /// The kinds of certificates, serial numbers and days of which the log has said that they expire.

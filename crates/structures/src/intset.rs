@@ -195,7 +195,7 @@ impl fmt::Debug for IntSet {
 }
 
 impl IntSet {
-    /// Without integers.
+    /// An intset without integers.
     pub fn new() -> IntSet {
         IntSet::of(vec![2, 0, 0, 0, 0, 0, 0, 0])
     }

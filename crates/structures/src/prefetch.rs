@@ -30,8 +30,8 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch_span`], for lines that will be written: no other processor keeps a copy of them. A store that has to
-/// wait for its line holds up the release of the next lock, which waits for all stores.
+/// Does what [`prefetch_span`] does, for lines that will be written: no other processor keeps a copy of them. A store
+/// that has to wait for its line holds up the release of the next lock, which waits for all stores.
 #[inline(always)]
 pub fn prefetch_span_for_write(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch_for_write);
@@ -47,7 +47,7 @@ fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
     hint(start.wrapping_add(last));
 }
 
-/// As [`prefetch`], for a line that will be written.
+/// Does what [`prefetch`] does, for a line that will be written.
 #[inline(always)]
 fn prefetch_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -41,7 +41,7 @@ impl Server {
         Self::start_with(program, directives, |_| Ok(()))
     }
 
-    /// As [`Self::start`], with something done to the folder before.
+    /// Starts it as [`Self::start`] does, with something done to the folder before.
     pub fn start_with(
         program: &Path,
         directives: &[&str],

@@ -42,9 +42,9 @@ pub struct Mark {
 pub enum Found {
     /// No mark.
     None,
-    /// That of this very run: another column is the same database.
+    /// The mark of this very run: another column is the same database.
     Own,
-    /// That of another run.
+    /// The mark of another run.
     Other(String),
 }
 

@@ -20,7 +20,8 @@ impl Plan<'_> {
         record.nodes().filter(|node| !self.is_draining(*node) && self.is_up(*node)).count()
     }
 
-    /// With more shards than nodes for them, those go that have fewest nodes to stay, then least data.
+    /// Chooses shards that end, if there are more than nodes for them: those with fewest nodes to stay, then least
+    /// data.
     pub(super) fn choose_leaving(&mut self) {
         let surplus = self.view.shards.len().saturating_sub(self.shards_wanted());
         let mut shards: Vec<_> = self

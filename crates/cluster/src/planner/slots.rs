@@ -22,7 +22,7 @@ struct Part {
     slot_bytes: u64,
     /// Its heavy slots that may be moved, and their weights.
     heavy: Vec<(u16, u64)>,
-    /// Of all its slots.
+    /// Bytes of all its slots.
     load: u64,
     share: u64,
     /// How far from its share it may be.

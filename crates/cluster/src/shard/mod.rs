@@ -328,7 +328,7 @@ pub struct Shard {
     epoch_before_read: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
-    /// Since when no member has all that was acknowledged, as far as this node knows.
+    /// The time since which no member has all that was acknowledged, as far as this node knows.
     recovers_since_ms: Option<u64>,
     /// The marks of the newest state of the store that the node has obeyed.
     lineage: Lineage,

@@ -66,7 +66,7 @@ pub struct Seen {
 #[derive(Debug, Clone)]
 enum Request {
     Propose(Proposal, Transaction, Mark),
-    /// With how much the node has joined when it asks, and when that is.
+    /// A read: how much the node has joined when it asks, and when that is.
     Read(u64, u64),
     Watch(u64, u64),
     Announce {

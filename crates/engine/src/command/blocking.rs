@@ -17,7 +17,7 @@ pub enum Blocking<'a> {
 }
 
 impl<'a> Blocking<'a> {
-    /// To wait until one of the keys holds a value of that type, and then to run again as it is.
+    /// A wait until one of the keys holds a value of that type; then the command runs again as it is.
     pub fn wait_for(
         value_type: ValueType,
         keys: &'a [&'a [u8]],

@@ -89,7 +89,7 @@ pub enum FindKeys {
         /// With `last` −1: only the first 1/`limit` of the words (0 and 1: all of them).
         limit: u16,
     },
-    /// As many as an argument says.
+    /// The number of keys that an argument says.
     Count {
         /// The word with the number, relative to the beginning.
         count_at: u16,

@@ -137,9 +137,9 @@ pub enum RenameError {
 /// The place of a command in the table, and enough of its name to know it without looking there.
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexSlot {
-    /// Of its name.
+    /// The first bytes of its name.
     head: u64,
-    /// Of its name, in bytes; 0 for an empty slot.
+    /// Length of its name, in bytes; 0 for an empty slot.
     length: u8,
     /// Whether no other name has this head and length.
     is_whole: bool,
@@ -255,7 +255,7 @@ impl CommandTable {
 }
 
 impl Index {
-    /// Of the names of all commands that have one.
+    /// An index of the names of all commands that have one.
     ///
     /// # Panics
     /// When two have the same.

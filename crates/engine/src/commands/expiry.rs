@@ -5,7 +5,7 @@ use crate::{
     context::ExpiryChange,
 };
 
-/// To the nearest second.
+/// Seconds, to the nearest one.
 pub(super) fn to_seconds(milliseconds: u64) -> u64 {
     (milliseconds + 500) / 1000
 }

@@ -140,7 +140,7 @@ pub struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Both together.
+    /// A policy and a caller together.
     #[inline]
     pub fn new(policy: &'a Policy, caller: &'a Caller) -> Self {
         Self { policy, caller }

@@ -59,7 +59,7 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.caller.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
     }
 
-    /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be
+    /// Call this before the work begins: the command is about to visit that many keys. The error, which is to be
     /// passed on, offloads it.
     pub fn weigh(&self, keys: usize) -> CommandResult {
         if keys > self.visits_max() { Err(CommandError::TooLong) } else { Ok(()) }

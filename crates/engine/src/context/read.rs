@@ -59,7 +59,7 @@ impl<'a> ReadContext<'a> {
         Self { keyspace, source, database, keys, environment, worker, met_expired: false }
     }
 
-    /// To be called once everything is looked up and before the work begins: the command is about to visit
+    /// Call this once everything is looked up and before the work begins: the command is about to visit
     /// that many elements. The error, which is to be passed on, offloads it.
     #[inline]
     pub fn weigh(&self, elements: usize) -> CommandResult {

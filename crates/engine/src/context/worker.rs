@@ -135,7 +135,7 @@ pub struct Worker {
     pub audience: Option<Box<dyn Audience>>,
     /// Keys that its commands have changed and that clients wait for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
-    /// Such keys whose clients cannot be served while a script holds other stripes of theirs.
+    /// Keys that are ready, but whose clients cannot be served while a script holds other stripes of theirs.
     pub(crate) kept_out: KeptOut,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,

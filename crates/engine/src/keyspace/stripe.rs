@@ -281,7 +281,7 @@ impl StripeState {
         }
     }
 
-    /// Whether this watcher has seen the key there when he began to watch it.
+    /// Whether this watcher has seen the key there when its watch began.
     pub(crate) fn saw(&self, database: usize, key: &[u8], watcher: &Watcher) -> bool {
         self.watches().is_some_and(|watches| watches.saw(database, key, watcher))
     }
@@ -300,7 +300,7 @@ impl StripeState {
         self.queues.get_or_insert_default()
     }
 
-    /// To be called after queues were taken from.
+    /// Call this after queues were taken from.
     pub(crate) fn drop_empty_queues(&mut self) {
         if self.queues.as_ref().is_some_and(|queues| queues.is_empty()) {
             self.queues = None;

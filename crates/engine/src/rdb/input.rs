@@ -91,7 +91,7 @@ enum Head {
 #[derive(Debug)]
 pub(super) enum StringValue {
     Text(Vec<u8>),
-    /// Of more than [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of more than [`BLOCK_BYTES_MAX`] bytes.
     Rope(StringRope),
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Of a part whose cells `end` there: at the start if the snapshot has seen all there were at the cut.
+    /// The capture of a part whose cells `end` there: at the start if the snapshot has seen all there were at the cut.
     pub(crate) fn new(snapshot_queue: Arc<SnapshotQueue>, database: usize, end: CellPosition) -> Self {
         let position = CellPosition::START;
         Self { snapshot_queue, database, position, end, incremental: Vec::new(), handles: Vec::new() }

@@ -100,7 +100,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// Of a snapshot without a reader.
+    /// The queue of a snapshot without a reader.
     #[cfg(test)]
     pub(crate) fn alone() -> Arc<Self> {
         let options = SnapshotOptions {

@@ -174,7 +174,7 @@ impl FieldBlock {
         }
     }
 
-    /// As [`MemberBlock::scan`], of the fields that are there.
+    /// Does what [`MemberBlock::scan`] does, with the fields that are there.
     pub(super) fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
         self.block.scan(cursor, |record| {
             if lives(&record, now_ms) {

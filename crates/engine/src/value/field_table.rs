@@ -174,7 +174,7 @@ impl FieldTable {
         });
     }
 
-    /// As [`MemberTable::scan`], of the fields that are there.
+    /// Does what [`MemberTable::scan`] does, with the fields that are there.
     pub(super) fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
         self.table.scan(cursor, |record| {
             if lives(&record, now_ms) {
@@ -196,8 +196,8 @@ impl FieldTable {
         chosen
     }
 
-    /// As [`MemberTable::sample`], of the fields that are there. O(n) while some have expired and
-    /// still have their records.
+    /// Does what [`MemberTable::sample`] does, with the fields that are there. O(n) while some have
+    /// expired and still have their records.
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

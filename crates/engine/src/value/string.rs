@@ -298,9 +298,9 @@ impl LongText {
 
 /// A text that is about to be changed.
 pub enum TextMut<'a> {
-    /// Of at most [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of at most [`BLOCK_BYTES_MAX`] bytes.
     Flat(&'a mut Vec<u8>),
-    /// Of more.
+    /// A longer text.
     Rope(&'a mut StringRope),
 }
 
@@ -381,9 +381,9 @@ impl TextMut<'_> {
 /// A text that is being made, in order, of a length that is known.
 #[derive(Debug)]
 pub enum NewText {
-    /// Of at most [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of at most [`BLOCK_BYTES_MAX`] bytes.
     Flat(Vec<u8>),
-    /// Of more.
+    /// A longer text.
     Rope(StringRope),
 }
 
@@ -430,7 +430,7 @@ impl NewText {
 /// A string to be stored.
 #[derive(Debug, Clone)]
 pub enum NewString<'a> {
-    /// As an integer.
+    /// The text as an integer.
     Integer(i64),
     /// Inside the entry: at most [`INLINE_BYTES_MAX`] bytes.
     Inline(&'a [u8]),

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-/// Of a read or a write that has failed.
+/// The reason of a read or a write that has failed.
 pub use dunlin_certificates::refusal;
 use dunlin_certificates::{PeerVerifier, Peers};
 use rustls::crypto::CryptoProvider;
@@ -128,7 +128,7 @@ pub struct TlsMaterial {
     pub server_certificate: CertificateFacts,
     /// The certificate for outgoing connections, if there is another.
     pub client_certificate: Option<CertificateFacts>,
-    /// Of the certificates that are trusted, the one that expires first.
+    /// The trusted certificate that expires first.
     pub ca_certificate: Option<CertificateFacts>,
 }
 

@@ -133,7 +133,7 @@ pub(super) struct Event {
 pub(super) struct HotKeys {
     pub(super) is_active: bool,
     pub(super) duration_ms: f64,
-    /// Of all commands with keys: microseconds and bytes.
+    /// The sums of all commands with keys: microseconds and bytes.
     pub(super) all: (f64, f64),
     /// Microseconds and bytes of each key.
     pub(super) keys: BTreeMap<String, (f64, f64)>,

@@ -63,7 +63,7 @@ pub struct Progress {
     pub lsn: u64,
     /// Bytes behind the last check, which nothing proves.
     pub unproven_bytes: u64,
-    /// Of these, bytes of commands.
+    /// Bytes of commands among them.
     pub unproven_record_bytes: u64,
     /// Their checksum.
     pub unproven_sum: Checksum,

@@ -20,7 +20,7 @@ use crate::{
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
 
-/// Of the commands with which a conversation begins or ends.
+/// Flags of the commands with which a conversation begins or ends.
 const HANDSHAKE: Flags = Flags::NO_SCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)

@@ -35,7 +35,7 @@ pub struct Directive {
     pub group: Group,
     /// Its type, its limits and its field of [`Config`].
     pub(super) kind: Kind,
-    /// As a configuration file would have it after the name.
+    /// The default as a configuration file would have it after the name.
     pub default: &'static str,
     /// When its value can change.
     pub change: Change,

@@ -144,8 +144,8 @@ impl Executor {
         Some(Next::Park { until: self.next_look(session) })
     }
 
-    /// Tries again to store what could not be stored. Done at the end of each tick: who makes room wakes all
-    /// workers, and a slice of background work comes soon.
+    /// Tries again to store what could not be stored. Done at the end of each tick: a thread that makes room
+    /// wakes all workers, and a slice of background work comes soon.
     #[cold]
     pub(super) fn store_postponed(&mut self) {
         let postponed = std::mem::take(&mut self.result);

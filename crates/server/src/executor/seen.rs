@@ -54,7 +54,7 @@ impl SawData {
 /// The log offsets that the commands of a call have seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Of the command at hand, beside its own keys.
+    /// The offset that the command at hand has seen beside its own keys.
     mark: u64,
     /// The greatest mark of replies so far.
     greatest: u64,

@@ -35,8 +35,8 @@ pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: who makes room tells the
-/// worker, and the worker those who wait. Each is here once, however often it has been refused.
+/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: the thread that makes
+/// room tells the worker, and the worker the waiting clients. Each is here once, however often it has been refused.
 #[derive(Debug, Default)]
 pub(super) struct RoomWaits(Vec<Address>);
 
@@ -53,14 +53,14 @@ impl RoomWaits {
         self.0.retain(|waiting| *waiting != client);
     }
 
-    /// Tells all of them, who came first first.
+    /// Tells all of them, in the order in which they came.
     pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
         self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
     }
 }
 
 impl<'r> Finish<'r> {
-    /// Of a command that has waited.
+    /// The ending of a command that has waited.
     fn of(unblocked: &'r Unblocked) -> Self {
         let Unblocked { reply, nanoseconds, .. } = unblocked;
         Self {
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use dunlin_net::{TestQueues, To};
 
-    /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
+    /// Three of many clients are refused, one of them over and over, and one hangs up: two are told, once.
     #[test]
     fn room_is_told_of_to_those_who_wait_for_it() {
         let (queues, messages) = TestQueues::of_workers(1);

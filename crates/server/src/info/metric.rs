@@ -226,7 +226,7 @@ impl Metric {
 /// Metrics of which there is a line for each of something, `<prefix><label>:<field>=<value>,…`.
 #[derive(Clone, Copy)]
 pub(crate) struct Family {
-    /// Of the name, in front of the label.
+    /// The part of the name in front of the label.
     pub(crate) prefix: &'static str,
     /// The things that have a line each, as documents name them.
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]

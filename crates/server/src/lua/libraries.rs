@@ -36,7 +36,7 @@ pub(crate) struct Library {
     /// The text as it came.
     pub(crate) code: Vec<u8>,
     pub(crate) functions: Vec<Function>,
-    /// Of each function, whether it keeps to the keys that a call declares.
+    /// Whether each function keeps to the keys that a call declares.
     pub(crate) keeps_to_declared: Vec<bool>,
 }
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::words;
 
-/// In front of a library in an RDB file or a dump; the other is of a format that was never released.
+/// The opcode in front of a library in an RDB file or a dump; the other is of a format that was never released.
 pub(crate) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 

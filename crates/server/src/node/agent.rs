@@ -114,7 +114,7 @@ struct Agent {
     reported: Instant,
     /// When the progress of moves was recorded last.
     told: Instant,
-    /// Since when another process's presence has been in the way.
+    /// The time since which another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended: read when the data set is loaded, and taken when this one announces its start.
     ending: Option<Ending>,

@@ -98,7 +98,7 @@ impl HeavyKeys {
 /// The collection of one worker.
 #[derive(Debug, Default)]
 struct Collector {
-    /// Of all commands with keys.
+    /// The time of all commands with keys.
     nanoseconds: u64,
     bytes: u64,
     by_time: HeavyKeys,

@@ -101,7 +101,8 @@ impl Held {
 /// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
 pub(crate) struct ExceededTime {
-    /// Since when it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is not.
+    /// The time since which it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is
+    /// not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,

@@ -219,7 +219,7 @@ pub(crate) struct DataDirectory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// That of `dir`, from when the server keeps something there.
+    /// The lock of `dir`, from when the server keeps something there.
     current: Option<Arc<DirectoryLock>>,
     /// All locks in use: the log, and a snapshot that is being written, stay where they have begun.
     all: Vec<Weak<DirectoryLock>>,

@@ -348,10 +348,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on unless
-    /// `force` is among them. Clients that are being answered get `shutdown-timeout` to take their replies, unless
-    /// `now` is among the options. A snapshot waits for a script; all other clients are served meanwhile. Returns
-    /// whether the server ends.
+    /// Stops as SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
+    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to take their replies,
+    /// unless `now` is among the options. A snapshot waits for a script; all other clients are served meanwhile.
+    /// Returns whether the server ends.
     pub fn stop(&self, flags: ShutdownFlags) -> bool {
         let shared = &self.shared;
         let grace = grace(flags, &shared.config.current());

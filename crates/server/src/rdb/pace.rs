@@ -39,8 +39,8 @@ const CORES_MIN_FOR_REPLICAS: f64 = 0.125;
 const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
 const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
-/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
-/// keep them busy wait for the disk.
+/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when the
+/// threads that keep them busy wait for the disk.
 const GROWTH_MAX: f64 = 4.0;
 /// The share of a core from which on there is time for work that makes files smaller.
 const LEISURE: f64 = 0.5;

@@ -91,7 +91,7 @@ pub(crate) struct LinkStatus {
     pub(crate) primary: Option<PrimaryAddress>,
     pub(crate) state: LinkState,
     pub(crate) heard_ms: u64,
-    /// Since when the stream does not come; 0 while it does.
+    /// The time since which the stream does not come; 0 while it does.
     pub(crate) down_since_ms: u64,
     /// Bytes of a snapshot, and in all if that is known, while one comes.
     pub(crate) snapshot: Option<(u64, Option<u64>)>,

@@ -89,10 +89,10 @@ struct Feeder {
     /// By the client's number.
     known: HashMap<u64, Known>,
     pinged_ms: u64,
-    /// Since when there has been no replica.
+    /// The time since which there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
-    /// Since when the first of the replicas that wait for the next snapshot has waited.
+    /// The time since which the first of the replicas that wait for the next snapshot has waited.
     gathers_since_ms: Option<u64>,
     failover: failover::Progress,
 }

@@ -204,13 +204,13 @@ pub struct Session {
     pub(crate) waits_until: Option<Instant>,
     /// The command that is being offloaded, if one is.
     pub(crate) offloaded: Option<OffloadedCommand>,
-    /// Since when a command has been waiting for a view of what it may change to end.
+    /// The time since which a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
     /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.
     pub(crate) waits_for_room: bool,
     /// Its WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
-    /// Since when `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
+    /// The time since which `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
     pub(crate) asleep: Option<(Instant, IsHeard)>,
     /// The command that is answered later, if there is one.
     pub(crate) unfinished: Option<Box<Unfinished>>,

@@ -164,6 +164,6 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) watcher: Watcher,
-    /// With their databases.
+    /// The keys, with their databases.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
 }

@@ -110,12 +110,12 @@ pub(crate) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Of the whole process.
+    /// The processor time of the whole process.
     pub(crate) fn of_process() -> Self {
         Self::ask(libc::RUSAGE_SELF)
     }
 
-    /// Of the calling thread; of the process if the system does not count threads by themselves.
+    /// The processor time of the calling thread; of the process if the system does not count threads by themselves.
     pub(crate) fn of_thread() -> Self {
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         return Self::ask(libc::RUSAGE_THREAD);

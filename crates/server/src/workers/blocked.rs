@@ -64,12 +64,12 @@ pub struct Unblocked {
 }
 
 impl Unblocked {
-    /// With a reply that took no time.
+    /// An unblocking with a reply that took no time.
     pub(crate) fn with(reply: Vec<u8>) -> Self {
         Self { reply, nanoseconds: 0, closes: false }
     }
 
-    /// With a server that has become a replica.
+    /// An unblocking by a server that has become a replica.
     pub(crate) fn demoted() -> Self {
         // An error line is the same in both protocols.
         let reply = encode(Protocol::Resp2, |reply| Ending::Demoted.answer(reply));

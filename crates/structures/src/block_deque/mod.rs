@@ -206,7 +206,7 @@ impl Clone for BlockDeque {
 }
 
 impl BlockDeque {
-    /// Without elements; allocates nothing.
+    /// A deque without elements; allocates nothing.
     pub fn new(limit: BlockLimit) -> BlockDeque {
         BlockDeque { blocks: VecDeque::new(), len: 0, block_bytes: 0, limit, pasts: Pasts::default() }
     }

@@ -43,7 +43,7 @@ pub struct Glob(Shape);
 #[derive(Debug, Clone)]
 enum Shape {
     Nothing,
-    /// Without a star.
+    /// A pattern without a star.
     Whole(Run),
     Starred(Box<Starred>),
 }

@@ -231,7 +231,7 @@ pub struct HyperLogLogUnion {
 }
 
 impl Default for HyperLogLogUnion {
-    /// Of none.
+    /// The union of none.
     fn default() -> Self {
         Self { registers: Box::new([0; HLL_REGISTERS]), has_dense: false }
     }

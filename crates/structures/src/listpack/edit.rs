@@ -54,12 +54,12 @@ impl fmt::Debug for Listpack {
 }
 
 impl Listpack {
-    /// Without elements.
+    /// A listpack without elements.
     pub fn new() -> Listpack {
         Self::with_capacity(LISTPACK_BYTES_EMPTY)
     }
 
-    /// Without elements, with room for `bytes` bytes in all.
+    /// A listpack without elements, with room for `bytes` bytes in all.
     pub fn with_capacity(bytes: usize) -> Listpack {
         let mut block = Block::zeroed(bytes.max(LISTPACK_BYTES_EMPTY));
         block[0] = LISTPACK_BYTES_EMPTY as u8;

@@ -70,7 +70,7 @@ pub struct OrderTree {
 }
 
 impl OrderTree {
-    /// Without elements; allocates nothing.
+    /// A tree without elements; allocates nothing.
     pub fn new() -> OrderTree {
         OrderTree::default()
     }

@@ -51,7 +51,7 @@ enum Origin {
     Mapping { bytes: usize },
 }
 
-// SAFETY: its pointer is used to free it once, and by holders who see to it that no thread writes where others read.
+// SAFETY: its pointer is used to free it once, and by holders that keep threads from writing where others read.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}

@@ -55,9 +55,9 @@ pub(in crate::commands) struct Conditions {
     pub(in crate::commands) new_only: bool,
     /// Only members that are there.
     pub(in crate::commands) existing_only: bool,
-    /// Of those that are there, only if the score grows.
+    /// Members that are there change only if the score grows.
     greater_only: bool,
-    /// Of those that are there, only if the score shrinks.
+    /// Members that are there change only if the score shrinks.
     less_only: bool,
     /// The score is added to the present one.
     increment: bool,

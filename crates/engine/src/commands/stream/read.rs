@@ -339,7 +339,7 @@ struct GroupReading<'a> {
     request: &'a ReadRequest<'a>,
     name: &'a [u8],
     consumer: &'a [u8],
-    /// Of each key.
+    /// The entries wanted of each key.
     wanted: Vec<Wanted>,
 }
 

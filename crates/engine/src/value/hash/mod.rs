@@ -104,7 +104,7 @@ fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
 }
 
 impl Hash {
-    /// Without fields, ready to get `count` of them, which decides whether it begins compact.
+    /// A hash without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();
         if count > layout.limits.hash_max_listpack_entries as u64 {

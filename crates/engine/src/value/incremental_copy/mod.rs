@@ -35,11 +35,11 @@ const VISIT_COST_BYTES: usize = 64;
 
 /// A copy, as the thread that takes the pieces has it.
 pub(crate) enum IncrementalCopy {
-    /// Of a table's records.
+    /// A copy of a table's records.
     Records(RecordForm, SharedTableCopy),
-    /// Of a list's blocks.
+    /// A copy of a list's blocks.
     Blocks(SharedPast, Arc<SnapshotQueue>),
-    /// Of a stream's nodes.
+    /// A copy of a stream's nodes.
     Nodes(SharedNodeCopy),
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Of one record more.
+    /// The demand with one record more.
     pub(super) fn with(self, record: &Record<'_>) -> Self {
         Self { records: self.records + 1, bytes: self.bytes + record.bytes() }
     }
@@ -86,7 +86,7 @@ impl Demand {
 }
 
 impl MemberBlock {
-    /// Without records, with room for some; `in_order` if the owner keeps an order.
+    /// A block without records, with room for some; `in_order` if the owner keeps an order.
     pub(super) fn with_room(room: Demand, in_order: bool) -> Self {
         let order_places = if in_order { room.records.max(1) } else { 0 };
         Self::laid_out(groups_for(room.records), order_places, room.bytes)

@@ -94,7 +94,7 @@ impl Default for Set {
 }
 
 impl Set {
-    /// Without members, ready to get `count` of them, which decides whether it begins compact.
+    /// A set without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;
         let mut set = Self::default();

@@ -147,7 +147,7 @@ impl RankedBlock {
         if reverse { ranks.rev().for_each(visit) } else { ranks.for_each(visit) }
     }
 
-    /// As [`MemberBlock::scan`].
+    /// Does what [`MemberBlock::scan`] does.
     pub(super) fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.block.scan(cursor, |record| visit(record.key, score_of(record)))
     }

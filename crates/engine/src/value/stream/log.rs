@@ -109,7 +109,7 @@ pub struct StreamLog {
     listpack_bytes: usize,
     len: u64,
     last_id: StreamId,
-    /// Of the first live entry; `0-0` if there is none.
+    /// ID of the first live entry; `0-0` if there is none.
     first_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,

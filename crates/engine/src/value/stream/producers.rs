@@ -67,7 +67,7 @@ pub struct Producers {
 const SWEPT_AT_ONCE: usize = 2;
 
 impl Producers {
-    /// Without any producer yet.
+    /// The state without any producer yet.
     pub fn new(limits: ProducerLimits) -> Self {
         Self {
             limits,

@@ -77,7 +77,7 @@ pub(crate) struct LogThread {
     /// The first file behind the cut of the snapshot that is to be the base; `None` if there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
-    /// That of the directory where the log is, while it is on.
+    /// The lock of the log's directory, while the log is on.
     lock: Option<Arc<DirectoryLock>>,
     /// The log that the directory holds since recording was turned off.
     left: Option<LeftLog>,

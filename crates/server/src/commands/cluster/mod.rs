@@ -32,11 +32,11 @@ use crate::{
 pub(super) const COMMANDS: &[Command] =
     &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE, sentinel::SENTINEL];
 
-/// Of the subcommands that change the cluster.
+/// Flags of the subcommands that change the cluster.
 const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
-/// Of those that administrators read with.
+/// Flags of those that administrators read with.
 const INSPECTION: Flags = Flags::ADMIN.and(Flags::STALE);
-/// Of the commands that choose where a connection may read.
+/// Flags of the commands that choose where a connection may read.
 const CONNECTION: Flags = Flags::FAST.and(Flags::CONNECTION);
 
 const ASKING: Command = Command {

@@ -62,7 +62,7 @@ pub fn find(name: &[u8]) -> Option<&'static Directive> {
     find_name(name).map(|(_, directive)| directive)
 }
 
-/// As [`find`], and the name or alias in the table's spelling.
+/// Does what [`find`] does, and returns the name or alias in the table's spelling.
 pub(super) fn find_name(name: &[u8]) -> Option<(&'static str, &'static Directive)> {
     names().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
 }

@@ -178,7 +178,7 @@ struct Sender<'a> {
     held: u64,
     heard: Instant,
     output: Vec<u8>,
-    /// That of the snapshot, once it has begun.
+    /// The progress of the snapshot, once it has begun.
     progress: Option<Arc<Progress>>,
 }
 
@@ -561,7 +561,7 @@ impl KeySink for Sender<'_> {
 
 /// Holds commands back if the target does not catch up with them.
 struct Brake {
-    /// Since when it is as it is.
+    /// The time of its last change.
     since: Instant,
     is_on: bool,
 }

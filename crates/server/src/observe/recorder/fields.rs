@@ -131,7 +131,7 @@ impl Sample {
 pub(crate) struct Merged {
     count: u32,
     sample: Sample,
-    /// Of the figures that are averaged.
+    /// Sums of the figures that are averaged.
     sums: Vec<u64>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Question<'a> {
     /// Samples of the time before.
     pub(crate) usual: &'a [Sample],
     pub(crate) events: &'a [Event],
-    /// Of the last hour only.
+    /// Hot keys of the last hour only.
     pub(crate) hot_keys: &'a [HotSecond],
     /// Names of commands by their numbers.
     pub(crate) command: &'a dyn Fn(u32) -> Option<String>,
