@@ -37,7 +37,7 @@ pub struct Options {
     pub park_below: u64,
     /// The longest that commands are parked before a proposal.
     pub park_ms: u64,
-    /// After commands were parked in vain.
+    /// Pause after commands were parked without success.
     pub again_ms: u64,
     /// Between two attempts to read or to propose.
     pub retry_ms: u64,
@@ -329,7 +329,7 @@ impl Source {
             Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
                 self.send_again(now_ms, actions)
             }
-            // Refused: an earlier copy may be in, so that the record has to say.
+            // Refused: an earlier copy may be in, so the record decides.
             Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Failed(_) => *is_unknown = true,
         }
     }

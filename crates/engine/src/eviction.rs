@@ -18,7 +18,7 @@ use crate::{
 
 /// Keys that go from one stripe before another is chosen.
 const KEYS_PER_LOCK: usize = 4;
-/// Keys of hidden slots that are chosen in vain before another stripe is.
+/// Keys of hidden slots that are chosen before another stripe is.
 const HIDDEN_VICTIMS_MAX: usize = 16;
 
 /// Which key goes first.

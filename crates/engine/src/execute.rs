@@ -44,7 +44,7 @@ pub enum Outcome {
     /// The command takes long, or what it has removed does: the rest is to be done apart from the worker, and answered
     /// then.
     Offloaded(Box<Offloaded>),
-    /// The command has not run and is to be presented again: a key that it may change is being read apart from its
+    /// The command has not run and is to be presented again. A key that it may change is being read apart from its
     /// worker, or what let it in has ended while it waited for the gate ([`Caller::admission`]).
     ///
     /// [`Caller::admission`]: crate::Caller::admission

@@ -15,12 +15,12 @@
 //! Clients encode commands in just this form. If such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
-//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record
+//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied. The record
 //! shares the bytes, and a writer copies them before it changes them (docs/decisions/0023).
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
-//! - A record is handed to the [`Log`] under the locks of everything it speaks of: the order of
+//! - A record is handed to the [`Log`] under the locks of everything it speaks of. So the order of
 //!   records is consistent with the locks, and a replay of any prefix is a state that the store was
 //!   in.
 

@@ -1,7 +1,7 @@
 //! Clients that wait for keys: entering them, and serving them when a key may be ready.
 //!
 //! A write notes the keys that it has changed and that clients wait for ([`Worker::ready`]). The worker that ran it
-//! serves the waiters of these keys before it lets go of the locks, in the order they came: each is run again, as it
+//! serves the waiters of these keys before it lets go of the locks, in the order they came. Each is run again, as it
 //! was sent, and its reply is handed to the host ([`Worker::served`]). That may make further keys ready (BLMOVE); it
 //! goes on until no key is left.
 //!
@@ -10,7 +10,7 @@
 //! between others may change the key, even take the elements that were there for the waiter; then it goes on waiting.
 //! Only other blocking commands must not: see [`WriteContext::is_reserved`].
 //!
-//! A waiter may also wait for entries to come of age: it says when to look at it again, and the host sees to it
+//! A waiter may also wait for entries to come of age: it says when to look at it again, and the host does so
 //! ([`Engine::look_again`]). Each run says it anew; if that is earlier than before, the host learns of it.
 //!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and

@@ -126,7 +126,7 @@ impl Gateway {
         state.endpoint = (state.endpoint + 1) % self.options.endpoints.len();
     }
 
-    /// Asks for what is done once at most. An endpoint that cannot have had the request gives way to the next.
+    /// Asks for what is done once at most. An endpoint that cannot have received the request gives way to the next.
     pub(crate) fn write<A: DeserializeOwned>(
         &self,
         path: &str,

@@ -728,8 +728,8 @@ mod loom_tests {
         reader.join().unwrap();
     }
 
-    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that has
-    /// seen `k` as it was before: otherwise it would keep a copy that is stale.
+    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that
+    /// has seen `k` as it was before. Otherwise the client would keep a copy that is stale.
     #[test]
     fn loom_a_push_has_its_place_in_the_clients_stream() {
         for reads_k in [false, true] {

@@ -355,7 +355,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// Sends replies that have been released meanwhile, and makes sure that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
         if self.withheld.iter().any(|replies| !replies.is_empty()) {

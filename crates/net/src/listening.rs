@@ -3,7 +3,7 @@
 //! Workers have handles of their own on every listening socket (`net/event_loop.rs`); here are others, to know what is
 //! listened on and to end it. An address that stays keeps its socket, and with it the clients in its backlog. An
 //! address that goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`);
-//! if a new one cannot be had, it listens again. The backlog is accepted first, so no established connection is reset.
+//! if a new one fails, it listens again. The backlog is accepted first, so no established connection is reset.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};

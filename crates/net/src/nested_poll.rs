@@ -12,8 +12,8 @@
 //! left for afterwards, for all connections.
 //!
 //! Invariants:
-//! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
-//!   everything that it was told, the first nested poll of a turn looks at every connection.
+//! - The poller reports edges, so nothing that it reports is dropped. The tick around may not have looked at
+//!   everything that it was told, so the first nested poll of a turn looks at every connection.
 //! - A slot that becomes free in a nested poll is not taken before the next tick: the tick around may know of an event
 //!   for the connection that was there.
 

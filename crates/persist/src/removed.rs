@@ -24,7 +24,7 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// The file that is about to lose that name, be it removed or replaced.
+    /// The file that is about to lose that name, by removal or replacement.
     pub(crate) fn about_to_be(path: &Path) -> Self {
         // Opening a pipe would wait for its reader; a link's name is not the file's.
         let is_file = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file());

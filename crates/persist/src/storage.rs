@@ -177,7 +177,7 @@ struct Identity {
 impl Identity {
     /// The identity of the file that has that name now, and its length in bytes.
     ///
-    /// Asks for no times: if a process has seen a file's times, Linux (6.13 and later) gives its next write one of
+    /// Asks for no times. If a process has seen a file's times, Linux (6.13 and later) gives its next write one of
     /// its own, to the nanosecond, so that each sync would have to write the inode, too.
     fn with_length(path: &Path) -> io::Result<(Self, u64)> {
         #[cfg(target_os = "linux")]

@@ -70,7 +70,7 @@ struct State {
 impl<'a> SyncedFile<'a> {
     /// A sink for a new file.
     pub fn new(file: &'a mut File, options: SyncedFileOptions) -> Self {
-        // If there is no thread to be had, the file is synced in the end.
+        // If no thread can be started, the file is synced in the end.
         let syncing = if options.incremental { Syncing::start(file, options.uncached).ok() } else { None };
         Self { file, written: 0, told: 0, syncing }
     }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::{request, wire::number};
 
-/// A waiting replica gets a newline at this interval, lest it takes the silence for a failure.
+/// A waiting replica gets a newline at this interval, so that it does not take the silence for a failure.
 const NEWLINE_MS: u64 = 1000;
 /// If ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
 const STANDSTILL_MS: u64 = 2000;

@@ -1,5 +1,5 @@
 //! The library `cmsgpack`: MessagePack (msgpack.org, without the `bin` and `ext` types), with the choices of
-//! the library of that name: whole numbers are integers, fractions are floats if that loses nothing, a table
+//! the library of that name. Whole numbers are integers, fractions are floats if that loses nothing, a table
 //! with the keys 1 to n is an array.
 
 use std::ffi::c_int;

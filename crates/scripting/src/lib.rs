@@ -64,9 +64,9 @@ pub trait ScriptHost {
 /// Instructions between two questions whether a script is to end.
 pub const INSTRUCTIONS: u32 = 10_000;
 
-/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's functions,
-/// 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it, without optimization,
-/// too: the tests of this crate run on that much.
+/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's
+/// functions, 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it. That
+/// holds without optimization, too: the tests of this crate run on that much.
 pub const STACK_BYTES: usize = 8 << 20;
 
 /// The levels of a script's lines in the log.

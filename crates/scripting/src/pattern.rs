@@ -7,9 +7,9 @@
 //! %bxy                   from x to its y          %f[set]    where the set begins
 //! ```
 //!
-//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1: how deep the
-//! search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2), and how long it takes, since every
-//! step is reported to the caller, which may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
+//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1. The first is how
+//! deep the search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2). The second is how long it
+//! takes: every step is reported to the caller, which may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
 
 /// Most captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;

@@ -239,7 +239,7 @@ impl Extents {
     }
 
     /// Gives a block another size, and perhaps another place, and keeps the bytes that both have; `None`, and nothing
-    /// changed, if that is not to be had without copying them.
+    /// changed, if that would need a copy of them.
     ///
     /// # Safety
     /// As for [`Self::give_back`]. References to the block become references to the result.

@@ -11,12 +11,11 @@
 //!    behind it)        `Page`)           take       still behind it)
 //! ```
 //!
-//! `take` prefers warm pages (no page fault) and always the lowest stretch that has one: use stays dense,
-//! so huge pages are full, and the high stretches drain first. `trim` is called by background work; it
-//! prefers stretches without a page in use, which cost one system call and split no huge page. A stretch
-//! that is only partly free is trimmed when enough of it is free to be worth losing its huge page, and is
-//! then barred from huge pages, or the kernel would quietly fill the holes again; it gets them back when it
-//! has become free as a whole.
+//! `take` prefers warm pages (no page fault) and always the lowest stretch that has one: use stays dense, so huge pages
+//! are full, and the high stretches drain first. `trim` is called by background work; it prefers stretches without a
+//! page in use, which cost one system call and split no huge page. A stretch that is only partly free is trimmed when
+//! enough of it is free to be worth losing its huge page. From then on no huge page may back the stretch, or the kernel
+//! would quietly fill the holes again; it gets them back when it has become free as a whole.
 //!
 //! The first touch of a huge page costs its thread 0.2 ms, and 5 to 10 ms in a virtual machine whose
 //! host has to find the memory first. So a growing pool asks, by [`PagePool::is_low`], to be warmed up ahead.
@@ -257,9 +256,9 @@ impl PagePool {
     }
 
     /// Gives the memory of about `pages_max` free pages back to the system (a wholly free stretch is never cut, so up
-    /// to 255 more), and returns how many resident pages that were; 0 means that nothing is worth a call. The lock is
-    /// not held during the system calls, of which a free 2 MiB stretch takes the kernel tens of microseconds. How many
-    /// to keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
+    /// to 255 more). Returns how many resident pages that were; 0 means that nothing is worth a call. The lock is not
+    /// held during the system calls, of which a free 2 MiB stretch takes the kernel tens of microseconds. How many to
+    /// keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
     pub fn trim(&self, pages_max: usize) -> usize {
         let discards = self.state().choose_discards(pages_max);
         let mut discarded = 0;

@@ -8,11 +8,11 @@
 //! class    room: doubly linked list of pages with a free or fresh cell; empty: at most one page in reserve
 //! ```
 //!
-//! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows
-//! when its last cell is freed and goes back to the pool at once; one empty page a class stays, so that a
-//! size that comes and goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the
-//! largest sizes of which a whole number fits a page, 6 to 12% apart up to 1 KiB. More classes would waste less inside
-//! cells, and more in pages that are not full: each stripe has such a page for each class that it uses.
+//! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows when its
+//! last cell is freed and goes back to the pool at once. A class keeps one empty page, so that a size that comes and
+//! goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the largest sizes of which a whole
+//! number fits a page, 6 to 12% apart up to 1 KiB. More classes would waste less inside cells, and more in pages that
+//! are not full: each stripe has such a page for each class that it uses.
 //!
 //! Invariants: page numbers start at [`FIRST_PAGE`], so a handle is never 0. A page is in its class's `room`
 //! list exactly when 0 < live < cells; `live == 0` means reserve or pool; `used_bytes` is the sum of the
@@ -373,9 +373,10 @@ impl Slab {
         CellPosition { page: FIRST_PAGE + self.pages.len() as u32, granule: 0 }
     }
 
-    /// Calls `visit` for the live cells of a page, from `from` on, in the order of their addresses, and answers where the next page
-    /// begins. As cells stay where they are, a walk from [`CellPosition::START`] up to [`Self::end`] as it was when it began, a
-    /// page or a part of one at a time, meets once each cell that is live throughout. O(the page's cells).
+    /// Calls `visit` for the live cells of a page, from `from` on, in the order of their addresses, and answers where
+    /// the next page begins. Cells stay where they are. So a walk from [`CellPosition::START`] up to [`Self::end`] as
+    /// it was when it began, a page or a part of one at a time, meets once each cell that is live throughout. O(the
+    /// page's cells).
     pub fn visit_page(&self, from: CellPosition, mut visit: impl FnMut(Handle)) -> CellPosition {
         let next = CellPosition { page: from.page + 1, granule: 0 };
         let state = self.pages.get((from.page - FIRST_PAGE) as usize);

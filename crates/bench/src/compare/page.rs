@@ -24,7 +24,7 @@ pub struct Page {
     pub topic: Topic,
     /// The topic's name.
     pub name: &'static str,
-    /// How the figures came about.
+    /// How the figures were made.
     pub method: &'static str,
     /// Machine, servers and sizes.
     pub settings: Vec<String>,

@@ -92,7 +92,7 @@ impl Topic {
         }
     }
 
-    /// How the figures come about.
+    /// How the figures are made.
     pub fn method(self) -> &'static str {
         match self {
             Self::Requests => {

@@ -119,7 +119,8 @@ impl Plan<'_> {
         if free.is_empty() || takers.is_empty() {
             return;
         }
-        // At the beginning, all shards that there will be should be there, lest what has just been assigned is moved.
+        // At the beginning, all shards that there will be should be there: otherwise slots that have just been assigned
+        // would move.
         let weights: Vec<u128> = takers.iter().map(|shard| u128::from(self.weight(*shard))).collect();
         let sum: u128 = weights.iter().sum();
         let count = u128::from(free.len());

@@ -50,8 +50,8 @@ pub enum Message {
         /// Whether it has lost what it had acknowledged, and promises nothing.
         lost: bool,
     },
-    /// The answer to a heartbeat of an older epoch, the first word of a primary that has handed over, and a primary's word to a node
-    /// that knows an older record: the record that the sender knows.
+    /// The record that the sender knows: the answer to a heartbeat of an older epoch, the first word of a primary that
+    /// has handed over, and a primary's word to a node that knows an older record.
     Stale {
         /// The record.
         record: Box<Known>,

@@ -24,15 +24,16 @@
 //!   Such a member may take over whatever the record's history is; others get copies if theirs does not fit.
 //! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
 //!   words of earlier processes count for nothing.
-//! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
-//!   counts nothing from before, and has no admission under way that does.
-//! - **Lineage.** Records of a store that has not come from the one that this node has obeyed are not fed to it: the caller compares
-//!   marks ([`crate::lineage`]) before [`Event::Watched`] and [`Event::Read`], and the machine those of a message with a record. A
-//!   proposal compares the marks of the record's nodes, because revisions of two lines may be the same by chance.
-//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have had another one lead. A
-//!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
-//!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
-//!   and older by its epoch.
+//! - **Copy.** A node whose data is replaced has lost it until the primary of a record in which it is a learner
+//!   confirms two things: it counts nothing from before, and it has no admission under way that does.
+//! - **Lineage.** Records of a store that has not come from the one that this node has obeyed are not fed to it. The
+//!   caller compares marks ([`crate::lineage`]) before [`Event::Watched`] and [`Event::Read`], and the machine those of
+//!   a message with a record. A proposal compares the marks of the record's nodes, because revisions of two lines may
+//!   be the same by chance.
+//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have let another
+//!   one lead. A node that finds out that its own record is of the backup stops, and keeps its data. The signs: a
+//!   linearizable read showed an older epoch than was heard of before; or a primary that may answer knows another
+//!   record of the epoch, or one that is newer by its revision and older by its epoch.
 //! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
 //!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
@@ -70,7 +71,7 @@ pub struct Options {
     pub rank_ms: u64,
     /// A member that lacks for this long what the primary had is expelled.
     pub lag_ms: u64,
-    /// The longest that commands are parked for a handover that does not come about.
+    /// The longest that commands are parked for a handover that fails.
     pub handover_ms: u64,
     /// Between two attempts to read or to propose.
     pub retry_ms: u64,
@@ -256,7 +257,7 @@ pub enum Action {
     Commit(u64),
     /// Hold commands back: a handover begins. [`Event::Rested`] is to follow.
     Park,
-    /// Let them go on: it did not come about.
+    /// Let them go on: the handover has failed.
     Unpark,
     /// Write this node's record without the report of a restart that lost data: the node is a learner now.
     ClearReport,

@@ -4,9 +4,9 @@
 //! A seed is a run. A failure prints its seed; `SEED=n cargo test -p dunlin-cluster --test simulator` plays it again,
 //! with `TRACE=1` showing every change of the record. `make simulate SEEDS=100000` runs many, from `FIRST=n` on.
 //!
-//! Two kinds of runs: in a storm nothing bad may happen, and after it everything has to become well by itself; and with
-//! the store gone for a minute but nothing else wrong, clients may not notice. Every rule is broken once ([`Fault`]),
-//! and the checks have to see it: a simulator that finds nothing proves nothing.
+//! Two kinds of runs. In a storm nothing bad may happen, and after it everything has to become well by itself. With the
+//! store gone for a minute but nothing else wrong, clients may not notice. Every rule is broken once ([`Fault`]), and
+//! the checks have to see it: a simulator that finds nothing proves nothing.
 
 mod checks;
 mod moves;

@@ -150,7 +150,7 @@ impl<'a> KeyspaceContext<'a> {
     }
 
     /// Visits all keys, or those of one stripe, that have not expired and are not hidden: each that is there throughout
-    /// once. The error, which is to be passed on, comes if some have been visited in vain.
+    /// once. The error, which is to be passed on, comes if some have been visited without result.
     pub fn for_each_key(&mut self, only: Option<usize>, mut visit: impl FnMut(&[u8])) -> CommandResult {
         if let Some(host) = self.host {
             let begin = Place { stripe: self.stripes(only).start, position: 0 };
@@ -221,9 +221,9 @@ impl<'a> KeyspaceContext<'a> {
     }
 
     /// Visits some keys behind `cursor` whose entries are wanted, not hidden, and have not expired, and answers the
-    /// next cursor: what is there from the first call (with 0) to the last (that answers 0) is visited at least once.
-    /// `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to be
-    /// passed on, comes if some have been visited in vain.
+    /// next cursor. A key that is there from the first call (with 0) to the last (that answers 0) is visited at least
+    /// once. `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to
+    /// be passed on, comes if some have been visited without result.
     ///
     /// The cursor is the stripe in the low bits and the position inside the stripe's table above.
     pub fn scan(

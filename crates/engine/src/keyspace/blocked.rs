@@ -4,9 +4,9 @@
 //! stripe ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
 //! ```
 //!
-//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none: it is
-//! entered, served and withdrawn under the locks of all stripes of its command at once. So a thread that holds one of
-//! them knows that the waiter is not being served elsewhere, and no waiter is served twice.
+//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none. Entering,
+//! serving and withdrawing it happen under the locks of all stripes of its command at once. So a thread that holds one
+//! of them knows that the waiter is not being served elsewhere, and no waiter is served twice.
 //!
 //! A stripe without waiters has no [`Queues`] at all: a writer then pays for one look at a pointer.
 

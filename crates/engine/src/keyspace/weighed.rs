@@ -5,9 +5,9 @@
 //!           │ epoch │ uses │      32 epochs (super::access), a counter of up to 7
 //! ```
 //!
-//! The entry goes whose `log2(age) + log2(bytes) - weight × uses` is largest. A new entry has no uses; a use adds one with
-//! probability `2^-(uses - 1)`, after the counter has lost one for each doubling of the time since the last use, from half
-//! the age at which entries are evicted on.
+//! The entry goes whose `log2(age) + log2(bytes) - weight × uses` is largest. A new entry has no uses; a use adds one
+//! with probability `2^-(uses - 1)`. Before that, the counter loses one for each doubling of the time since the last
+//! use, from half the age at which entries are evicted on.
 //!
 //! The weight learns from mistakes. Some evictions are noted with their reason: the entry was the oldest of the candidates
 //! ([`Reason::Age`]), or the least used ([`Reason::Uses`]). A key that comes back while it is noted was a mistake for
@@ -206,7 +206,7 @@ fn log2(value: u64) -> u64 {
     u64::from(octave) << OCTAVE_BITS | below
 }
 
-/// Evictions of a part that are noted until others take their places: of keys whose hashes fall into a sample, which is
+/// Evictions of a part that are noted until others take their places. Keys belong to the sample by their hashes; it is
 /// as small as the part is large, so that notes last as long as entries do.
 pub(crate) struct Notes {
     /// The upper bits of a hash, its last bit replaced by the reason; 0 for none.

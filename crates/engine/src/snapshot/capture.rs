@@ -51,7 +51,7 @@ impl Capture {
     }
 
     /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. Returns how
-    /// many bytes that took, and whether the snapshot has seen it now, so that the caller stamps it: an entry in pieces
+    /// many bytes that took, and whether the snapshot has seen it now, so that the caller stamps it. An entry in pieces
     /// stays unseen until the last of them, or until it `leaves` the keyspace.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>, leaves: bool) -> (usize, bool) {
         if let Some(at) = self.incremental.iter().position(|known| known.is_of(entry.key())) {
@@ -144,7 +144,7 @@ impl Capture {
     }
 
     /// Goes on with the walk for about `budget` bytes, which it lowers. Returns whether it has come to the end. `page`
-    /// collects the cells from a position to the end of its page and asks for the heads of the entries there, `unseen`
+    /// collects the cells from a position to the end of its page and asks for the heads of the entries there. `unseen`
     /// answers the entry of a handle that the snapshot has not seen, `fetch` asks for all of it.
     pub(crate) fn visit<'e>(
         &mut self,

@@ -18,8 +18,9 @@ use crate::{
     },
 };
 
-/// The time of writing: a snapshot has all that is there, be it expired. Only the server that reads it knows whether it may remove
-/// that: a replica, or a primary that has replicas, waits for the DEL of the stream that it goes on in.
+/// The time of writing: a snapshot has all that is there, even if it has expired. Only the server that reads it knows
+/// whether it may remove that: a replica, or a primary that has replicas, waits for the DEL of the stream that it goes
+/// on in.
 const NOTHING_EXPIRED_MS: u64 = 0;
 /// Bytes of a chunk from which on it is finished.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
@@ -57,8 +58,8 @@ impl Form {
     }
 }
 
-/// Entries of one database, in the form of the file but for long strings, which may yet be compressed, or are shared with
-/// the keyspace and stand elsewhere; or one large entry that is shared as a whole.
+/// Entries of one database, in the form of the file but for long strings, which may yet be compressed, or are shared
+/// with the keyspace and stand elsewhere. Or one large entry that is shared as a whole.
 #[derive(Debug)]
 pub struct Chunk {
     database: usize,

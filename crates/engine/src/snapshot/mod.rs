@@ -53,7 +53,7 @@
 //! ```
 //!
 //! Why not by bucket, as the design had it: a bucket holds ten entries, and the first write into it would
-//! copy all of them; under random writes at full speed the whole keyspace would be copied within the time of
+//! copy all of them. Under random writes at full speed the whole keyspace would be copied within the time of
 //! one write a bucket. See docs/decisions/0012-snapshots.md.
 
 mod capture;

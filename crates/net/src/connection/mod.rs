@@ -25,9 +25,9 @@
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
-//! A *stranger*, a client that has not authenticated, has less of everything: input is read in pieces
-//! of [`STRANGER_INPUT_BYTES_MAX`] and held up to about as much, and it is closed if it leaves more
-//! than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
+//! A *stranger*, a client that has not authenticated, has less of everything. Its input is read in
+//! pieces of [`STRANGER_INPUT_BYTES_MAX`] and held up to about as much, and it is closed if it leaves
+//! more than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
 //!
 //! Invariants:
 //! - `readable` stays set until a read has come back short, and `writable` until a write has: the

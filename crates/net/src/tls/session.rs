@@ -419,7 +419,7 @@ impl Session {
         })
     }
 
-    /// Sends what the handshake has to say before the peer says more.
+    /// Sends the bytes of the handshake that are due before the peer says more.
     fn drive(&mut self, socket: &Socket) -> io::Result<()> {
         BUFFERS.with_borrow_mut(|buffers| {
             let outgoing = &mut buffers.outgoing;

@@ -9,9 +9,9 @@
 //!
 //! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place (`tail.fetch_add`),
 //! copies, and withdraws the announcement. Bytes below `tail` and below every announcement are *published*. No worker
-//! waits: a record for which the ring has no room, be it that the reader is behind or that the record is larger than
-//! the ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by
-//! looking for [room](Ring::has_room) before they lock anything.
+//! waits. A record for which the ring has no room, because the reader is behind or the record is larger than the
+//! ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by looking
+//! for [room](Ring::has_room) before they lock anything.
 //!
 //! The reader says how far writers may be ahead ([`Ring::set_room`]): if the disk hangs, memory takes the records, up
 //! to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
@@ -19,8 +19,8 @@
 //! though: the record may be the last holder of the bytes that it shares.
 //!
 //! Why nothing below `published` is still being copied: a thread that sees a `tail` with a worker's reservation also
-//! sees its announcement, which came first, or a later one of the same worker, before which the copy was complete.
-//! `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
+//! sees its announcement, which came first. Or it sees a later one of the same worker, before which the copy was
+//! complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
 //!
 //! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is below its
 //! place by far, and below the bytes published meanwhile. The reader remembers the highest that it has seen.

@@ -8,7 +8,7 @@
 //!
 //! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and the values of other
 //! keys does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's
-//! while the others have nothing to do, and so are the commands behind it for a while: a log that has such commands has
+//! while the others have nothing to do. So are the commands behind it for a while: a log that has such commands has
 //! many. With one runner, as on two cores, no runner waits for that.
 
 use std::{

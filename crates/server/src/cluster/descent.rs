@@ -149,8 +149,9 @@ impl Descent {
         std::mem::take(&mut self.state().is_anew)
     }
 
-    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last: etcd was restored from a
-    /// backup that lacks nothing of what counts, and its revisions say nothing beside those that are known.
+    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last. If so,
+    /// etcd was restored from a backup that lacks nothing of what counts, and its revisions say nothing beside those
+    /// that are known.
     pub(crate) fn goes_back(&self, view: &View) -> bool {
         let known = self.state().view.clone();
         known.is_some_and(|known| {

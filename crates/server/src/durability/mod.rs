@@ -240,9 +240,10 @@ impl Durability {
             || self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
     }
 
-    /// Waits until the log is on disk up to `mark`, the cut of a snapshot that is about to be put in place: its stamp says that
-    /// the log holds what it does, which must be so after a power cut, too. Does not wait for a log that cannot be written. The
-    /// caller is neither a worker nor the log's thread, and there is one at a time.
+    /// Waits until the log is on disk up to `mark`, the cut of a snapshot that is about to be put in place. The
+    /// snapshot's stamp says that the log holds what it does, which must be so after a power cut, too. Does not wait
+    /// for a log that cannot be written. The caller is neither a worker nor the log's thread, and there is one at a
+    /// time.
     pub(crate) fn settle_for_snapshot(&self, mark: u64, is_cancelled: impl Fn() -> bool) {
         let is_open = || self.synced.load(SeqCst) < mark && !self.is_off() && !self.is_failing();
         while is_open() && !is_cancelled() {

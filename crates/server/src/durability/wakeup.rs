@@ -8,7 +8,7 @@
 //! ```
 //!
 //! No ring is lost: the worker appends before it looks at the state, the thread sets the state before it
-//! looks whether there is something to do; with a fence between the two on both sides, one of them sees
+//! looks whether there is something to do. With a fence between the two on both sides, one of them sees
 //! the other. A wake-up before the sleep begins ends it too.
 
 use std::sync::OnceLock;

@@ -6,9 +6,9 @@
 //!       ─run────▶ checks, locks, handler, statistics, in order
 //! ```
 //!
-//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `long_words` keeps long words from being copied, `offload` hands out commands that take long, `nested_poll` answers others
-//! while a script takes its time, and the network layer calls `service`.
+//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait, `long_words`
+//! keeps long words from being copied, `offload` hands out commands that take long. `nested_poll` answers others while
+//! a script takes its time, and the network layer calls `service`.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.

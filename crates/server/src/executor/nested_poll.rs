@@ -64,12 +64,13 @@ impl Executor {
         self.pushed_to = aside.pushed_to;
     }
 
-    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.
+    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is
+    /// accessible.
     pub(super) fn may_receive(message: &WorkerMessage) -> bool {
         !matches!(message, WorkerMessage::Computed(_) | WorkerMessage::Migrated(_))
     }
 
-    /// Does what clients have left to be done in the keyspace, if that is to be had now.
+    /// Does what clients have left to be done in the keyspace, if that is accessible now.
     #[cold]
     pub(super) fn clear_away(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);

@@ -1,8 +1,8 @@
 //! Commands that would hold up a worker, run by threads of their own.
 //!
 //! The work itself is the engine's ([`Offloaded`]): a handler on a view of its keys. Here are the threads that run it
-//! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
-//! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
+//! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has left.
+//! Giving hundreds of megabytes back to the system at once would hold up the worker after all.
 //!
 //! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a
 //! whole ends early if its client has gone or the server ends ([`Caller`]).

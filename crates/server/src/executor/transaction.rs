@@ -95,7 +95,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Ends the client's watches. Keys that are not to be had because a script holds them are let go later.
+    /// Ends the client's watches. Keys that are locked by a script are let go later.
     pub(crate) fn unwatch(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         let Some(watching) = session.watching.take() else { return };
         session.client.watched_keys.set(0);

@@ -268,7 +268,7 @@ impl Executor {
         }
     }
 
-    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// Tells the clients whose mark the log has come to, and makes sure that the worker learns of the
     /// next one.
     pub(super) fn tell_durable(&mut self) {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()

@@ -124,7 +124,7 @@ impl Executor {
         if window.keys.len() > 1
             && let Some(inside) = inside
         {
-            // A single key is looked up at once, be it asked for again and again.
+            // A single key is looked up at once, even if it is asked for again and again.
             if repeats + 1 < window.keys.len() {
                 keyspace.prefetch(inside, database, &window.keys);
             }

@@ -592,8 +592,8 @@ impl Agent {
         let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50)
             || has_shifted(&heavy, &alive.heavy);
         let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
-        // The planner goes on when all loads are newer than the record of slots: they are reported when they are those of the
-        // slots that the shard has now, and it is known which of them are heavy.
+        // The planner goes on when all loads are newer than the record of slots. A load is reported when it is that of
+        // the slots that the shard has now, and it is known which of them are heavy.
         let is_ready = || {
             let leads = self.shared.cluster.lease.term() != 0;
             let is_weighed = view.slots.as_ref().is_none_or(|(slots, _)| weighed == *slots);

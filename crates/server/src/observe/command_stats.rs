@@ -13,7 +13,7 @@
 //! much data, and with the window. In exact mode, which low thresholds of the slow log and the
 //! latency monitor ask for, or a session of HOTKEYS, every command is a run.
 //!
-//! Between the commands of a script there is Lua, so they form no runs: of those that are known to be short one in
+//! Between the commands of a script there is Lua, so they form no runs. Of those that are known to be short one in
 //! [`CALLS_PER_SAMPLE`] is timed, and its time is taken for that of the next ones, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -7,7 +7,7 @@
 //!
 //! There is one session at a time. Each worker notes what it has run in a collector of its own, whose lock is contended
 //! only while a client asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
-//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one
+//! keys. A script counts as one command on the keys that it was called with, those of a transaction one by one, and one
 //! that waits for a key as it was when it came.
 //!
 //! While no session runs, a worker looks at one number a tick and nothing is done per command: a session has the meter time

@@ -89,8 +89,8 @@ impl Replication {
         self.commits.awaited[worker].store(true, SeqCst);
     }
 
-    /// The shard has committed its stream up to an offset of replication: to an earlier one than before if an operator
-    /// has had a node take it that lacks something.
+    /// The shard has committed its stream up to an offset of replication. This may be an earlier one than before, if
+    /// an operator has let a node take the shard that lacks something.
     pub(crate) fn note_shard_commit(&self, durability: &Durability, offset: u64) {
         let mark = ring_mark(offset, self.base.load(Acquire)).min(durability.tail());
         if self.commits.shard.swap(mark, SeqCst) < mark {
@@ -144,7 +144,7 @@ impl Replication {
         }
     }
 
-    /// Wakes workers whose clients wait for replicas in vain: the server has ceased to be a primary.
+    /// Wakes workers whose clients wait for replicas: the server has ceased to be a primary.
     pub(crate) fn end_commits(&self, durability: &Durability) {
         let Some(queues) = durability.queues() else { return };
         (0..self.commits.awaited.len())

@@ -53,7 +53,7 @@ pub(crate) enum RoleOrder {
     Lead { history: Id, previous: Option<Id>, from: u64 },
     /// A node of a cluster: throw the data set away, and wait.
     Clear,
-    /// A node of a cluster: see to it that no command is under way that was let in before.
+    /// A node of a cluster: make sure that no command is under way that was let in before.
     Rest,
 }
 

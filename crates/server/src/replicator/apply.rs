@@ -164,7 +164,7 @@ impl Applier {
     }
 
     /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
-    /// that cannot be had here.
+    /// that this server cannot hold.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();

@@ -6,8 +6,8 @@
 //!        held for those that come back      └ no further behind than client-output-buffer-limit replica
 //! ```
 //!
-//! A replica's socket is read by the worker that has accepted it, which runs its REPLCONF ACK like any command, and
-//! written by this thread alone once it has asked for the stream: nothing else is said to it.
+//! The worker that has accepted a replica's socket reads it, and runs its REPLCONF ACK like any command. Once the
+//! replica has asked for the stream, only this thread writes to the socket: nothing else is said to it.
 
 use std::{
     collections::HashMap,

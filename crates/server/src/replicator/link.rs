@@ -492,7 +492,7 @@ impl Link {
         self.disconnect(reason);
     }
 
-    /// The primary has something that cannot be had here: trying again would come to the same.
+    /// The primary has something that this server cannot hold: trying again would come to the same.
     pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);

@@ -176,9 +176,9 @@ fn idle_ticks(stat: &str) -> Option<u64> {
     idle.checked_add(waiting)
 }
 
-/// Leaves the calling thread the time that others do not take: a small share if there is none, and woken, it interrupts
-/// no thread (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a thread has a
-/// priority of its own.
+/// Leaves the calling thread the time that others do not take: a small share if there is none. When it is woken, it
+/// interrupts no thread (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a
+/// thread has a priority of its own.
 ///
 /// The idle policy would disturb others less still, but a thread that waits for a lock of such a thread waits until a
 /// processor is idle, and without privileges there is no way back from it.
@@ -198,8 +198,8 @@ pub(crate) fn lower_priority() {
 /// threads that compute. Its share of the time stays, and a policy that the operator has chosen, too.
 ///
 /// On Linux from 6.12 on a thread that is woken takes the processor from one with a longer slice (a custom slice of
-/// EEVDF, sched_setattr(2)); without, it waits until that one's slice is over, which only the next tick of the clock
-/// finds out: 1 to 10 ms. Other systems, and Linux before, have nothing of the kind.
+/// EEVDF, sched_setattr(2)). Without a shorter slice it waits until that one's is over, which only the next tick of
+/// the clock finds out: 1 to 10 ms. Other systems, and Linux before, have nothing of the kind.
 pub(crate) fn shorten_slice() {
     #[cfg(target_os = "linux")]
     {

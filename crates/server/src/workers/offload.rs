@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) client: Address,
     pub(crate) queues: WorkerQueues<WorkerMessage>,
-    /// How often it was run in vain before.
+    /// How often it was run without result before.
     pub(crate) rounds: u32,
 }
 

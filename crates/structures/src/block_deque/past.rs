@@ -1,7 +1,7 @@
 //! The state of a deque at an instant, while it changes: for a snapshot that is written bit by bit.
 //!
 //! The snapshot asks for the blocks of the cut in their order. Blocks that have not changed since are still in the
-//! deque, in *runs* whose places move when blocks are inserted or removed before them; a block that is about to
+//! deque, in *runs* whose places move when blocks are inserted or removed before them. A block that is about to
 //! change, or to go, is kept aside as it was.
 //!
 //! ```text

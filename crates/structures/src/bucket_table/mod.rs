@@ -14,7 +14,7 @@
 //! never heard of keys: callers bring the hash, a closure that recognizes their entry, and [`Entries`] to
 //! hash entries again when a bucket splits.
 //!
-//! Invariants: a bucket is chained only when its other 11 slots are full, and only the *first* overflow
+//! Invariants: a bucket is chained only when its other 11 slots are full. Only the *first* overflow
 //! bucket of a chain may have room (at least one entry; at least two if it is also the last). So an
 //! insertion looks at two buckets however long the chain is. Fingerprints do not depend on N.
 

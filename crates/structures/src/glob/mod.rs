@@ -4,10 +4,10 @@
 //! user:*:[0-9]?:*x     head "user:" │ needles ":", "[0-9]?:" │ tail "x"
 //! ```
 //!
-//! A pattern is compiled once, then matches any number of texts. Its runs between stars have fixed lengths: the head and the
-//! tail are compared where they must stand, each needle is searched for behind the one before, and the first place found
-//! is kept, since a later one would leave less room for the rest. So matching is O(text) with any pattern; a run with
-//! `?` or classes that has to be searched for takes a step for each 64 elements and byte.
+//! A pattern is compiled once, then matches any number of texts. Its runs between stars have fixed lengths. The head
+//! and the tail are compared where they must stand, and each needle is searched for behind the one before. The first
+//! place found is kept, since a later one would leave less room for the rest. So matching is O(text) with any pattern;
+//! a run with `?` or classes that has to be searched for takes a step for each 64 elements and byte.
 //!
 //! Patterns match as `stringmatchlen` of redis-server 7.0 has them, its peculiarities included:
 //! - a class that is not closed ends with the pattern, and bytes in ranges have a sign;

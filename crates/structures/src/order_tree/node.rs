@@ -465,8 +465,8 @@ impl Inner {
     }
 
     /// Merges a child that is less than half full with a sibling if both fit one node; otherwise takes
-    /// from the sibling, unless the child lies on a border of the tree: there it may run empty, so that a
-    /// queue's elements are not moved before they are taken.
+    /// from the sibling. A child on a border of the tree may run empty instead, so that a queue's
+    /// elements are not moved before they are taken.
     fn settle(&mut self, index: usize, edges: Edges, usage: &mut Usage) {
         let child = self.child(index);
         let max = child.max();

@@ -4,8 +4,8 @@
 //! cells (what is compared) ─→ measure (a fresh server for each) ─→ page (.json after each cell; .md, .svg)
 //! ```
 //!
-//! Invariants: a server has at least the total that is asked for, so that its fixed cost is small; a page has figures of
-//! one executable a column, and an interrupted run goes on where it ended.
+//! Invariants: a server has at least the total that is asked for, so that its fixed cost is small. A page has figures
+//! of one executable a column, and an interrupted run goes on where it ended.
 
 mod cells;
 mod page;

@@ -324,8 +324,8 @@ impl<'a> WriteContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources: self.resources() }
     }
 
-    /// Reclaims the expired elements of a collection that is about to change, or to be read for a change, for the
-    /// record's sake: the command would find them there again in a replay, which knows no time.
+    /// Reclaims the expired elements of a collection that is about to change, or to be read for a change. The
+    /// record needs this: the command would find them there again in a replay, which knows no time.
     #[cold]
     fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
         let now_ms = self.environment.caller.now_ms;

@@ -361,8 +361,8 @@ impl Hash {
         }
     }
 
-    /// Visits some fields behind `cursor` with their values and returns the next cursor, 0 at the end:
-    /// a field that is there from the call with 0 to the one that returns 0 is visited at least once.
+    /// Visits some fields behind `cursor` with their values and returns the next cursor, 0 at the end.
+    /// A field that is there from the call with 0 to the one that returns 0 is visited at least once.
     /// A compact hash is visited whole.
     pub fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let visit_record =

@@ -5,9 +5,9 @@
 //! quicklist   the rest: a deque of such blocks
 //! ```
 //!
-//! As in Redis 7.2, a list becomes a quicklist before something is added that could be too much for one
-//! block, by an estimate that leaves the elements' heads out, and a listpack again when its only block has
-//! come down to half the limit: between the two its encoding stays.
+//! As in Redis 7.2, a list becomes a quicklist before something is added that could be too much for one block, by an
+//! estimate that leaves the elements' heads out. The list becomes a listpack again when its only block has come down to
+//! half the limit: between the two its encoding stays.
 
 mod stored;
 

@@ -10,9 +10,9 @@
 //! large    255, then a pointer to a Box<Vec<u8>> that holds the record (over CELL_BYTES_MAX)
 //! ```
 //!
-//! 8 to 9 bytes of index and 2 bytes of lengths a record, at any size of the table; a stamp, a
-//! number that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns
-//! all its memory, so it can be dropped on any thread.
+//! Index and lengths take 8 to 9 bytes and 2 bytes a record, at any size of the table. A stamp, a number
+//! that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns all
+//! its memory, so it can be dropped on any thread.
 
 mod incremental_copy;
 

@@ -193,7 +193,7 @@ impl Set {
         }
     }
 
-    /// Makes ready for `members`, which are about to be added: if that many could not stay in the
+    /// Makes ready for `members`, which are about to be added. If that many could not stay in the
     /// compact encoding (they may repeat each other), the set leaves it at once, as Redis does,
     /// instead of halfway.
     pub fn expect(&mut self, members: &[&[u8]], layout: Layout<'_>) {

@@ -150,7 +150,7 @@ impl LogThread {
         if matches!(&self.state, State::On(writer) if writer.ring().is_shared()) {
             return Err("the append-only file cannot be loaded again while there are replicas".to_owned());
         }
-        // Its files are about to change, be it that there is no base yet or that there will be another.
+        // Its files are about to change: there is no base yet, or there will be another.
         self.await_rewriting();
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());

@@ -156,7 +156,7 @@ impl Runner {
             .compare(self.keys.text(shard), compare)
             .compare(key.clone(), revision)
             .put(key, record.encode());
-        // If it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         if let Outcome::Done(_) = self.meta.commit(&transaction) {
             self.restarts.set(Some(restart));
         }
@@ -168,7 +168,7 @@ impl Runner {
         record.restart = None;
         let key = self.keys.text(Key::Node(node));
         let transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
-        // If it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         let _ = self.meta.commit(&transaction);
     }
 }
