@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no id.
+/// Why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdError;
 

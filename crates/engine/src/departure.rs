@@ -60,7 +60,7 @@ pub struct Stragglers {
 }
 
 impl Stragglers {
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.gone.is_empty()
     }

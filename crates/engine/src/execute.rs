@@ -259,8 +259,8 @@ impl Engine {
         Some(self.work_alone(locked, database, environment, worker, work).0)
     }
 
-    /// Does some work while nothing else runs. The caller is not inside the gate, and is no worker: it may wait for a
-    /// script.
+    /// Does some work while nothing else runs. The caller is not inside the gate, and is not a worker: it may wait
+    /// for a script.
     pub fn exclusively<R>(
         &self,
         database: usize,

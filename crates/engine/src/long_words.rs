@@ -31,7 +31,7 @@ impl FromIterator<Arc<LongWord>> for LongWords {
 }
 
 impl LongWords {
-    /// Whether there are none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()

@@ -167,7 +167,7 @@ impl<S: Service> EventLoop<S> {
     /// [`Service::serve`] and its kin. For a service that takes its time.
     pub fn attend(&mut self, service: &mut S) {
         let is_first = self.nested_poll.state == State::None;
-        // A turn that others interrupt is no measure of itself.
+        // A turn that others interrupt is not a measure of itself.
         self.stages.give_up();
         self.nested_poll.state = State::UnderWay;
         let mut kit = Kit::new(service);

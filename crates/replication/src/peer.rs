@@ -59,7 +59,7 @@ pub enum SnapshotForm {
 /// Why an option of REPLCONF is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionError {
-    /// Names and values are no pairs.
+    /// Names and values are not pairs.
     Syntax,
     /// There is no such option.
     Unknown(String),

@@ -88,7 +88,7 @@ impl Default for ReplyLimits {
 /// Why the input is not a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueError {
-    /// The byte is no marker of the protocol.
+    /// The byte is not a marker of the protocol.
     UnknownMarker(u8),
     /// A header or a number that cannot be read.
     Malformed,

@@ -546,7 +546,7 @@ impl<'s> Stack<'s> {
     }
 
     /// The complaint of Lua's libraries about an argument of the running function, which is called as its caller
-    /// calls it: in `text:rep()` the text is no argument.
+    /// calls it: in `text:rep()` the text is not an argument.
     pub(crate) fn raise_argument(self, argument: c_int, message: &str) -> Raised {
         let (name, is_method) = self.name_of_running();
         match argument - c_int::from(is_method) {

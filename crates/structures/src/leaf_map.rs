@@ -55,7 +55,7 @@ impl<K, V> LeafMap<K, V> {
         self.len
     }
 
-    /// Whether there is none. O(1).
+    /// Whether it is empty. O(1).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

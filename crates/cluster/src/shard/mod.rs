@@ -34,8 +34,8 @@
 //!   one lead. A node that finds out that its own record is of the backup stops, and keeps its data. The signs: a
 //!   linearizable read showed an older epoch than was heard of before; or a primary that may answer knows another
 //!   record of the epoch, or one that is newer by its revision and older by its epoch.
-//! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
-//!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
+//! - **Restart.** A process that has lost what it acknowledged is not a member, whatever the record says: it promises
+//!   nothing, takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
 mod follow;
 mod lead;
@@ -251,7 +251,7 @@ pub enum Action {
         /// How its stream is joined.
         attach: Attach,
     },
-    /// The node is no part of the shard.
+    /// The node is not part of the shard.
     Leave,
     /// Everything up to here is committed.
     Commit(u64),

@@ -46,7 +46,7 @@ pub struct Withheld {
 /// The running process.
 pub struct Process {
     pub boot: BootId,
-    /// `None` until its start is written down, and while the node is no part of the shard that it has left.
+    /// `None` until its start is written down, and while the node is not part of the shard that it has left.
     pub shard: Option<Shard>,
     /// Set once it has left the shard: the number of replacements of its data until then.
     pub left: Option<u64>,

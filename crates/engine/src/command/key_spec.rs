@@ -31,7 +31,7 @@ impl KeyFlags {
     pub const DELETE: Self = Self(8);
     /// How the key is used depends on the arguments.
     pub const VARIABLE: Self = Self(16);
-    /// The word is no key, but is routed like one: the name of a shard channel.
+    /// The word is not a key, but is routed like one: the name of a shard channel.
     pub const NOT_KEY: Self = Self(32);
     /// A client that looks for keys by the specification may miss some.
     pub const INCOMPLETE: Self = Self(64);
@@ -111,7 +111,7 @@ pub struct KeySpec {
     pub access: Access,
     /// Their further properties.
     pub flags: KeyFlags,
-    /// Whether an empty word at its place is no key: the keys stand elsewhere then (MIGRATE).
+    /// Whether an empty word at its place is not a key: the keys stand elsewhere then (MIGRATE).
     pub unless_empty: bool,
 }
 
@@ -219,7 +219,7 @@ impl KeySpec {
         self.flag(KeyFlags::DELETE)
     }
 
-    /// Marks a word that is no key, but is routed like one.
+    /// Marks a word that is not a key, but is routed like one.
     pub const fn not_key(self) -> Self {
         self.flag(KeyFlags::NOT_KEY)
     }
@@ -264,8 +264,8 @@ impl KeySpec {
         self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })
     }
 
-    /// Whether a word of the request says how many keys there are, and says it wrongly: it is no number, none above zero, or
-    /// more than there are words.
+    /// Whether a word of the request says how many keys there are, and says it wrongly: it is not a number, none above
+    /// zero, or more than there are words.
     pub fn is_miscounted(&self, words: &[&[u8]]) -> bool {
         matches!(self.find, FindKeys::Count { .. }) && self.positions(words).next().is_none()
     }
@@ -319,7 +319,7 @@ impl KeySpec {
     }
 }
 
-/// The positions of the words from `first` on that are no operands of `options`.
+/// The positions of the words from `first` on that are not operands of `options`.
 fn past_options(
     words: &[&[u8]],
     first: usize,

@@ -123,7 +123,7 @@ impl Command {
 
     /// Whether the command reads the data set and cannot change it.
     pub fn is_read_only(&self) -> bool {
-        // As in Redis, what is asked about slots is no read.
+        // As in Redis, what is asked about slots is not a read.
         let reads = matches!(self.run, Run::Read(_) | Run::Keyspace(_)) && self.group != Group::Cluster;
         reads || self.flags.has(Flags::READ_ONLY)
     }

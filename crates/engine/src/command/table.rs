@@ -130,7 +130,7 @@ pub enum RenameError {
     Unknown,
     /// The new name is another command's.
     Taken,
-    /// The new name is too long, or has blanks or bytes that are no letters, digits or signs.
+    /// The new name is too long, or has blanks or bytes that are not letters, digits or signs.
     Unusable,
 }
 

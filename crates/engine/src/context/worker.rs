@@ -42,7 +42,7 @@ impl Garbage {
         self.databases.push(database);
     }
 
-    /// Adds something that is no value.
+    /// Adds something that is not a value.
     pub fn push_other(&mut self, other: Box<dyn Any + Send>) {
         self.others.push(other);
     }

@@ -37,7 +37,7 @@ impl SlotBits {
         self.0[usize::from(slot / 64)] & 1 << (slot % 64) != 0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -65,7 +65,7 @@ impl Default for HiddenSlots {
 }
 
 impl HiddenSlots {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.any.load(Acquire)

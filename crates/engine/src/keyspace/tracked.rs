@@ -89,7 +89,7 @@ impl Tracked {
         self.0.iter().find_map(|part| part.keys().next()).cloned()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(HashMap::is_empty)
     }

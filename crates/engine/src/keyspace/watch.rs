@@ -61,7 +61,7 @@ type Watched = HashMap<Box<[u8]>, Vec<Watch>>;
 pub(crate) struct Watches(BTreeMap<usize, Watched>);
 
 impl Watches {
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

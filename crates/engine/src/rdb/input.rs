@@ -42,7 +42,7 @@ pub enum RdbError {
     Corrupt(&'static str),
     /// The bytes may be good, but the type of their value does not exist here.
     Unsupported(String),
-    /// A collection without elements, read to its end. Old servers wrote some; it is no key.
+    /// A collection without elements, read to its end. Old servers wrote some; it is not a key.
     Empty,
 }
 

@@ -104,7 +104,7 @@ enum Parsed {
     Comment(usize),
     /// A command, and its length.
     Command(usize),
-    /// A command that is no part of the log, and its length with [`HEAD`].
+    /// A command that is not part of the log, and its length with [`HEAD`].
     Head(usize),
 }
 

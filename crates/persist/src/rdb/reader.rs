@@ -65,7 +65,7 @@ pub enum Item {
         database: u64,
         /// Its name.
         key: Vec<u8>,
-        /// Its value; `None` for a collection without elements, which is no key.
+        /// Its value; `None` for a collection without elements, which is not a key.
         value: Option<Value>,
         /// When it expires, in unix milliseconds.
         expiry_ms: Option<i64>,

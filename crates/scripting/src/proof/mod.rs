@@ -16,9 +16,9 @@
 //!                           Dead         never to be read
 //! ```
 //!
-//! That a value is `Other` says that it is no power: this is the invariant which all rules keep. This holds
-//! because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give capabilities
-//! away, end the proof.
+//! That a value is `Other` says that it is not a power: this is the invariant which all rules keep. This
+//! holds because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give
+//! capabilities away, end the proof.
 
 mod chunk;
 
@@ -138,7 +138,7 @@ impl Registers {
         self.values.get(register).copied().filter(|value| *value != Value::Dead)
     }
 
-    /// A value that is no power.
+    /// A value that is not a power.
     fn harmless(&self, register: usize) -> Option<Value> {
         self.get(register).filter(|value| !value.is_capability())
     }
@@ -424,7 +424,7 @@ impl Step<'_> {
         }
     }
 
-    /// A register or a constant, which is no power.
+    /// A register or a constant, which is not a power.
     fn operand(&self, now: &Registers, operand: usize) -> Option<()> {
         if operand < IS_CONSTANT { now.harmless(operand).map(drop) } else { Some(()) }
     }

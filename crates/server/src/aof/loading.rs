@@ -227,7 +227,7 @@ impl<'a> Loader<'a, '_> {
             // Commands follow: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         } else if files::is_named_rdb(path) {
-            // A file whose beginning is gone is no log that happens to be short.
+            // A file whose beginning is gone is not a log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
         let end = settle_room(&file, part, may_cut)?;

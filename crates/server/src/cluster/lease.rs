@@ -22,7 +22,7 @@ const ABSENCE_MS_MAX: u64 = 10_000;
 /// The lease.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
-    /// The number of the term; 0: the node is no primary.
+    /// The number of the term; 0: the node is not a primary.
     term: AtomicU64,
     /// Its beginning and its end, in milliseconds of [`lease_ms`].
     begun_ms: AtomicU64,
@@ -86,7 +86,7 @@ impl Lease {
         if self.is_serving.load(Acquire) { self.term.load(Acquire) } else { 0 }
     }
 
-    /// The term; 0 if the node is no primary.
+    /// The term; 0 if the node is not a primary.
     pub(crate) fn term(&self) -> u64 {
         self.term.load(SeqCst)
     }

@@ -220,7 +220,7 @@ fn failover(
         } else if is(b"to") && args.remaining() >= 2 && options.target.is_none() {
             let host = String::from_utf8_lossy(args.word()).into_owned();
             let port = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
-            // No replica listens on what is no port.
+            // No replica listens on what is not a port.
             options.target = Some((host, u16::try_from(port).unwrap_or(0)));
         } else if is(b"force") && !options.force {
             options.force = true;

@@ -21,7 +21,7 @@ use super::table::{find, names};
 use super::values::SavePoint;
 use super::words;
 
-/// Mistakes that are reported at most: a file that is no configuration has one in every line.
+/// Mistakes that are reported at most: a file that is not a configuration has one in every line.
 const MISTAKES_MAX: usize = 100;
 /// Files that include one another at most this deep; more is taken for a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;

@@ -63,7 +63,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -411,7 +411,7 @@ impl MemoryShare {
 pub struct DatabaseLimits(Vec<(usize, u64)>);
 
 impl DatabaseLimits {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -469,7 +469,7 @@ pub struct OutputBufferLimits {
     pub pubsub: OutputBufferLimit,
 }
 
-/// The limit of one class of clients. Zero is no limit.
+/// The limit of one class of clients. Zero is not a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputBufferLimit {
     /// A client above it is closed at once.

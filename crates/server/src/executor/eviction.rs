@@ -229,7 +229,7 @@ impl Executor {
         none_left && in_use(&self.shared, database, coming) > limit
     }
 
-    /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
+    /// Whether all that is not a key takes as much as the limit: then all keys would go, and to no avail.
     fn is_in_vain(&self, limit: usize, coming: usize) -> bool {
         in_use(&self.shared, None, coming).saturating_sub(self.shared.engine.keyspace.used_bytes()) >= limit
     }

@@ -193,7 +193,7 @@ impl Executor {
     pub(super) fn commitment_of_seen(&mut self, session: &Session, reply: &ReplyBuffer) -> Commitment {
         let noted: usize = self.seen.replies.iter().map(|(reply, _)| reply.bytes).sum();
         if noted < reply.len() {
-            // The line about input that is no request has seen nothing.
+            // The line about input that is not a request has seen nothing.
             let rest = SeenReply { bytes: reply.len() - noted, mark: 0 };
             self.seen.replies.push((rest, reply.mark()));
         }

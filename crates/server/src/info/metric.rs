@@ -250,7 +250,7 @@ pub(crate) enum Row {
     Texts(Texts),
 }
 
-/// Lines of which there may be any number, with fields that are no numbers.
+/// Lines of which there may be any number, with fields that are not numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Texts {
     /// Their names, as documents have them.

@@ -55,7 +55,7 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) keys: u64,
     /// Keys that had expired and were left out.
     pub(crate) expired: u64,
-    /// Collections without elements, which are no keys.
+    /// Collections without elements, which are not keys.
     pub(crate) empty: u64,
     /// Length of the file.
     pub(crate) bytes: u64,

@@ -154,8 +154,9 @@ impl Feeder {
         })
     }
 
-    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is no node of a cluster sees
-    /// nothing that could be lost with this primary: what the shard has committed, under `cluster-durability sync`.
+    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is not a node of a
+    /// cluster sees nothing that could be lost with this primary: what the shard has committed, under
+    /// `cluster-durability sync`.
     fn stream_end(&self, peer: &Peer, tail: u64) -> u64 {
         match peer.is_node || !self.server.cluster.is_sync() {
             true => tail,

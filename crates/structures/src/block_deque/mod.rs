@@ -179,7 +179,7 @@ impl TakenBlocks {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -153,7 +153,7 @@ fn compile(pattern: &[u8], ignore_case: bool) -> Result<Glob, TooComplex> {
     }))
 }
 
-/// Reads the element at `at`, which is no star, and its end.
+/// Reads the element at `at`, which is not a star, and its end.
 fn read_element(pattern: &[u8], at: usize, ignore_case: bool) -> (Element, usize) {
     let byte = |byte: u8| {
         if ignore_case && byte.is_ascii_alphabetic() {

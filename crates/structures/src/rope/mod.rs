@@ -79,7 +79,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -172,7 +172,7 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
         self.allocation.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -147,7 +147,7 @@ impl WriteContext<'_> {
         self.worker.garbage.push(Owned::Object(collection.into_object()));
     }
 
-    /// [`Self::discard`] for values that are no collections.
+    /// [`Self::discard`] for values that are not collections.
     pub fn discard_other<T: Any + Send>(&mut self, other: T) {
         self.worker.garbage.push_other(Box::new(other));
     }

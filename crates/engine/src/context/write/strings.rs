@@ -98,8 +98,8 @@ impl WriteContext<'_> {
         Ok(true)
     }
 
-    /// Works on the bytes of a string under a key that is no rope: the caller has seen that. The result replaces the
-    /// text; the expiry stays. A missing key is an empty text, and is created.
+    /// Works on the bytes of a string under a key that is not a rope: the caller has seen that. The result replaces
+    /// the text; the expiry stays. A missing key is an empty text, and is created.
     ///
     /// Long strings are edited in their block: O(edit), not O(text).
     pub fn edit_string<R>(

@@ -123,7 +123,7 @@ impl<'a> EntryMut<'a> {
     }
 
     /// Works on the object; `None` for strings. A value that a view shares is copied first, before anything is looked
-    /// up in it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell
+    /// up in it: places in a table are not places in its copy. Answers also the bytes that it took outside the cell
     /// before and takes there now.
     #[inline]
     pub(crate) fn edit_object<R>(

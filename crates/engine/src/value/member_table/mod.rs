@@ -293,7 +293,7 @@ impl MemberTable {
         self.table.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.table.len() == 0
     }

@@ -276,7 +276,7 @@ impl Set {
         }
     }
 
-    /// Adds a member that is no integer to an intset, which ends with that.
+    /// Adds a member that is not an integer to an intset, which ends with that.
     fn insert_beside_integers(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         let Members::IntSet(integers) = &self.members else { unreachable!("called on intsets") };
         let view = integers.view();

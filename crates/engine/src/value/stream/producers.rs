@@ -194,7 +194,7 @@ impl Producers {
         self.recent.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.recent.is_empty()
     }

@@ -1,8 +1,8 @@
 //! CLUSTER, CLUSTERSCAN, ASKING, READONLY and READWRITE.
 //!
-//! A server that is no node of a cluster refuses them as redis-server does with `cluster-enabled no`, after their arity has
-//! been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for clients that
-//! take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
+//! A server that is not a node of a cluster refuses them as redis-server does with `cluster-enabled no`, after their
+//! arity has been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for
+//! clients that take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
 //!
 //! Slots are not assigned by hand: the commands for that are refused with a line that says so.
 
@@ -610,7 +610,7 @@ const fn varying(command: Command) -> Command {
     Command { tips: &["nondeterministic_output"], ..command }
 }
 
-/// The cluster as the worker knows it, or the refusal of a server that is no node of one.
+/// The cluster as the worker knows it, or the refusal of a server that is not a node of one.
 fn topology(context: &ServerContext<'_, '_>) -> Result<Arc<Topology>, CommandError> {
     context.executor.topology.topology().cloned().ok_or(NO_CLUSTER)
 }

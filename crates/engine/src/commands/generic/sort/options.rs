@@ -73,7 +73,7 @@ impl<'a> Options<'a> {
 }
 
 /// The options of a request that name keys or patterns, with their operands' positions. A word that
-/// is no option is passed over: the handler reports it to the client.
+/// is not an option is passed over: the handler reports it to the client.
 fn operands<'w>(words: &'w [&'w [u8]]) -> impl Iterator<Item = (&'static str, usize)> + 'w {
     let mut at = 2;
     std::iter::from_fn(move || {
