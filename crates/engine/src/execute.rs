@@ -469,8 +469,9 @@ impl Engine {
         worker.tell(ClientToken::default());
     }
 
-    /// Goes on with forgetting clients that are gone, in the keys that clients keep copies of: one part of a stripe, whose position it
-    /// moves. Whether there is more to do. The caller is inside the gate, and begins at the position (0, 0).
+    /// Goes on with forgetting clients that are gone, in the keys that clients keep copies of: one part of a stripe,
+    /// whose position it moves. Returns whether there is more to do. The caller is inside the gate, and begins at the
+    /// position (0, 0).
     pub fn forget_readers(&self, gone: &HashSet<u64>, position: &mut (usize, usize)) -> bool {
         let (stripe, part) = *position;
         if !self.keyspace.stripes().contains(&stripe) {

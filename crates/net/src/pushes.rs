@@ -282,7 +282,7 @@ impl ClientPushes {
         );
     }
 
-    /// Ends the request at hand; what is to be put around its reply.
+    /// Ends the request at hand. Returns what is to be put around its reply.
     #[inline]
     pub fn settle(&self, is_answered: bool) -> Option<Around<WaitingPush>> {
         let around = self.queue.settle(is_answered)?;

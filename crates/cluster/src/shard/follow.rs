@@ -207,8 +207,8 @@ impl Shard {
         }
     }
 
-    /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that look for
-    /// the one that has most would wait for it. Whether that is to be done.
+    /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that
+    /// look for the one that has most would wait for it. Returns whether that is to be done.
     fn report_loss(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let epoch = self.record().map_or(0, |record| record.epoch);
@@ -239,7 +239,7 @@ impl Shard {
     }
 
     /// Writes the record of a learner, or of a primary by recovery, anew if it still says that its process has lost
-    /// data: the word would be taken for a member's once there are members. Whether the record says it.
+    /// data: the word would be taken for a member's once there are members. Returns whether the record says it.
     pub(super) fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let is_reported = own.is_some_and(|own| own.restart.as_ref().is_some_and(|restart| !restart.clean));
@@ -250,8 +250,8 @@ impl Shard {
         is_reported
     }
 
-    /// A learner whose shard has no member that has all that was acknowledged reports what it has, and goes on with that if it is
-    /// most. Whether the shard is in that state.
+    /// A learner whose shard has no member that has all that was acknowledged reports what it has, and goes on with
+    /// that if it is most. Returns whether the shard is in that state.
     fn offer(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let Some((_, record)) = &self.known else { return false };
         let (facts, _) = self.reports(record, record.in_sync.iter());

@@ -285,7 +285,7 @@ impl Shard {
         self.raise_commit(offsets[at].min(self.local.end), actions);
     }
 
-    /// Begins, continues or ends a handover. Whether one is under way.
+    /// Begins, continues or ends a handover. Returns whether one is under way.
     fn hand_over(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let (Some((_, record)), Some(lead)) = (&self.known, &mut self.lead) else { return false };
         let Some(handover) = &lead.handover else {

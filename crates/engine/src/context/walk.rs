@@ -93,8 +93,8 @@ impl<'a> Walk<'a> {
         Self { keyspace, database, host, handles: Vec::new(), keys: Vec::new(), ends: Vec::new() }
     }
 
-    /// Goes on through a stripe's table for a slice, or some more than `entries_max` entries, and copies the keys of those that
-    /// are wanted. How many were looked at.
+    /// Goes on through a stripe's table for a slice, or some more than `entries_max` entries, and copies the keys of
+    /// those that are wanted. Returns how many were looked at.
     pub(super) fn copy_keys(
         &mut self,
         place: &mut Place,

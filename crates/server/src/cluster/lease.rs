@@ -74,7 +74,7 @@ impl Lease {
         self.valid_term() != 0 && self.is_awaited.swap(false, SeqCst)
     }
 
-    /// The term lasts until then. Whether commands are let in or held back has changed.
+    /// Extends the term until then. Returns whether `is_serving` has changed: whether commands are let in or held back.
     pub(crate) fn extend(&self, until_ms: u64, is_serving: bool) -> bool {
         self.until_ms.store(until_ms, SeqCst);
         self.is_serving.swap(is_serving, SeqCst) != is_serving

@@ -186,7 +186,7 @@ fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
 }
 
 /// Presents the command again until the role has changed, which takes a load's time if one has to be given up. The
-/// worker serves its other clients meanwhile. Whether it has changed.
+/// worker serves its other clients meanwhile. Returns whether it has changed.
 fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> bool {
     let is_carried_out = context.shared.replication.is_carried_out(order);
     match is_carried_out {
@@ -314,7 +314,7 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
     follow(context, Wanted::Stream { id, offset })
 }
 
-/// A primary hands over to this replica, which is one from now on. Whether it is one by now.
+/// A primary hands over to this replica, which is one from now on. Returns whether it is one by now.
 fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, CommandError> {
     if let Some(order) = awaited_order(context) {
         return Ok(await_order(context, order));

@@ -365,7 +365,7 @@ impl Executor {
 }
 
 impl Executor {
-    /// Runs the commands of a window in order. How many were run, and how to go on.
+    /// Runs the commands of a window in order. Returns how many were run, and how to go on.
     fn run_window<'k>(
         &mut self,
         shared: &'k Shared,

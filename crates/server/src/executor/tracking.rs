@@ -70,7 +70,8 @@ impl Executor {
         self.act_for(session);
     }
 
-    /// Removes clients that are gone from among the readers of keys, for a while. How long the worker may wait before the next slice.
+    /// Removes clients that are gone from among the readers of keys, for a while. Returns how long the worker may wait
+    /// before the next slice.
     pub(super) fn forget_departed(&mut self) -> Duration {
         const SLICE: Duration = Duration::from_micros(500);
         /// A walk takes a twentieth of a worker's time, however many clients come and go.

@@ -436,8 +436,8 @@ impl Meter {
         self.count -= 1;
     }
 
-    /// The command that was begun last is left unfinished: it is counted when it ends. How long it has taken so far;
-    /// nothing if it is one of a run, whose time that is.
+    /// The command that was begun last is left unfinished: it is counted when it ends. Returns how long it has taken
+    /// so far; nothing if it is one of a run, whose time that is.
     pub(crate) fn set_aside(&mut self) -> u64 {
         self.count -= 1;
         if self.finish().is_some() {

@@ -321,7 +321,7 @@ impl Replication {
         self.copies.load(SeqCst)
     }
 
-    /// A snapshot is about to take the place of the data set. Whether that was whole: no copy of it had begun.
+    /// A snapshot is about to take the place of the data set. Returns whether that was whole: no copy of it had begun.
     pub(crate) fn begin_copy(&self) -> bool {
         self.copies.fetch_or(1, SeqCst).is_multiple_of(2)
     }

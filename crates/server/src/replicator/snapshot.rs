@@ -212,8 +212,8 @@ impl Link {
         self.act(actions, &[]);
     }
 
-    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
-    /// here on, since one of what was there before is of no use.
+    /// Removes the data set, which another one is to replace, and begins to load. Returns whether there was a log: it
+    /// is off from here on, since one of what was there before is of no use.
     pub(super) fn empty(&self) -> Result<bool, String> {
         let shared = &self.shared;
         let has_log = !shared.durability.is_off();

@@ -85,7 +85,7 @@ impl Producers {
         self.limits
     }
 
-    /// Changes that, and forgets all names; nothing if it is so already. Whether it was not.
+    /// Changes that, and forgets all names; nothing if it is so already. Returns whether it was not.
     pub fn set_limits(&mut self, limits: ProducerLimits) -> bool {
         if self.limits == limits {
             return false;

@@ -370,8 +370,8 @@ impl Manager {
         }
     }
 
-    /// Puts the record of slots into the stream, before the removals that it is the reason for: a replica may not have heard of it, and
-    /// would show that keys are gone that are another shard's. Whether that is done.
+    /// Puts the record of slots into the stream, before the removals that it is the reason for: a replica may not have
+    /// heard of it, and would show that keys are gone that are another shard's. Returns whether that is done.
     fn mark_slots(&self) -> bool {
         let shared = &self.shared;
         let (Some(view), Some(queues)) = (shared.cluster.moves.view().0, shared.durability.queues()) else {

@@ -197,8 +197,8 @@ impl Exchange {
         picked
     }
 
-    /// Publishes to a channel; the message leaves once a commitment is met. How many subscribers there are, one that the
-    /// message reaches in two ways counted twice. O(subscribers + patterns).
+    /// Publishes to a channel; the message leaves once a commitment is met. Returns how many subscribers there are, one
+    /// that the message reaches in two ways counted twice. O(subscribers + patterns).
     pub(crate) fn publish<L>(
         &self,
         kind: Kind,
