@@ -56,8 +56,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Milliseconds of the clock of leases, since some moment of the process's; never 0. It goes on while the machine is
-/// suspended, as the other nodes' time does, if the system has such a clock at the same cost.
+/// Milliseconds of the clock of leases, since some moment of the process's; never 0. If the system has such a clock at
+/// the same cost, time goes on while the machine is suspended, as the other nodes' time does.
 pub(crate) fn lease_ms() -> u64 {
     #[cfg(target_os = "linux")]
     {

@@ -85,7 +85,7 @@ impl BlockLimit {
 /// A block, for callers that serialize it.
 #[derive(Clone, Copy)]
 pub enum BlockRef<'a> {
-    /// One or more elements in a listpack.
+    /// Elements in a listpack, at least one.
     Packed(ListpackRef<'a>),
     /// A single large element.
     Plain(&'a [u8]),
