@@ -242,7 +242,7 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     assert_eq!(cyd.again_ms(), Some(start_ms + 50));
     let dan = block(&mut story, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
     assert_eq!(dan.again_ms(), Some(start_ms + 40));
-    // A command that makes a delivery older has waiters looked at sooner.
+    // After a command that makes a delivery older, waiters are looked at sooner.
     let older = format!("XCLAIM s g ann 0 1 TIME {} JUSTID", start_ms - 20);
     story.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
     assert_eq!((cyd.again_ms(), dan.again_ms()), (Some(start_ms + 30), Some(start_ms + 20)));

@@ -17,7 +17,7 @@ use std::{
 
 use crate::storage::uncache;
 
-/// Bytes after which the writer has the system write the new ones.
+/// Bytes after which the writer makes the system write the new ones.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may be on their way to the disk while more are begun.
 const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;

@@ -530,7 +530,7 @@ fn force_commits_nothing_that_is_not_on_disk() {
     assert_eq!(member.commit(), 60);
 }
 
-/// Found by the simulator (seed 578, when operators first had nodes take the shard).
+/// Found by the simulator (seed 578, when operators first made nodes take the shard).
 #[test]
 fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
     let mut without = record(3);
@@ -558,7 +558,7 @@ fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
     assert!(step(&mut learner, 20_000, Event::Tick).contains(&Action::ClearReport), "it has lost nothing");
 }
 
-/// Found by the simulator (seed 7324, when operators first had nodes take the shard).
+/// Found by the simulator (seed 7324, when operators first made nodes take the shard).
 #[test]
 fn nothing_is_committed_beyond_a_copy() {
     let (mut member, _) = started(M, true);

@@ -155,7 +155,7 @@ enum Happening {
     Trouble,
     /// A node is cut off from all others, or is connected again.
     CutOff(usize, bool),
-    /// An operator has a node take the shard.
+    /// An operator makes a node take the shard.
     Force,
     /// The store goes back to an earlier state.
     Restore,
@@ -591,7 +591,7 @@ impl World {
         self.begin_base(at);
     }
 
-    /// An operator ends the process, which has the shard go on without it first.
+    /// An operator ends the process, which first hands its role over.
     fn end(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let boot = process.boot;

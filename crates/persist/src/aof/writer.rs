@@ -624,7 +624,7 @@ impl Writer {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
     }
 
-    /// Changes how many bytes of superseded files are kept for replicas; the next base has it take effect.
+    /// Changes how many bytes of superseded files are kept for replicas, from the next base on.
     pub fn retain(&mut self, bytes_max: u64) {
         self.options.retained_bytes_max = bytes_max;
     }

@@ -1,4 +1,4 @@
-//! The thread `cluster`: announces the node, follows the cluster's records, and has the server obey them.
+//! The thread `cluster`: announces the node, follows the cluster's records, and makes the server obey them.
 //!
 //! ```text
 //! read all records ─▶ right cluster? ─▶ presence (alive/ID, on a lease) ─▶ announcement (nodes/ID) ─▶ watch

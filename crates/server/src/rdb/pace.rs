@@ -3,7 +3,7 @@
 //!
 //! The walk goes in slices, each under the lock of one stripe: short enough that a client which needs the stripe does
 //! not notice. Between them it rests, so that its thread takes no more than its share of a core. Copies by commands
-//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that has it
+//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that lets it
 //! come to an end.
 //!
 //! A snapshot for replicas takes a larger share whatever there is to do: the stream behind it waits in memory until it has

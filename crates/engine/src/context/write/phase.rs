@@ -129,8 +129,8 @@ impl<'a> WriteContext<'a> {
     }
 
     /// Returns the result of `answer` on the entries of some keys, for a command that turns out to change nothing.
-    /// If it would visit more than a few elements, the error, which is to be passed on, has an offload thread run
-    /// the whole command.
+    /// If it would visit more than a few elements, the error, which is to be passed on, makes an offload thread
+    /// run the whole command.
     pub fn examine<R>(
         &mut self,
         keys: &[&[u8]],

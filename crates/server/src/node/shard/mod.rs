@@ -656,7 +656,7 @@ impl Driver {
         }
     }
 
-    /// Sends a proposal, or has the data set come to rest first.
+    /// Sends a proposal, or first lets the data set come to rest.
     fn propose(&mut self, proposal: Proposal) {
         let Some(machine) = &mut self.machine else { return };
         let (transition, subject) = (proposal.transition, proposal.subject);
