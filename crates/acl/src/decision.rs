@@ -12,7 +12,7 @@ pub trait Request {
     /// Whether every client may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
     fn is_for_everyone(&self) -> bool;
 
-    /// The word behind the command's name.
+    /// The word after the command's name.
     fn first_argument(&self) -> Option<&[u8]>;
 
     /// Shows each key with its position among the words and its use.

@@ -369,7 +369,7 @@ impl<S: Service> EventLoop<S> {
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
                 let mut refusal = None;
                 if !is_met && !is_lost {
-                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    // Looked at again after the request to be woken: the refusal's cause may have come in between.
                     refusal = kit.service.refusal(commitment);
                     if refusal.is_none() && kit.service.await_release(commitment) {
                         refusal = kit.service.refusal(commitment);

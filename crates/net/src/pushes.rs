@@ -291,7 +291,7 @@ impl ClientPushes {
         Some(around)
     }
 
-    /// Changes what posters know, at the place of the request at hand: pushes from now on come behind its reply.
+    /// Changes what posters know, at the place of the request at hand: pushes from now on come after its reply.
     pub fn change(&self, change: impl FnOnce(&mut Listener)) {
         self.queue.with_details(|listener| {
             self.queue.mark();

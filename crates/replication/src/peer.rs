@@ -164,7 +164,7 @@ impl Peer {
         self.reads_frames && !self.is_old && !self.snapshot_only
     }
 
-    /// Whether the stream may be sent to it: behind its snapshot if that came in frames, and once it follows.
+    /// Whether the stream may be sent to it: after its snapshot if that came in frames, and once it follows.
     pub fn takes_stream(&self) -> bool {
         self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
     }

@@ -323,7 +323,7 @@ impl Replica {
             match &mut self.state {
                 State::Idle { .. } | State::Connecting => return bytes.len(),
                 State::Streaming => return taken,
-                // Bytes behind the snapshot belong to the stream, which waits.
+                // Bytes after the snapshot belong to the stream, which waits.
                 State::Loading { .. } => return taken,
                 _ if rest.is_empty() => return taken,
                 State::Receiving { id, offset, reader } => {

@@ -8,7 +8,7 @@ use dunlin_resp::number::parse_integer;
 
 use super::{CommandError, CommandResult};
 
-/// A cursor over the words of a request behind the command's name.
+/// A cursor over the words of a request after the command's name.
 #[derive(Debug, Clone)]
 pub struct Args<'a> {
     words: &'a [&'a [u8]],

@@ -164,7 +164,7 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().holds_flushes()
     }
 
-    /// Runs the host's task behind FLUSHALL.
+    /// Runs the host's task after FLUSHALL.
     pub(crate) fn note_emptied(&self) {
         if let Some(task) = self.locked.keyspace().on_emptied() {
             task(self);

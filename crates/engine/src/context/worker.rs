@@ -182,7 +182,7 @@ impl Worker {
 
     #[cold]
     fn tell_notices(&mut self, writer: ClientToken) {
-        // First: the notices of clients' own commands come behind the replies.
+        // First: the notices of clients' own commands come after the replies.
         self.mark_client();
         if let Some(audience) = &mut self.audience {
             audience.tell(&self.notices, writer);

@@ -113,7 +113,7 @@ pub struct Keyspace {
     on_emptied: OnceLock<OnEmptied>,
 }
 
-/// A task of the host behind FLUSHALL.
+/// A task of the host after FLUSHALL.
 type OnEmptied = Box<dyn Fn(&ExclusiveContext<'_>) + Send + Sync>;
 
 impl fmt::Debug for Keyspace {
@@ -283,12 +283,12 @@ impl Keyspace {
         usize::from(slot) & (self.stripes.len() - 1)
     }
 
-    /// Runs this behind every FLUSHALL, before its reply and while nothing else runs. To be called once.
+    /// Runs this after every FLUSHALL, before its reply and while nothing else runs. To be called once.
     pub fn set_on_emptied(&self, task: impl Fn(&ExclusiveContext<'_>) + Send + Sync + 'static) {
         self.on_emptied.get_or_init(|| Box::new(task));
     }
 
-    /// The task behind FLUSHALL.
+    /// The task after FLUSHALL.
     pub(crate) fn on_emptied(&self) -> Option<&OnEmptied> {
         self.on_emptied.get()
     }

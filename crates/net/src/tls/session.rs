@@ -442,7 +442,7 @@ impl Session {
         })
     }
 
-    /// Carries an order out, behind the handshake.
+    /// Carries an order out, after the handshake.
     fn order(&mut self, order: Order<'_>, outgoing: &mut Vec<u8>) -> io::Result<()> {
         if self.has_finished || self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A session holds its user, which never changes; a change of the list makes the version grow, which each window of
-//! commands looks at once. So a command that arrives behind the reply to a change is judged by it.
+//! commands looks at once. So a command that arrives after the reply to a change is judged by it.
 //!
 //! Rules, decisions and texts of rules are the crate `dunlin-acl`'s; here is what needs sockets, files and clients.
 
@@ -45,7 +45,7 @@ pub(crate) struct Access {
     /// Commands, categories and databases that rules can name.
     pub(crate) commands: Commands,
     users: Mutex<Users>,
-    /// Grows with every change of the users, behind the change.
+    /// Grows with every change of the users, after the change.
     version: AtomicU64,
     /// Whether the default user is on and needs no password: clients are let in without saying who they are.
     is_open: AtomicBool,

@@ -173,7 +173,7 @@ mod tests {
         let scratch = ScratchDir::new("ending-end");
         let directory = scratch.path("");
         let (file, data) = (EndingFile::default(), (HistoryId::from_bytes([1; 20]), 7));
-        // As behind a copy, while the log has no base: a start loads the log before.
+        // As after a copy, while the log has no base: a start loads the log before.
         file.end(true, data, &directory).unwrap();
         assert_eq!(Ending::read(&directory), Ending { is_durable: false, clean: Some(data) });
         file.count_synced(true, &directory, || true).unwrap();

@@ -34,7 +34,7 @@ pub struct ConfigStore {
     /// Grows by one with every change.
     generation: AtomicU64,
     changes: Mutex<Changes>,
-    /// Called behind each change, once readers find it.
+    /// Called after each change, once readers find it.
     published: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -123,7 +123,7 @@ impl ConfigStore {
         self.lock().hooks.push((names, hook));
     }
 
-    /// Calls `notify` behind every change from now on, when readers find it.
+    /// Calls `notify` after every change from now on, when readers find it.
     ///
     /// # Panics
     /// At the second call.

@@ -253,7 +253,7 @@ impl Executor {
         !session.authenticated && !self.shared.access.is_open()
     }
 
-    /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
+    /// Looks again at what is the case for a client's commands. To be called before a window of them, and after each
     /// command that changes the client or the server.
     #[inline]
     pub(super) fn refresh_conditions(&mut self, shared: &Shared, session: &mut Session) {
@@ -309,8 +309,8 @@ impl Executor {
         conditions
     }
 
-    /// Looks at the conditions again behind a command that has given its pass up: others may have closed the gate meanwhile to
-    /// end what was admitted before.
+    /// Looks at the conditions again after a command that has given its pass up: others may have closed the gate
+    /// meanwhile to end what was admitted before.
     #[cold]
     pub(super) fn readmit(&mut self, shared: &Shared, session: &mut Session) {
         self.caller.admission = Some(shared.engine.log.admissions());
@@ -336,8 +336,8 @@ impl Executor {
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
-    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration counts as
-    /// one of the users: a command that comes behind the reply to CONFIG SET obeys it.
+    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration
+    /// counts as one of the users: a command that comes after the reply to CONFIG SET obeys it.
     #[inline]
     pub(crate) fn refresh_access(&mut self, session: &mut Session) {
         if session.access_version != self.shared.access.version() {

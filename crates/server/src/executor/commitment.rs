@@ -15,8 +15,8 @@
 //! A level may be out of reach as things are: the disk fails, or there are fewer replicas than it takes. Replies that wait
 //! for it are refused then, with the error that the client's next write gets (docs/durability.md).
 //!
-//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its listener
-//! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
+//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its
+//! listener has chosen: up to the log's end after the change. Invalidations do not wait: they show a name and no value
 //! (docs/decisions/0054).
 
 use std::sync::{Arc, Weak};

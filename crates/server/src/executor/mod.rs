@@ -312,7 +312,7 @@ impl Executor {
         }
     }
 
-    /// Does what is left to be done behind a command of a client that is sent pushes, or whose replies are noted.
+    /// Does what is left to be done after a command of a client that is sent pushes, or whose replies are noted.
     #[inline(never)]
     fn follow_reply(
         &mut self,

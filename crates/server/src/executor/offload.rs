@@ -45,7 +45,7 @@ impl Executor {
         let shared = Arc::clone(&self.shared);
         let entry = &shared.commands.entries()[result.index];
         // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is
-        // not a primary. The failover closes the gate behind its pause, so this is asked inside.
+        // not a primary. The failover closes the gate after its pause, so this is asked inside.
         let mut inside = self.pass(&shared.engine.keyspace);
         let conditions = storage_conditions(&shared, self.config.config());
         let mut facts = StoreFacts { shared: &shared, now: self.now.instant };

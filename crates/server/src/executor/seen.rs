@@ -5,8 +5,8 @@
 //! call    ─▶ replies in front whose marks are met leave; the rest waits for the greatest mark, each reply with its own
 //! ```
 //!
-//! A worker notes this while its server keeps marks ([`SeenMarks`](crate::durability::SeenMarks)): behind each command, in
-//! the branch for clients that are sent pushes, so that other servers pay nothing for it.
+//! A worker notes this while its server keeps marks ([`SeenMarks`](crate::durability::SeenMarks)): after each command,
+//! in the branch for clients that are sent pushes, so that other servers pay nothing for it.
 
 use dunlin_engine::{
     command::{Entry, Run},
@@ -142,7 +142,7 @@ impl Executor {
         }
     }
 
-    /// Notes how much of the log a client has seen behind a call, for its messages.
+    /// Notes how much of the log a client has seen after a call, for its messages.
     #[inline]
     pub(super) fn note_seen(&self, session: &mut Session) {
         if self.saw_data.any() && self.withholds_pushes() {

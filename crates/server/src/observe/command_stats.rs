@@ -9,7 +9,7 @@
 //! clock   ▲                ▲           ▲        ▲         ▲
 //! ```
 //!
-//! A run ends where the kind changes, behind a command that is not of constant time or has moved
+//! A run ends where the kind changes, after a command that is not of constant time or has moved
 //! much data, and with the window. In exact mode, which low thresholds of the slow log and the
 //! latency monitor ask for, or a session of HOTKEYS, every command is a run.
 //!

@@ -44,7 +44,7 @@ pub(crate) enum Expired {
     /// Expired keys are loaded: a log that follows may have more to say of them.
     Kept,
     /// Expired keys are left out, unless the file shows a place in a stream of replication: others hold them too, and
-    /// remove them when a DEL comes in the stream. A primary records it behind the load, as for keys that expire then.
+    /// remove them when a DEL comes in the stream. A primary records it after the load, as for keys that expire then.
     Dropped,
 }
 

@@ -147,7 +147,7 @@ impl Applier {
         self.database
     }
 
-    /// The stream goes on behind a snapshot, in this database.
+    /// The stream goes on after a snapshot, in this database.
     pub(super) fn begin(&mut self, database: usize) {
         self.cut();
         self.database = database;

@@ -392,7 +392,7 @@ impl Feeder {
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
                 Phase::Online if is_catching_up(replica) => continue,
-                // The replica goes on behind its snapshot.
+                // The replica goes on after its snapshot.
                 Phase::Sending | Phase::AwaitingAck if !takes_stream => replica.sent.load(Acquire),
                 Phase::Sending | Phase::AwaitingAck | Phase::Online => {
                     let known = self.known.entry(replica.client.id()).or_default();

@@ -41,7 +41,7 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
 
-/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. Behind a cut
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. After a cut
 /// of the network, TCP waits for up to as long again, and with it all writes that need this member.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 

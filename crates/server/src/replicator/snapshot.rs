@@ -315,7 +315,7 @@ impl<'a> Arrival<'a> {
                 let received = &buffer[..bytes];
                 let (actions, taken) = link.step(Event::Received(received));
                 link.act(actions, received);
-                // If there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not
+                // If there is no room, the rest waits at the primary. Nothing is after a snapshot that is not
                 // complete.
                 self.is_open = link.keep_stream(&received[taken..]);
                 return Ok(());

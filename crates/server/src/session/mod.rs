@@ -123,7 +123,7 @@ pub(crate) enum Durability {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OffloadedCommand {
     pub(crate) is_heard: IsHeard,
-    /// Whether its place among all changes is decided: pushes about later ones come behind its reply.
+    /// Whether its place among all changes is decided: pushes about later ones come after its reply.
     pub(crate) is_decided: bool,
 }
 
@@ -285,7 +285,7 @@ impl Session {
         session
     }
 
-    /// The database of the command that comes next: behind a SELECT that waits for EXEC, the one that it selects.
+    /// The database of the command that comes next: after a SELECT that waits for EXEC, the one that it selects.
     pub(crate) fn next_database(&self) -> usize {
         self.queue.as_ref().and_then(|queue| queue.database).unwrap_or(self.database)
     }
@@ -334,7 +334,7 @@ impl Session {
         names.user.clear();
     }
 
-    /// Makes it possible to send it pushes; those from now on come behind the reply to the command at hand.
+    /// Makes it possible to send it pushes; those from now on come after the reply to the command at hand.
     pub(crate) fn take_pushes(&mut self) {
         self.client.take_pushes(self.protocol).mark();
         self.is_pushed_to = true;

@@ -76,7 +76,7 @@ impl ReplicaClient {
         }
     }
 
-    /// Sets the start of the stream for it, behind its snapshot.
+    /// Sets the start of the stream for it, after its snapshot.
     pub(crate) fn begin_at(&self, ring_offset: u64) {
         self.sent.store(ring_offset, Release);
     }

@@ -470,7 +470,8 @@ fn the_log_goes_on_in_the_next_file() {
     assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "secondthird");
 }
 
-/// A server that ended right behind a rewrite once took its log for empty, and its replica's place in the stream for the beginning.
+/// A server that ended right after a rewrite once took its log for empty, and its replica's place in the stream for the
+/// beginning.
 #[test]
 fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected() {
     let mut bench = Bench::new();

@@ -74,7 +74,7 @@ pub(crate) struct LogThread {
     retry_at: Option<Instant>,
     /// How long syncs wait under `always`.
     group_commit: GroupCommit,
-    /// The first file behind the cut of the snapshot that is to be the base; `None` if there is none, or
+    /// The first file after the cut of the snapshot that is to be the base; `None` if there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
     /// The lock of the log's directory, while the log is on.
