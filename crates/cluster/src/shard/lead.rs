@@ -104,8 +104,8 @@ impl Shard {
         self.counted().iter().map(held).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether the primary sends this node everything, and not only what is committed. Nodes of the record know how to go back;
-    /// others, which may be of another house, do not.
+    /// Whether the primary sends this node everything, and not only what is committed. Nodes of the record know how to
+    /// go back; others, which may be Redis or Valkey, do not.
     pub fn sends_uncommitted(&self, node: NodeId) -> bool {
         self.record().is_some_and(|record| record.has(node)) || self.counted().contains(&node)
     }

@@ -20,7 +20,7 @@ use crate::{
 /// The history that an id of replication stands for.
 pub(super) fn history_of(id: Id) -> HistoryId {
     id.as_str().parse().unwrap_or_else(|_| {
-        // Another house's: no history of a shard has it.
+        // The id of a Redis or Valkey: no history of a shard has it.
         let mut bytes = [0; 20];
         bytes.copy_from_slice(&id.as_str().as_bytes()[..20]);
         HistoryId::from_bytes(bytes)
