@@ -1,4 +1,4 @@
-//! The planner: a pure function from what is there to what comes next.
+//! The planner: a pure function from the present state to the next steps.
 //!
 //! [`plan`] looks at nodes, shards, slots and loads, and returns the steps that may be taken now, each of which is one
 //! transaction. The planner keeps no state: the controller calls it again after anything has changed. Two controllers

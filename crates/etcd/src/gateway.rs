@@ -1,4 +1,4 @@
-//! Requests: one of several endpoints, a token, and the judgement of what has gone wrong.
+//! Requests: one of several endpoints, a token, and the judgement of failures.
 
 use std::{
     io,
@@ -101,7 +101,7 @@ impl Gateway {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for what does no harm when it is done twice.
+    /// Makes a call that does no harm when it is done twice.
     pub(crate) fn read<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -126,7 +126,7 @@ impl Gateway {
         state.endpoint = (state.endpoint + 1) % self.options.endpoints.len();
     }
 
-    /// Asks for what is done once at most. An endpoint that cannot have received the request gives way to the next.
+    /// Makes a call that is done once at most. An endpoint that cannot have received the request gives way to the next.
     pub(crate) fn write<A: DeserializeOwned>(
         &self,
         path: &str,

@@ -151,7 +151,7 @@ pub struct Client {
     pub command: Counter,
     /// `resp`: 2 or 3.
     pub protocol: Counter,
-    /// Not 0 if it waits for what others do: then it may be idle for as long as it likes.
+    /// Not 0 if it waits for actions of others: then it may be idle for as long as it likes.
     pub listening: Counter,
     /// Flags of the service (`flags` is rendered from them).
     pub flags: Counter,

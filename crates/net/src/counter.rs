@@ -61,7 +61,7 @@ pub struct Traffic {
     pub handshakes: Counter,
     /// The handshakes among them that resumed a session.
     pub handshakes_resumed: Counter,
-    /// Handshakes that failed because of what the peer has sent.
+    /// Handshakes that failed because of the peer's bytes.
     pub handshakes_failed: Counter,
     /// Handshakes that were given up: they took too long, or there were too many.
     pub handshakes_given_up: Counter,

@@ -242,7 +242,7 @@ impl<S: Service> EventLoop<S> {
         self.free_slots.append(&mut self.nested_poll.free_slots);
     }
 
-    /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
+    /// Acts on the poller's events, on work that was left for this tick, and on messages.
     pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
@@ -736,7 +736,7 @@ impl<S: Service> EventLoop<S> {
         self.shared.clients.remove(id);
     }
 
-    /// Visits a part of the connections for what only time brings about.
+    /// Visits a part of the connections for work that is due by time.
     pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;

@@ -152,8 +152,8 @@ pub trait Service: Sized + 'static {
     /// A tick begins: this is the time until the next.
     fn tick(&mut self, now: Now);
 
-    /// Serves complete requests off the front of `input`, which is never empty and begins with
-    /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
+    /// Serves complete requests off the front of `input`, which is never empty and begins with the
+    /// rest of the last call. `reply` arrives empty, in whatever protocol was last used.
     ///
     /// A request that takes its time can have the `event_loop` of its connection attended to meanwhile. These are
     /// served without event_loop of their own: the service is in the middle of something.

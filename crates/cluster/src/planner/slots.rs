@@ -172,7 +172,7 @@ impl Plan<'_> {
         Some(Move { id, slots, from, to, from_epoch, to_epoch })
     }
 
-    /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as
+    /// The slots of a shard that come closest to its surplus, and for which another shard has room. Light ones do as
     /// long as there are enough of them. A heavy one goes alone, and only if the larger of the two loads becomes
     /// smaller by more than the slack: otherwise it would go to and fro.
     fn slots_to_give(&self, from: &Part, to: &Part) -> Option<SlotSet> {

@@ -82,7 +82,7 @@ impl Shard {
         }
     }
 
-    /// Returns the other nodes whose leases and data count: the members of the record, before and after what is proposed.
+    /// Returns the other nodes whose leases and data count: the members of the record, before and after a proposal.
     fn counted(&self) -> BTreeSet<NodeId> {
         let Some((_, record)) = &self.known else { return BTreeSet::new() };
         let mut counted = record.in_sync.clone();

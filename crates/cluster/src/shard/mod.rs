@@ -691,8 +691,8 @@ impl Shard {
         // An operator may have decided for a line of the store in which it led by another history.
         let is_same = self.local.history == Some(record.history.id);
         if is_own && self.won(settled.as_ref()) {
-            // A recovery has decided what there is. That may be less than what was committed, and what is not on disk
-            // here yet is so nowhere that counts.
+            // A recovery has decided what there is. That may be less than what was committed. Data that is not on
+            // disk here yet is on no disk that counts.
             (self.local.clean, self.is_counted) = (true, true);
             self.commit = self.commit.min(self.local.held);
         }

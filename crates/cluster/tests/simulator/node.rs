@@ -125,7 +125,7 @@ impl Node {
         self.before_copy.is_none() || self.trusts_copies
     }
 
-    /// The data is replaced. A start loads what there was before, as long as there is no base of what is to come.
+    /// The data is replaced. A start loads the former data, as long as the new log has no base.
     pub fn replace(&mut self) {
         let entries = self.log[..self.synced].to_vec();
         self.before_copy.get_or_insert(OldLog { entries, history: self.history });

@@ -10,7 +10,7 @@ const SPARSENESS: usize = 4;
 /// Bytes of a name at most.
 const NAME_BYTES_MAX: usize = 255;
 
-/// How a request's keys are found, reduced to what the executor distinguishes.
+/// How a request's keys are found, as far as the executor distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyShape {
     /// No keys.

@@ -14,7 +14,7 @@ use crate::{
 pub struct Policy {
     /// Longest string, in bytes (`proto-max-bulk-len`).
     pub string_bytes_max: usize,
-    /// Whether the freeing of what has expired is left for later (`lazyfree-lazy-expire`).
+    /// Whether expired values are freed later (`lazyfree-lazy-expire`).
     pub lazyfree_expire: bool,
     /// Whether the freeing of values that a command replaces is (`lazyfree-lazy-server-del`).
     pub lazyfree_server_del: bool,

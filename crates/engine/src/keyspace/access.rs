@@ -348,8 +348,8 @@ impl AccessClock {
         self.weighing.weight()
     }
 
-    /// Says by what stamps are to rank keys, with `lfu-log-factor` and `lfu-decay-time`. Stamps of the other kind are
-    /// converted by the next sweep.
+    /// Sets the order by which stamps rank keys, with `lfu-log-factor` and `lfu-decay-time`. Stamps of the other kind
+    /// are converted by the next sweep.
     pub fn configure(&self, ranking: Ranking, log_factor: u32, decay_minutes: u32) {
         self.log_factor.store(log_factor, Relaxed);
         self.decay_minutes.store(decay_minutes, Relaxed);

@@ -30,8 +30,8 @@ pub(crate) struct SnapshotQueue {
     pub(super) options: SnapshotOptions,
     buffers: ThreadBuffers,
     queue: Mutex<Queue>,
-    /// Bytes of chunks in the queue, of those that were taken and have not been released, and of what was copied for pieces
-    /// to come; changed under the queue's lock.
+    /// Bytes of chunks in the queue, of those that were taken and have not been released, and of copies for pieces to
+    /// come; changed under the queue's lock.
     waiting_bytes: AtomicUsize,
     /// Collections that are copied in pieces.
     incremental: AtomicUsize,
@@ -121,8 +121,8 @@ impl SnapshotQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies an entry of a database. Returns how many bytes that took. The copy is ready to be written when there is a
-    /// chunk of what the calling thread has copied, or everything is handed in ([`Self::finish_chunks`]).
+    /// Copies an entry of a database. Returns how many bytes that took. The copy is ready to be written when the copies
+    /// of the calling thread fill a chunk, or everything is handed in ([`Self::finish_chunks`]).
     pub(super) fn copy(&self, database: usize, entry: EntryRef<'_>) -> usize {
         let mut chunks = self.buffers.own();
         if chunks.len() <= database {

@@ -55,8 +55,8 @@ impl ExtendedFloat {
     pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: EXPONENT_MIN };
 
     /// Reads what C's `strtold` reads: decimal or hexadecimal digits with a point and an exponent, or
-    /// infinity. `None` for anything else, blanks and NaN included, and for what is too large or too
-    /// small for the type.
+    /// infinity. `None` for anything else, blanks and NaN included, and for numbers that are too
+    /// large or too small for the type.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_BYTES_MAX {
             return None;

@@ -16,8 +16,8 @@
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
 //! If a client is sent *pushes*, too, any worker writes them ([`ClientPushes`](super::ClientPushes)) while the
-//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with what is sent
-//! next.
+//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with the next
+//! bytes that are sent.
 //!
 //! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
 //! waits behind them, and the connection is served on.

@@ -74,8 +74,8 @@ impl Connection {
         }
     }
 
-    /// Goes on by one step with what is at the front of `incoming`: how many bytes of it are done with, and what came of
-    /// it. Plaintext goes to `take`, records that are to be sent to `outgoing`.
+    /// Goes on by one step with the front of `incoming`: how many bytes of it are done with, and the result. Plaintext
+    /// goes to `take`, records that are to be sent to `outgoing`.
     fn step(
         &mut self,
         incoming: &mut [u8],

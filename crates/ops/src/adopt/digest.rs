@@ -242,7 +242,7 @@ fn large(side: &mut Side, kind: &str, key: &[u8], size: u64, questions: Question
     }
 }
 
-/// Entries, the last ID, and the groups with what they have delivered.
+/// Entries, the last ID, and the groups with their deliveries.
 fn stream(side: &mut Side, key: &[u8]) -> Result<u64, String> {
     let (mut hasher, mut from) = (DefaultHasher::new(), word("-"));
     loop {

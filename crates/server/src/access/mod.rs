@@ -1,4 +1,4 @@
-//! Access control: the users of the server, their changes, and the log of what was denied.
+//! Access control: the users of the server, their changes, and the log of denials.
 //!
 //! ```text
 //! ACL SETUSER ─▶ Users (mutex) ─▶ version + 1 ──▶ a session's next window, or its next command of the server:

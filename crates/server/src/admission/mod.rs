@@ -8,8 +8,8 @@
 //!              otherwise      ─▶ the checks of these bits, in the order of `CHECKS`; the first verdict counts
 //! ```
 //!
-//! The decision is pure: it changes nothing, and asks [`Facts`] for what bits do not say. Clients, transactions at EXEC,
-//! scripts and offloaded commands use the same table; their conditions differ.
+//! The decision is pure: it changes nothing, and asks [`Facts`] for everything that bits do not say. Clients,
+//! transactions at EXEC, scripts and offloaded commands use the same table; their conditions differ.
 //!
 //! A new check is a variant of [`Check`], a row of [`CHECKS`], a line that sets its condition
 //! (`executor/admission.rs`), and a test.

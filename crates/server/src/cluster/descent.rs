@@ -114,7 +114,7 @@ impl Descent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the changes of what is known: to be taken before the store is asked.
+    /// Counts the changes of the known marks: read it before the store is asked.
     pub(crate) fn joins(&self) -> u64 {
         self.state().joins
     }

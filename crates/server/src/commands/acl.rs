@@ -1,4 +1,4 @@
-//! ACL: users, their rules, and the log of what was denied.
+//! ACL: users, their rules, and the log of denials.
 //!
 //! Texts and flags are those of redis-server 7.0; databases, and the entry numbers of the log, are Valkey's.
 

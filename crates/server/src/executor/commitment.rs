@@ -69,7 +69,7 @@ pub(super) fn attach(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>)
 }
 
 impl Shared {
-    /// The commitment before which a push about what the log has now may not leave.
+    /// The commitment before which a push about the present end of the log may not leave.
     #[inline]
     pub(crate) fn commitment_of_push(&self, config: &Config) -> Commitment {
         if self.cluster.is_sync()

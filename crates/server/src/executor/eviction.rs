@@ -286,8 +286,8 @@ impl Executor {
         none_left
     }
 
-    /// A slice of what is done in the background: access stamps are kept fresh, entries moved together, and keys
-    /// evicted ahead of need. Returns how long the worker may wait before the next slice.
+    /// A slice of background work: access stamps are kept fresh, entries moved together, and keys evicted ahead
+    /// of need. Returns how long the worker may wait before the next slice.
     pub(super) fn tend_memory(&mut self) -> Duration {
         const SWEPT_ENTRIES: usize = 512;
         const SWEEP_PAUSE: Duration = Duration::from_millis(1);

@@ -60,7 +60,7 @@ impl Executor {
         self.note_tracking(session);
     }
 
-    /// Acts on what has changed in how a client tracks.
+    /// Acts on changes of how a client tracks.
     pub(crate) fn note_tracking(&mut self, session: &mut Session) {
         let tracking = session.tracking.as_deref();
         session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));

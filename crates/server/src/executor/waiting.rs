@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const WITHOUT_LOG: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
-/// After what time a command is presented again that has met a view of what it may change.
+/// The pause after which a command is presented again that has met a view of a value that it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
 
 /// When a wait is looked at again that has ended, or could be served, while a script holds its keys.

@@ -233,7 +233,7 @@ pub(crate) struct Family {
     pub(crate) label: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) summary: &'static str,
-    /// Names of fields with what they are.
+    /// Names of fields with their meanings.
     pub(crate) fields: &'static [(&'static str, Unit, &'static str)],
     /// Calls back for each line, with the values of its fields.
     pub(crate) read: fn(&Reading<'_>, &mut Line<'_>),

@@ -55,7 +55,7 @@ pub(super) struct Memory {
     pub(super) resident: u64,
     /// Memory of the log's ring, with the backlog of replication.
     pub(super) log_ring: u64,
-    /// Memory of `used`, with what is not used of pages that are.
+    /// Memory of `used`, with the free parts of used pages.
     pub(super) active: u64,
     /// Memory of `active`, with free pages that are resident.
     pub(super) allocator_resident: u64,

@@ -536,7 +536,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        // Records of what was taken may wait.
+        // Records of earlier bytes may wait.
         self.stream.flush().map(drop)
     }
 }

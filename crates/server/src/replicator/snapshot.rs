@@ -213,7 +213,7 @@ impl Link {
     }
 
     /// Removes the data set, which another one is to replace, and begins to load. Returns whether there was a log: it
-    /// is off from here on, since one of what was there before is of no use.
+    /// is off from here on, since a log of the former data is of no use.
     pub(super) fn empty(&self) -> Result<bool, String> {
         let shared = &self.shared;
         let has_log = !shared.durability.is_off();

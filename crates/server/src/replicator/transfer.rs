@@ -38,7 +38,7 @@ use crate::{
 const SPOOL_BYTES: usize = 64 * 1024;
 /// How long a look takes whether a socket takes more.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
+/// How long a replica that takes nothing may hold up clients that write: the copies of their changes wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Bytes of a frame at most.

@@ -290,9 +290,9 @@ impl Session {
         self.queue.as_ref().and_then(|queue| queue.database).unwrap_or(self.database)
     }
 
-    /// Looks again at what of its own state may keep its commands from running. To be called after whatever changes
-    /// that: commands of the server, and changes of users. `is_open` says whether clients are let in without
-    /// authentication.
+    /// Looks again at the parts of its own state that may keep its commands from running. To be called after
+    /// whatever changes that: commands of the server, and changes of users. `is_open` says whether clients are let
+    /// in without authentication.
     #[inline]
     pub(crate) fn refresh_conditions(&mut self, is_open: bool) {
         self.conditions = Conditions::ALWAYS
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// `RESET`: as if it had just connected, but for what it is: its number and its library. If the
-    /// reply to `RESET` itself is to be skipped, it is.
+    /// `RESET`: as if it had just connected, except for its identity: its number and its library.
+    /// If the reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, access: &Access) {
         self.database = 0;
         self.speak(Protocol::Resp2);
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Whether the command at hand is presented again since it waits for what another thread carries out.
+    /// Whether the command at hand is presented again since another thread carries its work out.
     #[cold]
     pub(crate) fn awaits_order(&self) -> bool {
         self.held_since.is_some() && (self.role_order.is_some() || self.order.is_some())

@@ -424,7 +424,7 @@ impl Inner {
         (node, gone)
     }
 
-    /// Makes a full child, or the one that takes its place for what `before` places, have room.
+    /// Makes room in a full child, or in the one that takes its place for elements that `before` places.
     ///
     /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, while splitting
     /// at once would leave 69%. At the tree's borders a split is as uneven as can be, so that ascending or

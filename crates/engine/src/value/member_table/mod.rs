@@ -48,7 +48,7 @@ const FETCHED_AHEAD: usize = 16;
 const FETCH_KEYS: usize = 64;
 /// Records of a table from which on it is too large for the caches to hold it anyway.
 const FETCH_RECORDS_MIN: usize = 4096;
-/// A table becomes a block when it has come down to this part of what a block may hold: well below, so that an owner of
+/// A table becomes a block when it has come down to this part of a block's limit: well below, so that an owner of
 /// changing size does not go to and fro.
 const BLOCK_SHARE: usize = 4;
 /// Most bytes of a record that are fetched ahead.

@@ -176,7 +176,7 @@ fn write<W: io::Write>(set: &SortedSet, output: &mut Output<'_, W>) -> io::Resul
     result
 }
 
-/// ZSET_2 or ZSET, which differ in what `read_score` reads.
+/// ZSET_2 or ZSET, which differ in the form that `read_score` reads.
 fn read_pairs<R: io::BufRead>(
     input: &mut Input<R>,
     layout: Layout<'_>,

@@ -50,8 +50,8 @@ fn records(text: &str) -> String {
 
 #[test]
 fn no_check_stands_inside_a_record_however_much_there_is() {
-    // Once ten megabytes were cut into batches of four, and the check of the first stood in a record; and
-    // more than half of what is reserved at most was too much.
+    // Ten megabytes were once cut into batches of four, and the check of the first stood in a record; and
+    // more than half of the largest reservation was too much.
     let mut bench = Bench::new();
     let long = "l".repeat(RESERVED_BYTES_MAX as usize / 2 + 1);
     for record in ["short,", &long, "short,", &long] {
