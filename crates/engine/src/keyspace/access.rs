@@ -274,7 +274,7 @@ impl Sweep {
         Self { stamps, retired, stripe: 0, database: 0, cursor: 0, entries: 0 }
     }
 
-    /// The touch of stamps that have counters of uses in their lower bits, which stay.
+    /// This sweep for stamps that have counters of uses in their lower bits, which stay.
     fn of_upper_bits(self) -> Self {
         let by_code = self.stamps;
         let stamps = std::array::from_fn(|stamp| {

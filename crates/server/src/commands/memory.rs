@@ -106,7 +106,7 @@ struct Figures {
     databases: Vec<(usize, Usage)>,
     /// Allocated memory, in whole pages if it is in pages.
     active: usize,
-    /// Allocated memory with free pages that are still in the machine's memory.
+    /// Memory of `active`, with free pages that are still in the machine's memory.
     allocator_resident: usize,
     /// The whole process in the machine's memory.
     resident: usize,

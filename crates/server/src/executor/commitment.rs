@@ -41,8 +41,8 @@ const DISK: u8 = 1;
 const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
 /// The levels of a shard's commit, in terms of even and odd numbers: a term's uncommitted replies are lost with it.
 const COMMIT: [u8; 2] = [LEASE + 1, LEASE + 2];
-/// The levels of a replica that waits for what it has shown, for data sets of even and odd numbers: a copy of the
-/// primary's replaces what was seen.
+/// The levels of the shard's commit at a replica, for data sets of even and odd numbers: a copy of the primary's
+/// replaces what was seen.
 const SEEN: [u8; 2] = [LEASE + 3, LEASE + 4];
 
 /// The levels for all workers: they write pushes of each other's clients.
