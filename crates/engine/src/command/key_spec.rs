@@ -141,7 +141,7 @@ impl KeySpec {
         self
     }
 
-    /// Makes an empty word no key.
+    /// Does not count an empty word as a key.
     pub const fn unless_empty(mut self) -> Self {
         self.unless_empty = true;
         self

@@ -496,7 +496,7 @@ impl Keyspace {
         self.stripes.iter().map(Stripe::used_bytes).sum()
     }
 
-    /// Bytes of one database.
+    /// Bytes in use by one database.
     pub fn database_bytes(&self, database: usize) -> usize {
         self.stripes.iter().map(|stripe| stripe.database_bytes(database)).sum()
     }

@@ -26,7 +26,7 @@ pub(super) struct Stripe {
     lock: StripeLock,
     /// Bytes in use as last published, for limits and statistics.
     used_bytes: AtomicUsize,
-    /// These bytes by database.
+    /// Bytes in use by database, as last published.
     database_bytes: Box<[AtomicUsize]>,
     /// The part of each database that prefetching reads, null if the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,

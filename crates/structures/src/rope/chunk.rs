@@ -115,7 +115,7 @@ impl Chunk {
         self.extend(length, length + bytes.len(), length_max, |own| own.extend_from_slice(bytes));
     }
 
-    /// Appends `length` zeros, to a chunk that is then `length_after` long.
+    /// Appends zeros after the first `length` bytes, until the chunk is `length_after` long.
     pub(super) fn append_zeros(&mut self, length: usize, length_after: usize, length_max: usize) {
         // Shared zeros go on as they are.
         if !self.is_zeros() {
