@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Machine ─▶ State      Lua's own, its memory counted           state.rs
+//!         ─▶ Heap       garbage, collected between calls        collection.rs
 //!         ─▶ Stack      how values are read and made            stack.rs: pushes need room, asked for before
 //!         ─▶ Budget     the work of a script before a check     budget.rs
 //!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, strings.rs, cjson.rs, …
@@ -16,6 +17,7 @@ mod blocks;
 mod budget;
 mod cjson;
 mod cmsgpack;
+mod collection;
 mod convert;
 mod library;
 mod machine;
@@ -34,6 +36,7 @@ mod tables;
 use dunlin_resp::ReplyBuffer;
 
 pub use api::REDIS_VERSION;
+pub use collection::Heap;
 pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
 pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
 pub use proof::{KeyAccess, Word};

@@ -217,7 +217,9 @@ fn change(
         Some(transaction) => transaction.record(database, worker, words),
         None => shared.engine.record(database, worker, words),
     };
-    match libraries.apply(&shared.libraries, &shared.commands, &change, record)? {
+    let applied = libraries.apply(&shared.libraries, &shared.commands, &change, record);
+    context.executor.publish_heaps();
+    match applied? {
         Some(name) => reply.bulk(&name),
         None => reply.ok(),
     }

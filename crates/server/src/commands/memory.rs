@@ -287,6 +287,7 @@ fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         shared.engine.release_memory(0);
         shared.durability.ring().trim(0);
     });
+    context.shared.maintenance.request_purge();
     allocator::collect();
     reply.ok();
     Ok(())

@@ -182,6 +182,7 @@ impl Executor {
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         if used > limit && coming == 0 && shared.stats.revisit_clients(self.now.steady_ms) {
+            shared.stats.note_held(&shared.held());
             used = shared.stats.limited_bytes(&shared.engine);
             self.memory.used = Some(used);
         }
@@ -310,6 +311,9 @@ impl Executor {
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
         let target = limit.saturating_sub(ahead(limit));
         let used = || shared.stats.limited_bytes(&shared.engine);
+        if used() > target && shared.stats.revisit_clients(self.now.steady_ms) {
+            shared.stats.note_held(&shared.held());
+        }
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()

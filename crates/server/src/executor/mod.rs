@@ -15,6 +15,7 @@
 
 mod admission;
 mod audit;
+mod collection;
 mod commitment;
 mod compaction;
 mod eviction;
@@ -110,6 +111,8 @@ pub struct Executor {
     ticks_to_sample: u32,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
+    /// The times that MEMORY PURGE was called before the worker last looked.
+    purges: u64,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
     /// The offset behind what it had recorded when it last woke the thread `log`.
@@ -213,6 +216,7 @@ impl Executor {
             ticks_to_sample: key_samples::TICKS_PER_SAMPLE,
             memory: MemoryCheck::default(),
             defragmentation,
+            purges: 0,
             evictor,
             rung_at: 0,
             durability_waits: Vec::new(),

@@ -205,8 +205,8 @@ impl<'a> Reading<'a> {
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,
             log_ring: held.log as u64,
-            eval_machines: shared.scripts.machine_bytes() as u64,
-            function_machines: shared.libraries.machine_bytes() as u64,
+            eval_machines: shared.scripts.heaps.used_bytes() as u64,
+            function_machines: shared.libraries.heaps.used_bytes() as u64,
             scripts: shared.scripts.bytes() as u64,
             functions: shared.libraries.now().bytes() as u64,
         }

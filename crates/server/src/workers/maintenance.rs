@@ -28,6 +28,8 @@ pub(crate) struct Maintenance {
     pending_bytes: AtomicUsize,
     /// Values and keys that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
+    /// The times that MEMORY PURGE was called.
+    purges: AtomicU64,
 }
 
 impl Maintenance {
@@ -40,6 +42,7 @@ impl Maintenance {
             pending_objects: AtomicUsize::new(0),
             pending_bytes: AtomicUsize::new(0),
             freed_objects: AtomicU64::new(0),
+            purges: AtomicU64::new(0),
         };
         (maintenance, receiver)
     }
@@ -73,6 +76,16 @@ impl Maintenance {
         self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
         self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
+    }
+
+    /// Makes all workers give back what they have set aside, and collect the garbage of scripts.
+    pub(crate) fn request_purge(&self) {
+        self.purges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often that was asked for.
+    pub(crate) fn purges(&self) -> u64 {
+        self.purges.load(Ordering::Relaxed)
     }
 
     /// Puts memory behind pages that will soon be wanted.
