@@ -47,7 +47,7 @@ pub use table::{Facts, Transition};
 
 use crate::{
     BootId, HistoryId, NodeId, ShardId,
-    lineage::Lineage,
+    lineage::{DECISION_EPOCHS, Lineage},
     meta::{Outcome, Revision},
     records::{Restart, ShardRecord},
     times,
@@ -343,7 +343,8 @@ pub struct Shard {
 /// A machine that takes no part any more.
 #[derive(Debug)]
 struct Halted {
-    /// The epoch and the marks of the record that contradicts its own: a record that comes after both ends the stop.
+    /// The epoch of the record that contradicts its own, and its marks, if they came along. An operator's decision ends the stop: a
+    /// record far above both epochs, in a state that has come from both lines.
     by: Option<(u64, Lineage)>,
 }
 
@@ -442,12 +443,12 @@ impl Shard {
     }
 
     /// Whether the machine has stopped because another line of the store contradicted its own, and this record comes after both: an
-    /// operator has decided, and a new machine may begin.
+    /// operator has decided ([`DECISION_EPOCHS`]), and a new machine may begin. Half of them are left for the epochs that a line may
+    /// have had beyond those that the operator's node and this one know.
     pub fn may_begin_anew(&self, record: &ShardRecord, lineage: &Lineage) -> bool {
         let by = self.halted.as_ref().and_then(|halted| halted.by.as_ref());
         by.is_some_and(|(epoch, marks)| {
-            !marks.is_empty()
-                && record.epoch > (*epoch).max(self.epoch())
+            record.epoch >= (*epoch).max(self.epoch()) + DECISION_EPOCHS / 2
                 && lineage.covers(marks)
                 && lineage.covers(&self.lineage)
         })
@@ -620,7 +621,7 @@ impl Shard {
             let (epoch, heard) = (record.epoch, self.epoch_before_read);
             return self.halt(
                 format!("its shard's record has epoch {epoch}, and another node knows {heard}: etcd was restored from a backup"),
-                None,
+                Some((heard, Lineage::default())),
                 actions,
             );
         }
@@ -815,6 +816,7 @@ impl Shard {
             // The lower revision is the backup's. A primary that may answer does not yield to that.
             Message::Stale { record, lineage }
                 if self.contradicts(&record)
+                    && self.is_of_another_line(&lineage)
                     && (record.0 > self.revision() || now_ms >= self.lease_until_ms()) =>
             {
                 self.halt(
@@ -852,13 +854,21 @@ impl Shard {
         others.map(|node| (node, marks.get(&node).copied().unwrap_or(0))).collect()
     }
 
-    /// Whether a record cannot come from the same store as the one that is known.
-    fn contradicts(&self, (revision, record): &Known) -> bool {
+    /// Whether a record cannot be of the same line of the store as the one that is known: within a line, revisions and epochs rise
+    /// together, and an epoch has one primary. If the record is in a state that has come from all that this node has obeyed, an
+    /// operator has decided, and a new machine is to begin ([`Self::anew`]).
+    pub fn contradicts(&self, (revision, record): &Known) -> bool {
         self.known.as_ref().is_some_and(|(own_revision, own)| match record.epoch.cmp(&own.epoch) {
             std::cmp::Ordering::Less => revision > own_revision,
             std::cmp::Ordering::Equal => record.primary != own.primary,
             std::cmp::Ordering::Greater => revision < own_revision,
         })
+    }
+
+    /// Whether marks are of a line of the store from which this node's has not come, and which has not come from this node's. Without
+    /// marks nothing is known of the line.
+    fn is_of_another_line(&self, lineage: &Lineage) -> bool {
+        lineage.is_empty() || !self.lineage.covers(lineage) && !lineage.covers(&self.lineage)
     }
 
     /// Proposes a transition, if the table allows it.
