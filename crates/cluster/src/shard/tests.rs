@@ -1,7 +1,10 @@
 //! Stories of single machines; the simulator has the rest.
 
 use super::*;
-use crate::records::{History, Key, Keys};
+use crate::{
+    meta::Outcome,
+    records::{History, Key, Keys},
+};
 
 const P: u8 = 1;
 const M: u8 = 2;
