@@ -1,7 +1,10 @@
 //! Stories of single machines; the simulator has the rest.
 
 use super::*;
-use crate::records::{History, Key, Keys};
+use crate::{
+    meta::Outcome,
+    records::{History, Key, Keys},
+};
 
 const P: u8 = 1;
 const M: u8 = 2;
@@ -736,11 +739,54 @@ fn machine_that_stopped_begins_anew_after_an_operators_word() {
     let actions = step(&mut member, 20, Event::Message(node(P), stale));
     assert!(actions.contains(&Action::Leave), "{actions:?}");
     for (epoch, marks, may) in [
-        (4, &[(M, 2)][..], false),
-        (4, &[(P, 1)], false),
-        (3, &[(P, 1), (M, 2)], false),
-        (4, &[(P, 1), (M, 2)], true),
+        (1_003, &[(M, 2)][..], false),
+        (1_003, &[(P, 1)], false),
+        // A takeover of either line.
+        (4, &[(P, 1), (M, 2)], false),
+        (1_003, &[(P, 1), (M, 2)], true),
     ] {
         assert_eq!(member.may_begin_anew(&record(epoch), &lineage(marks)), may, "{epoch} {marks:?}");
+    }
+}
+
+/// Found by the simulator (seeds 53, 2638).
+#[test]
+fn member_does_not_stop_at_old_news_of_its_own_line() {
+    let told = |known: Known, marks: &[(u8, u64)]| {
+        let (mut member, _) = started(M, true);
+        step(&mut member, 10, Event::Obeyed(lineage(&[(P, 3)]), [].into()));
+        let stale = Message::Stale { record: Box::new(known), lineage: Box::new(lineage(marks)) };
+        step(&mut member, 20, Event::Message(node(P), stale)).contains(&Action::Leave)
+    };
+    // An operator's record of a restored store: a later epoch at an earlier revision.
+    let decided = (9, record(1_003));
+    let other = (99, ShardRecord { primary: node(M), ..record(3) });
+    for (known, marks, stops) in [
+        (&decided, &[(P, 3), (9, 1)][..], false),
+        (&decided, &[(9, 1)], true),
+        (&other, &[(P, 2)], false),
+        (&other, &[(9, 1)], true),
+        // A node of the version before sends no marks.
+        (&other, &[], true),
+    ] {
+        assert_eq!(told(known.clone(), marks), stops, "{known:?} {marks:?}");
+    }
+}
+
+/// Found by the simulator (seeds 8216, 9744).
+#[test]
+fn record_of_another_line_contradicts_the_known_one() {
+    let (member, _) = started(M, true);
+    let of = |primary, epoch| ShardRecord { primary: node(primary), ..record(epoch) };
+    for (revision, record, contradicts) in [
+        (10, of(P, 3), false),
+        (11, of(P, 3), false),
+        (11, of(M, 4), false),
+        (9, of(M, 2), false),
+        (9, of(P, 1_003), true),
+        (11, of(P, 2), true),
+        (11, of(M, 3), true),
+    ] {
+        assert_eq!(member.contradicts(&(revision, record.clone())), contradicts, "{revision} {record:?}");
     }
 }

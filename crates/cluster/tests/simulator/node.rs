@@ -62,8 +62,18 @@ pub struct Process {
     pub marks: BTreeMap<NodeId, Revision>,
     /// The store is not the one that the node has obeyed.
     pub strays: bool,
-    /// The revisions of nodes' records in the newest view, and when that was asked for.
-    pub view: (u64, BTreeMap<NodeId, Revision>),
+    pub view: View,
+}
+
+/// The newest view of the records.
+#[derive(Default)]
+pub struct View {
+    /// When it came.
+    pub came: u64,
+    /// The revision of the shard's record.
+    pub record: Revision,
+    /// The revisions of nodes' records.
+    pub nodes: BTreeMap<NodeId, Revision>,
 }
 
 /// The log that a start loads as long as the one of a copy has no base.

@@ -23,7 +23,7 @@ use dunlin_cluster::{
 
 use crate::{
     checks::{Floor, Oracle, Violation, leases},
-    node::{Entry, Node, OldLog, Process, Withheld, append, wish_for},
+    node::{Entry, Node, OldLog, Process, View, Withheld, append, wish_for},
     random::Random,
 };
 
@@ -623,7 +623,7 @@ impl World {
             writer: Writer::new(self.nodes[node].id),
             marks: BTreeMap::new(),
             strays: false,
-            view: (0, BTreeMap::new()),
+            view: View::default(),
         });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
@@ -839,7 +839,11 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                Action::Leave => leaves = true,
+                // One that stops keeps its data.
+                Action::Leave => {
+                    let known = self.nodes[at].shard().and_then(Shard::known);
+                    leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));
+                }
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);

@@ -31,6 +31,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
+    lineage::Lineage,
     meta::{Meta, MetaError, Outcome, Revision},
     records::{Durability, Keys, RecordError, ShardRecord, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
@@ -473,8 +474,11 @@ impl Driver {
         let me = self.settings.me;
         let Some(machine) = &self.machine else { return };
         let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
-        let may_begin = |(_, record): &Stored<ShardRecord>| {
-            machine.shard.may_begin_anew(record, &self.settings.descent.kept())
+        // A record that was read just before etcd was restored may be one that no view has shown.
+        let marks: Lineage = view.marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
+        let may_begin = |stored: &Stored<ShardRecord>| {
+            machine.shard.may_begin_anew(&stored.1, &self.settings.descent.kept())
+                || machine.shard.contradicts(stored) && marks.covers(machine.shard.lineage())
         };
         if view.shards.get(&id).is_some_and(may_begin) {
             // An operator has decided.
