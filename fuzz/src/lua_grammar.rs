@@ -1,5 +1,5 @@
-//! Lua from bytes: programs that compile more often than not, made of what scripts find, with extreme numbers, counts
-//! and lengths.
+//! Lua from bytes: programs that compile more often than not, made of things that scripts find, with extreme numbers,
+//! counts and lengths.
 //!
 //! Every choice takes a byte of the input; when none are left, all choices are the first ones, which are short. So an
 //! input that is changed a little is a program that is changed a little, as a fuzzer needs it.

@@ -63,9 +63,7 @@ def test_data_in_memory_count_when_the_disk_vouches_for_synced_ones_no_more(etcd
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
         until(lambda: promise(second) == "durable\n", lambda: logs(cluster))
-        # The file cannot be written while a directory has the name of its temporary one.
-        blocked = second.folder / f"cluster-end.{second.process.pid}.tmp"
-        blocked.mkdir()
+        blocked = block(second, "cluster-end")
         assert answer(second, "CONFIG", "SET", "appendonly", "no") in (b"OK", True)
         # It is expelled for its lag before the write is answered.
         assert answer(first, "SET", "key", "written", timeout=60) in (b"OK", True)
@@ -137,6 +135,22 @@ def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
         assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))
 
 
+def block(node, name):
+    """Keeps a node from writing a file: a directory has the name of its temporary one. The node may be writing it this moment."""
+    directory = node.folder / f"{name}.{node.process.pid}.tmp"
+
+    def is_there():
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            assert not directory.is_dir(), directory
+            return False
+        return True
+
+    until(is_there, node.log)
+    return directory
+
+
 def is_sent_to(node, target, key):
     """Whether a node sends who reads a key to another one."""
     error = answer(node, "GET", key)
@@ -149,10 +163,7 @@ def test_a_node_whose_disk_is_full_follows_its_cluster(etcd):
         first, second = cluster.nodes
         key = key_in(0, 99)
         cluster.client(0).set(key, "value")
-        # The file cannot be written while a directory has the name of its temporary one.
-        blocked = [node.folder / f"cluster-node.{node.process.pid}.tmp" for node in cluster.nodes]
-        for directory in blocked:
-            directory.mkdir()
+        blocked = [block(node, "cluster-node") for node in cluster.nodes]
         for number, (source, target) in enumerate([(first, second), (second, first)]):
             ends(cluster, migrate(cluster, [0, 99], number, 1 - number), "success", number)
             until(lambda: answer(target, "GET", key) == b"value", lambda: logs(cluster))  # noqa: B023

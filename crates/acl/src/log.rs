@@ -78,7 +78,7 @@ pub struct LogEntry {
     pub created_ms: u64,
     /// When it happened last.
     pub updated_ms: u64,
-    /// That moment by the clock that only goes forward, for its age.
+    /// The moment of the last change by the clock that only goes forward, for its age.
     pub updated_steady_ms: u64,
 }
 

@@ -325,7 +325,7 @@ impl Selector {
 }
 
 impl Databases {
-    /// As `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
+    /// The databases as `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
     pub fn text(&self) -> String {
         match self {
             Self::All => "alldbs".to_owned(),
@@ -360,7 +360,7 @@ impl Matcher {
 }
 
 impl ChannelPattern {
-    /// A pattern of a client's is allowed where it is one of the patterns, to the letter.
+    /// A pattern of a client's is allowed if it is one of the patterns, to the letter.
     fn allows(&self, channel: &[u8], is_pattern: bool) -> bool {
         if is_pattern { *self.text == *channel } else { self.glob.matches(channel) }
     }

@@ -159,7 +159,7 @@ pub struct Test {
     pub can_miss: bool,
 }
 
-/// Flags without a value that people put behind the command.
+/// Flags without a value that people put after the command.
 const TRAILING_FLAGS: [&str; 3] = ["-q", "-e", "--csv"];
 
 /// Commands that answer null where there is nothing to read.

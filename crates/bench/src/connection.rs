@@ -227,7 +227,7 @@ impl Connection {
             };
             let input = &scratch[..kept + length];
             answered += self.count(input, now(), outcome, &mut on_error)?;
-            // A short read emptied the socket. Only where the peer has closed, its end comes next.
+            // A short read emptied the socket. Only if the peer has closed, its end comes next.
             if kept + length < scratch.len() && !read_closed {
                 return Ok(answered);
             }

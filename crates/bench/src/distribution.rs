@@ -16,7 +16,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Over 1 to `items`, with an exponent above 0.
+    /// A distribution over 1 to `items`, with an exponent above 0.
     pub fn new(items: u64, exponent: f64) -> Self {
         assert!(items > 0 && exponent > 0.0);
         let mut zipf = Self { items, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };
@@ -44,7 +44,7 @@ impl Zipf {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// The integral of the density from 1, up to a constant; stable where the exponent is near 1.
+    /// The integral of the density from 1, up to a constant; stable if the exponent is near 1.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         exp_minus_1_over((1.0 - self.exponent) * log) * log

@@ -83,7 +83,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without figures. Ratios refer to `baseline`, or to the first column where that is
+    /// A table without figures. Ratios refer to `baseline`, or to the first column if that is
     /// missing.
     pub fn new(servers: Vec<String>, baseline: &str) -> Self {
         let baseline =
@@ -143,7 +143,7 @@ impl Table {
         ratio.is_finite().then_some(ratio)
     }
 
-    /// Median, spread and ratio of a cell; a dash where nothing was measured.
+    /// Median, spread and ratio of a cell; a dash if nothing was measured.
     pub fn cell(&self, row: &str, metric: &str, server: &str) -> String {
         let Some(figure) = self.figure(row, metric, server) else { return "–".into() };
         let (low, high) = figure.bounds();

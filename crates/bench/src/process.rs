@@ -203,8 +203,8 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port from 30,000 to 32,767 is free"))
 }
 
-/// A program by its path, or by its name on PATH and where Debian keeps daemons; absolute, since
-/// programs are started in other folders.
+/// A program by its path, or by its name on PATH and in Debian's directories of daemons; absolute,
+/// since programs are started in other folders.
 pub fn found(program: &Path) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = if program.components().count() > 1 {
         vec![program.to_path_buf()]

@@ -458,7 +458,7 @@ impl Info {
     }
 }
 
-/// The result of a socket that does not block; nothing where it would have to wait.
+/// The result of a socket that does not block; nothing if it would have to wait.
 fn unless_blocked<T>(result: io::Result<T>) -> Result<Option<T>, TargetError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_is_one_clear_line() {
-        // Nobody listens on port 1; one that was free a moment ago may be another test's by now.
+        // Port 1 has no listener; one that was free a moment ago may be another test's by now.
         let error = Target::new(Address::Tcp("127.0.0.1".into(), 1)).client().unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{error}");
         assert_eq!(error.lines().count(), 1);

@@ -26,7 +26,7 @@ impl Redis {
         let mut attempts = 1;
         while redis.target().client().is_err() {
             if let Some(status) = redis.child.try_wait().unwrap() {
-                // Somebody else may have taken the port meanwhile.
+                // Another process may have taken the port meanwhile.
                 assert!(attempts < 10, "redis-server ends at once: {status}");
                 attempts += 1;
                 (redis.child, redis.port) = Self::spawn(&redis.folder);

@@ -98,8 +98,8 @@ impl FromIterator<(NodeId, Mark)> for Lineage {
     }
 }
 
-/// How far on epochs begin after an operator has decided between two lines: a node may know newer ones of its line than the node that
-/// was asked, and messages of an older epoch count for nothing.
+/// The distance at which epochs begin after an operator has decided between two lines. A node may know newer ones of
+/// its line than the node that was asked, and messages of an older epoch count for nothing.
 pub const DECISION_EPOCHS: u64 = 1_000;
 
 /// A node's own mark, as it stands in the store.

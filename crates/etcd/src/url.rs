@@ -16,7 +16,7 @@ pub enum UrlError {
     Name,
     /// A host is empty, or has characters that no host has.
     Host,
-    /// A port is no number from 1 to 65535.
+    /// A port is not a number from 1 to 65535.
     Port,
     /// The address has a user or a password, which every user of the machine could read.
     User,

@@ -19,7 +19,7 @@ use dunlin_cluster::meta::{Meta, MetaError, Outcome, Revision, Transaction};
 use dunlin_etcd::{Etcd, Options, Tls};
 use tempfile::TempDir;
 
-/// Nobody listens on this port, and no connection gets it.
+/// This port has no listener, and no connection gets it.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// A port that is free, and another one each time: the last may not be listened on yet.
@@ -53,7 +53,7 @@ impl Server {
             if server.listens() {
                 return server;
             }
-            // Somebody else has taken one of its ports meanwhile.
+            // Another process has taken one of its ports meanwhile.
             server.url = free_url();
             server.child = Self::spawn(&server.directory, &server.url, flags);
         }
@@ -193,7 +193,7 @@ fn transaction_without_an_answer_is_unknown() {
     let (client, hasty) = (server.client(), hasty(vec![server.url.clone()]));
     assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
     server.suspend();
-    // Where this process stood still for a second before the request has left, it asks again.
+    // If this process stood still for a second before the request has left, it asks again.
     let has_not_left = |outcome: &Outcome| {
         let Outcome::Failed(MetaError::Unavailable(why)) = outcome else { return false };
         why.ends_with("timeout: resolve") || why.ends_with("timeout: connect")

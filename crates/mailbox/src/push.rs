@@ -19,9 +19,9 @@
 //! Promises, for a change, the push about it, and a reply that has seen the change or anything behind it:
 //! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so
 //!   the request was marked later, and the push has an older position.
-//! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked: the
-//!   change came behind the mark, and so did the look at the position. An invalidation comes behind the reply with the
-//!   value that it invalidates.
+//! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked:
+//!   the change came behind the mark, and so did the look at the position. An invalidation comes after the reply with
+//!   the value that it invalidates.
 //! - *A reply to another client leaves after the push was written.* A thread that has seen the change sees that the
 //!   client is pending, or that it was flushed since. The exceptions: the client is held, because a request of its own
 //!   has not been answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
@@ -307,7 +307,7 @@ impl<T, D, W> PushQueue<T, D, W> {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PendingPushes<C, K> {
-    /// Of all partitions, those that are being flushed and those that wait included.
+    /// The clients of all partitions, those that are being flushed and those that wait included.
     count: AtomicUsize,
     partitions: Box<[Partition<C, K>]>,
 }
@@ -728,8 +728,8 @@ mod loom_tests {
         reader.join().unwrap();
     }
 
-    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that has
-    /// seen `k` as it was before: otherwise it would keep a copy that is stale.
+    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that
+    /// has seen `k` as it was before. Otherwise the client would keep a copy that is stale.
     #[test]
     fn loom_a_push_has_its_place_in_the_clients_stream() {
         for reads_k in [false, true] {

@@ -73,7 +73,7 @@ impl PeerIds {
     }
 }
 
-/// Where to send messages for a client. Stays unique after the client has gone.
+/// The destination of messages for a client. Stays unique after the client has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The client's number, growing from 1.
@@ -151,7 +151,7 @@ pub struct Client {
     pub command: Counter,
     /// `resp`: 2 or 3.
     pub protocol: Counter,
-    /// Not 0 where it waits for what others do: then it may be idle for as long as it likes.
+    /// Not 0 if it waits for actions of others: then it may be idle for as long as it likes.
     pub listening: Counter,
     /// Flags of the service (`flags` is rendered from them).
     pub flags: Counter,
@@ -161,7 +161,7 @@ pub struct Client {
     pub patterns: Counter,
     /// `ssub`: shard channels subscribed to.
     pub shard_channels: Counter,
-    /// Bytes of these subscriptions, here and where publishers find them.
+    /// Bytes of these subscriptions, here and in the tables of publishers.
     pub subscribed_bytes: Counter,
     /// Commands queued by `MULTI`, plus 1; 0 outside of a transaction.
     pub queued_commands: Counter,
@@ -169,13 +169,13 @@ pub struct Client {
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
-    /// Bytes of these keys, here and where writers find them.
+    /// Bytes of these keys, here and in the tables of writers.
     pub watched_bytes: Counter,
     /// Bytes of the prefixes that it tracks.
     pub prefix_bytes: Counter,
     /// Its queue of pushes; there once it can be sent any.
     pub pushes: OnceLock<Box<ClientPushes>>,
-    /// Not 0 where the client that it has redirected invalidations to has gone.
+    /// Not 0 if the client that it has redirected invalidations to has gone.
     pub broken_redirection: Counter,
     /// Whether a key that it watches has changed; there once it has watched one.
     pub has_dirty_watch: OnceLock<Arc<AtomicBool>>,

@@ -59,9 +59,9 @@ pub struct Traffic {
     pub output_buffer_disconnections: Counter,
     /// Handshakes of TLS that were completed.
     pub handshakes: Counter,
-    /// Of these, those that resumed a session.
+    /// The handshakes among them that resumed a session.
     pub handshakes_resumed: Counter,
-    /// Handshakes that failed because of what the peer has sent.
+    /// Handshakes that failed because of the peer's bytes.
     pub handshakes_failed: Counter,
     /// Handshakes that were given up: they took too long, or there were too many.
     pub handshakes_given_up: Counter,

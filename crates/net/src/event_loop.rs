@@ -242,7 +242,7 @@ impl<S: Service> EventLoop<S> {
         self.free_slots.append(&mut self.nested_poll.free_slots);
     }
 
-    /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
+    /// Acts on the poller's events, on work that was left for this tick, and on messages.
     pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
@@ -328,7 +328,7 @@ impl<S: Service> EventLoop<S> {
         self.take_turn(kit, slot);
     }
 
-    /// Sends the replies that were gathered. Nothing is closed here: who is done has another turn.
+    /// Sends the replies that were gathered. Nothing is closed here: a connection that is done has another turn.
     pub fn depart(&mut self) {
         if self.pending_writes.is_empty() {
             return;
@@ -355,7 +355,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// Sends replies that have been released meanwhile, and makes sure that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
         if self.withheld.iter().any(|replies| !replies.is_empty()) {
@@ -369,7 +369,7 @@ impl<S: Service> EventLoop<S> {
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
                 let mut refusal = None;
                 if !is_met && !is_lost {
-                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    // Looked at again after the request to be woken: the refusal's cause may have come in between.
                     refusal = kit.service.refusal(commitment);
                     if refusal.is_none() && kit.service.await_release(commitment) {
                         refusal = kit.service.refusal(commitment);
@@ -543,7 +543,7 @@ impl<S: Service> EventLoop<S> {
         self.worker == 0 || self.shared.queues.is_held_up(0)
     }
 
-    /// Has every connection and every listener looked at, whatever the poller has said.
+    /// Looks at every connection and every listener, whatever the poller has said.
     pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
@@ -701,7 +701,7 @@ impl<S: Service> EventLoop<S> {
         Stream::accept(socket, server)
     }
 
-    /// Notes a handshake that begins, and gives up the oldest ones where there are too many.
+    /// Notes a handshake that begins, and gives up the oldest ones if there are too many.
     fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
         self.handshakes.begin(slot, id);
         let workers = self.shared.population.len();
@@ -736,7 +736,7 @@ impl<S: Service> EventLoop<S> {
         self.shared.clients.remove(id);
     }
 
-    /// Visits a part of the connections for what only time brings about.
+    /// Visits a part of the connections for work that is due by time.
     pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Steps of handshakes in one tick: some milliseconds.
 const STEPS_PER_TICK: u32 = 8;
-/// Handshakes that are kept where few clients are allowed.
+/// Handshakes that are kept if few clients are allowed.
 const KEPT_MIN: usize = 64;
 
 /// Lines of the log about failed handshakes in [`LOG_WINDOW`]: strangers must not fill a disk.

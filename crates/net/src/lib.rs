@@ -57,7 +57,7 @@ pub use clients::test_client;
 pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
 pub use connection::{SHARED_BYTES, STRANGER_AGE_MAX, connection_bytes};
 pub use counter::{Counter, Traffic};
-/// Of [`StageTimes`].
+/// The parts of [`StageTimes`].
 pub use dunlin_structures::{Log2Counts, Log2Histogram};
 pub use event_loop::EventLoop;
 pub use limits::{Limits, OutputLimit};

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::{Limits, Transport};
 
-/// Where to listen.
+/// The addresses to listen on.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// `bind`: addresses or host names; `*` and `::*` are all addresses of IPv4 and IPv6; one that
@@ -90,7 +90,7 @@ impl std::error::Error for ListenError {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: Socket,
-    /// Whether those who connect here speak TLS.
+    /// Whether clients that connect here speak TLS.
     pub(crate) is_tls: bool,
     unix_path: Option<Arc<Path>>,
     /// Whether the path goes with it.
@@ -98,7 +98,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Of a TCP socket that listens.
+    /// The listener of a TCP socket that listens.
     pub(crate) fn tcp(socket: Socket, is_tls: bool) -> Self {
         Self { socket, is_tls, unix_path: None, owns_path: true }
     }
@@ -182,7 +182,7 @@ pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<So
     listen_keeping(&[], addresses, port, backlog)
 }
 
-/// As [`listen_on`], with other handles on those of `former` that listen there already.
+/// Does what [`listen_on`] does, with other handles on those of `former` that listen there already.
 pub(crate) fn listen_keeping(
     former: &[&Socket],
     addresses: &[String],

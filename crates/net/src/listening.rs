@@ -3,7 +3,7 @@
 //! Workers have handles of their own on every listening socket (`net/event_loop.rs`); here are others, to know what is
 //! listened on and to end it. An address that stays keeps its socket, and with it the clients in its backlog. An
 //! address that goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`);
-//! if a new one cannot be had, it listens again. The backlog is accepted first, so no established connection is reset.
+//! if a new one fails, it listens again. The backlog is accepted first, so no established connection is reset.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -42,7 +42,7 @@ impl<M> Listening<M> {
         Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
     }
 
-    /// Listens on these addresses and ports from now on, the second for TLS; where that fails, on the former ones.
+    /// Listens on these addresses and ports from now on, the second for TLS; if that fails, on the former ones.
     /// Clients that are connected stay so. The arguments are those of [`super::ListenOptions`].
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl<M> Listening<M> {
             // To the worker that accepts.
             self.queues.post(0, Message::Backlog(waiting));
         }
-        // The system lets go of the address for others that reuse it, and of who has come since.
+        // The system lets go of the address for others that reuse it, and of connections that have come since.
         ended.iter().for_each(|open| drop(open.socket.shutdown(Shutdown::Both)));
         let open = |(port, is_tls): &(u16, bool)| {
             let alike: Vec<&Socket> =
@@ -130,7 +130,7 @@ fn backlog_of(open: &Open) -> Vec<(Socket, SockAddr, bool)> {
         match open.socket.accept() {
             Ok((socket, peer)) => backlog.push((socket, peer, open.is_tls)),
             Err(error) => match error.kind() {
-                // Of one who has given up; there may be others.
+                // A client that has given up; there may be others.
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                 _ => break,
             },
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::TestQueues;
 
-    /// A client of that address who waits in its backlog.
+    /// A client of that address that waits in its backlog.
     fn caller(socket: &Socket) -> TcpStream {
         let peer = TcpStream::connect(tcp_address(socket).unwrap()).unwrap();
         // The client may be told first.

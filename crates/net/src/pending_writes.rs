@@ -6,7 +6,7 @@
 //! turn c ─▶ ┘
 //! ```
 //!
-//! A write to a socket whose reader sleeps wakes it, which is a large part of what the write costs. If one
+//! A write to a socket whose reader sleeps wakes it, which is a large part of the cost of the write. If one
 //! program has many connections, the first of several writes in a row wakes it, and the others find it awake.
 //! Decision 0014 has the figures.
 //!

@@ -282,7 +282,7 @@ impl ClientPushes {
         );
     }
 
-    /// Ends the request at hand; what is to be put around its reply.
+    /// Ends the request at hand. Returns what is to be put around its reply.
     #[inline]
     pub fn settle(&self, is_answered: bool) -> Option<Around<WaitingPush>> {
         let around = self.queue.settle(is_answered)?;
@@ -291,7 +291,7 @@ impl ClientPushes {
         Some(around)
     }
 
-    /// Changes what posters know, at the place of the request at hand: pushes from now on come behind its reply.
+    /// Changes what posters know, at the place of the request at hand: pushes from now on come after its reply.
     pub fn change(&self, change: impl FnOnce(&mut Listener)) {
         self.queue.with_details(|listener| {
             self.queue.mark();

@@ -88,7 +88,7 @@ pub struct SeenReply {
 pub struct SeenReplies {
     /// The end of those in front that have seen nothing that still has to be waited for.
     pub leaving: Option<Mark>,
-    /// The others, which take all bytes behind; none where they are not known one by one.
+    /// The others, which take all bytes behind; none if they are not known one by one.
     pub waiting: Vec<SeenReply>,
 }
 
@@ -125,7 +125,8 @@ pub trait Service: Sized + 'static {
         let _ = (session, identity);
     }
 
-    /// Whether a client has yet to show who it is. A stranger is given very little room, and closed where it would take more.
+    /// Whether a client has yet to show who it is. A stranger is given very little room, and closed if it would take
+    /// more.
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;
         false
@@ -151,8 +152,8 @@ pub trait Service: Sized + 'static {
     /// A tick begins: this is the time until the next.
     fn tick(&mut self, now: Now);
 
-    /// Serves complete requests off the front of `input`, which is never empty and begins with
-    /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
+    /// Serves complete requests off the front of `input`, which is never empty and begins with the
+    /// rest of the last call. `reply` arrives empty, in whatever protocol was last used.
     ///
     /// A request that takes its time can have the `event_loop` of its connection attended to meanwhile. These are
     /// served without event_loop of their own: the service is in the middle of something.

@@ -9,7 +9,7 @@
 //! Neither call waits. A plain socket costs one branch more than none.
 //!
 //! Invariants:
-//! - Plaintext that was taken leaves without further calls for it, but for [`Stream::flush`] where [`Stream::has_unsent`].
+//! - Plaintext that was taken leaves without further calls for it, but for [`Stream::flush`] if [`Stream::has_unsent`].
 //! - A session is locked for one read or one write, never while something else is waited for.
 
 use std::io::{self, IoSlice, Read, Write};
@@ -226,7 +226,7 @@ pub(crate) fn finish(socket: &Socket) {
     }
 }
 
-/// With [`io::ErrorKind::WouldBlock`] where nothing can be read now, for users without a poller of readiness.
+/// Fails with [`io::ErrorKind::WouldBlock`] if nothing can be read now, for users without a poller of readiness.
 impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -241,8 +241,8 @@ impl Read for &Stream {
     }
 }
 
-/// With [`io::ErrorKind::WouldBlock`] where the socket takes nothing now. Inside TLS, bytes that were taken may still wait
-/// for the socket ([`Stream::has_unsent`]).
+/// Fails with [`io::ErrorKind::WouldBlock`] if the socket takes nothing now. Inside TLS, bytes that were taken may
+/// still wait for the socket ([`Stream::has_unsent`]).
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])

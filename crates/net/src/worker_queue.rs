@@ -40,7 +40,7 @@ pub(crate) enum Message<M> {
     Stop(Duration),
     /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
     Full(Address),
-    /// A client's next push waits for this: it is to have a turn then, or to be closed where that will never be met.
+    /// A client's next push waits for this: it is to have a turn then, or to be closed if that will never be met.
     Waiting(Address, Commitment),
 }
 
@@ -217,7 +217,8 @@ impl<M> WorkerQueues<M> {
         Pushed::Queued
     }
 
-    /// Makes it possible to send pushes to a client of whichever worker, in this protocol; whether its worker is ready to.
+    /// Makes it possible to send pushes to a client of whichever worker, in this protocol. Returns whether its worker
+    /// is ready to.
     pub fn prepare_pushes(&self, client: &Client, protocol: Protocol) -> bool {
         let is_new = client.pushes.get().is_none();
         let pushes = client.take_pushes(protocol);

@@ -262,7 +262,7 @@ impl Manifest {
     }
 
     /// Puts a new base in place of the old one and of all incremental files before the one numbered
-    /// `since`: they become history, which replicas may still need where there are or were any.
+    /// `since`: they become history, which replicas may still need if there are or were any.
     pub fn replace_base(&mut self, base: LogFile, since: u64) {
         self.history.extend(self.base.replace(base));
         let behind = self.increments.partition_point(|file| file.sequence < since);

@@ -21,7 +21,7 @@ const READ_BYTES_MAX: u64 = crate::manifest::MANIFEST_BYTES_MAX;
 
 /// A place for files.
 pub trait Storage: Debug + Send + Sync {
-    /// Opens a file to append to, and makes it where it is missing.
+    /// Opens a file to append to, and makes it if it is missing.
     fn append(&self, path: &Path) -> io::Result<Box<dyn File>>;
 
     /// Puts a whole file in the place of the one of that name, durably: after any failure there is the old file or the
@@ -37,7 +37,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Bytes of a file.
     fn len(&self, path: &Path) -> io::Result<u64>;
 
-    /// All of a small file; `None` where there is none.
+    /// All of a small file; `None` if there is none.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
 
     /// Gives a file that is no longer written a further name, or makes a durable copy of it if there are no
@@ -79,7 +79,7 @@ pub trait File: Debug + Send {
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Its length in bytes, as a process that opens its name would find it; `None` where it has lost that name.
+    /// Its length in bytes, as a process that opens its name would find it; `None` if it has lost that name.
     fn named_length(&self) -> io::Result<Option<u64>>;
 }
 
@@ -175,9 +175,9 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file that has that name now, and its length in bytes.
+    /// The identity of the file that has that name now, and its length in bytes.
     ///
-    /// Asks for no times: where a process has seen a file's times, Linux (6.13 and later) gives its next write one of
+    /// Asks for no times. If a process has seen a file's times, Linux (6.13 and later) gives its next write one of
     /// its own, to the nanosecond, so that each sync would have to write the inode, too.
     fn with_length(path: &Path) -> io::Result<(Self, u64)> {
         #[cfg(target_os = "linux")]

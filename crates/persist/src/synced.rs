@@ -17,7 +17,7 @@ use std::{
 
 use crate::storage::uncache;
 
-/// Bytes after which the writer has the system write the new ones.
+/// Bytes after which the writer makes the system write the new ones.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may be on their way to the disk while more are begun.
 const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;
@@ -70,7 +70,7 @@ struct State {
 impl<'a> SyncedFile<'a> {
     /// A sink for a new file.
     pub fn new(file: &'a mut File, options: SyncedFileOptions) -> Self {
-        // If there is no thread to be had, the file is synced in the end.
+        // If no thread can be started, the file is synced in the end.
         let syncing = if options.incremental { Syncing::start(file, options.uncached).ok() } else { None };
         Self { file, written: 0, told: 0, syncing }
     }
@@ -122,7 +122,7 @@ impl Course {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how far the file is written; waits where the disk is too far behind.
+    /// Reports how far the file is written; waits if the disk is too far behind.
     fn advance(&self, written: u64) -> io::Result<()> {
         let mut state = self.state();
         state.written = written;

@@ -9,9 +9,9 @@ use std::fmt;
 
 use crate::{request, wire::number};
 
-/// A waiting replica gets a newline so often, lest it takes the silence for a failure.
+/// A waiting replica gets a newline at this interval, so that it does not take the silence for a failure.
 const NEWLINE_MS: u64 = 1000;
-/// Where ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
+/// If ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
 const STANDSTILL_MS: u64 = 2000;
 /// Characters of an announced address at most, as in Redis.
 const ADDRESS_BYTES_MAX: usize = 255;
@@ -59,7 +59,7 @@ pub enum SnapshotForm {
 /// Why an option of REPLCONF is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionError {
-    /// Names and values are no pairs.
+    /// Names and values are not pairs.
     Syntax,
     /// There is no such option.
     Unknown(String),
@@ -164,7 +164,7 @@ impl Peer {
         self.reads_frames && !self.is_old && !self.snapshot_only
     }
 
-    /// Whether the stream may be sent to it: behind its snapshot where that came in frames, and once it follows.
+    /// Whether the stream may be sent to it: after its snapshot if that came in frames, and once it follows.
     pub fn takes_stream(&self) -> bool {
         self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
     }

@@ -76,7 +76,7 @@ pub enum Action {
     Close(String),
     /// Something that the operator should know.
     Warn(String),
-    /// A snapshot comes; where it is complete, the history is this one.
+    /// A snapshot comes; once it is complete, the history is this one.
     BeginSnapshot {
         /// The history's id.
         id: Id,
@@ -173,7 +173,7 @@ pub struct Replica {
     pub copy_of: Option<Id>,
     heard_ms: u64,
     acknowledged_ms: u64,
-    /// Since when the stream does not come.
+    /// The time since which the stream does not come.
     down_since_ms: u64,
     input: Vec<u8>,
 }
@@ -221,12 +221,12 @@ impl Replica {
         self.heard_ms
     }
 
-    /// Since when the stream does not come; `None` while it does.
+    /// The time since which the stream does not come; `None` while it does.
     pub fn down_since_ms(&self) -> Option<u64> {
         (self.link() != LinkState::Connected).then_some(self.down_since_ms)
     }
 
-    /// Bytes of the snapshot that have come, and in all where that is known.
+    /// Bytes of the snapshot that have come, and in all if that is known.
     pub fn snapshot_progress(&self) -> Option<(u64, Option<u64>)> {
         match &self.state {
             State::Receiving { reader, .. } => Some((reader.read(), reader.total())),
@@ -323,7 +323,7 @@ impl Replica {
             match &mut self.state {
                 State::Idle { .. } | State::Connecting => return bytes.len(),
                 State::Streaming => return taken,
-                // Bytes behind the snapshot belong to the stream, which waits.
+                // Bytes after the snapshot belong to the stream, which waits.
                 State::Loading { .. } => return taken,
                 _ if rest.is_empty() => return taken,
                 State::Receiving { id, offset, reader } => {

@@ -90,7 +90,7 @@ impl Framing {
 pub struct SnapshotPart {
     /// Bytes of the snapshot that were held back before, since they could have been the mark; they come first.
     pub held: Vec<u8>,
-    /// Where those of the bytes that came stand that belong to it.
+    /// The place of those among the bytes that came that belong to it.
     pub range: Range<usize>,
     /// Whether they are the stream's, not the snapshot's.
     pub is_stream: bool,
@@ -130,8 +130,8 @@ impl SnapshotReader {
         }
     }
 
-    /// Takes bytes; `None` where they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark is looked
-    /// for at the end only.
+    /// Takes bytes; `None` if they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark
+    /// is looked for at the end only.
     pub fn take(&mut self, input: &[u8]) -> Option<SnapshotPart> {
         let part = match self.framing {
             Framing::Size(total) => {

@@ -8,7 +8,7 @@ use crate::wire::number;
 const WORDS_MAX: u64 = i32::MAX as u64;
 /// Bytes of a word at most, as in the log.
 const WORD_BYTES_MAX: u64 = 1 << 40;
-/// Digits of a length, with its mark and the line's end: a longer text is no length.
+/// Digits of a length, with its mark and the line's end: a longer text is not a length.
 const HEAD_BYTES_MAX: usize = 24;
 
 /// The stream makes no sense.
@@ -23,7 +23,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// A command of the stream, and where it stands in the bytes that were read.
+/// A command of the stream, and its place in the bytes that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Its words.

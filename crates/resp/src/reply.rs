@@ -306,7 +306,7 @@ impl ReplyBuffer {
         });
     }
 
-    /// Like [`Self::null`], where RESP2 clients expect the null array.
+    /// Like [`Self::null`], if RESP2 clients expect the null array.
     pub fn null_array(&mut self) {
         self.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",

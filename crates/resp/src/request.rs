@@ -128,7 +128,7 @@ impl Batch {
         &self.spans[start as usize..self.ends[index].0 as usize]
     }
 
-    /// The commands in order: the spans of each, its name first, never empty, and where it ends in the input.
+    /// The commands in order: the spans of each, its name first, never empty, and its end in the input.
     #[inline]
     pub fn commands(&self) -> impl Iterator<Item = (&[Span], usize)> {
         let mut start = 0;
@@ -139,7 +139,7 @@ impl Batch {
         })
     }
 
-    /// Where command `index` ends in the input, in bytes from the input's start.
+    /// The end of command `index` in the input, in bytes from the input's start.
     #[inline]
     pub fn input_end(&self, index: usize) -> usize {
         self.ends[index].1 as usize
@@ -472,7 +472,7 @@ impl RequestDecoder {
 }
 
 enum Header {
-    /// A number, and where the line behind it begins.
+    /// A number, and the start of the line behind it.
     Value(i64, usize),
     Incomplete,
     Invalid,
@@ -482,7 +482,7 @@ enum Header {
 /// Bytes of `*3\r\n`.
 const FRONT_COUNT_BYTES: usize = 4;
 
-/// The front of nearly every request, `*3\r\n$5\r\n`, read as one word: the count and the length of the name, where
+/// The front of nearly every request, `*3\r\n$5\r\n`, read as one word: the count and the length of the name, if
 /// both have one digit, which is not 0.
 #[inline]
 fn read_front(input: &[u8], at: usize) -> Option<(i64, i64)> {
@@ -518,7 +518,7 @@ fn read_short(input: &[u8], at: usize, kind: u8) -> Option<(i64, usize)> {
     (ends_behind(3) && leads && third <= 9).then_some((value as i64, at + 6))
 }
 
-/// The header of an argument from `at`: its length, and where its bytes begin; `None` where that has not arrived.
+/// The header of an argument from `at`: its length, and the start of its bytes; `None` if that has not arrived.
 #[inline(never)]
 fn read_length(input: &[u8], at: usize, limits: &Limits) -> Result<Option<(i64, usize)>, ProtocolError> {
     match input.get(at) {

@@ -33,7 +33,7 @@ impl SharedSlice {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }

@@ -99,7 +99,7 @@ fn pcall(stack: Stack<'_>) -> NativeResult {
     Ok(1)
 }
 
-/// Runs the command on the stack and pushes its reply; whether that is an error.
+/// Runs the command on the stack and pushes its reply. Returns whether that is an error.
 fn run_command(stack: Stack<'_>) -> bool {
     let mut words = Words::default();
     if !words.read(stack) {

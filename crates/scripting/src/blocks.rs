@@ -120,10 +120,12 @@ impl Blocks {
     }
 }
 
-impl Drop for Blocks {
-    fn drop(&mut self) {
+impl Blocks {
+    /// Gives all free blocks to the process's allocator.
+    pub(crate) fn give_back_free(&self) {
         for (class, list) in self.lists.iter().enumerate() {
-            let mut free = list.first.get();
+            let mut free = list.first.replace(ptr::null_mut());
+            list.kept.set(0);
             while !free.is_null() {
                 // SAFETY: a listed block is of this class and unused; its link is read before it goes.
                 unsafe {
@@ -133,6 +135,12 @@ impl Drop for Blocks {
                 }
             }
         }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.give_back_free();
     }
 }
 
@@ -238,6 +246,9 @@ mod tests {
         let taken: Vec<_> = (0..2 * KEPT_MAX).map(|_| Taken::from(&blocks, 64)).collect();
         taken.into_iter().for_each(|taken| taken.give(&blocks));
         assert_eq!(blocks.lists[class(64)].kept.get(), KEPT_MAX);
+        blocks.give_back_free();
+        assert_eq!(blocks.lists[class(64)].kept.get(), 0);
+        Taken::from(&blocks, 64).give(&blocks);
     }
 
     #[test]

@@ -428,7 +428,7 @@ impl Token {
     }
 }
 
-/// A token and where it is, or where it is wrong.
+/// A token and its place, or the place of the mistake.
 type Found = (usize, Token);
 
 struct Parser<'s> {

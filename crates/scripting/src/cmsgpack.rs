@@ -1,6 +1,6 @@
 //! The library `cmsgpack`: MessagePack (msgpack.org, without the `bin` and `ext` types), with the choices of
-//! the library of that name: whole numbers are integers, fractions are floats where that loses nothing, a
-//! table with the keys 1 to n is an array.
+//! the library of that name. Whole numbers are integers, fractions are floats if that loses nothing, a table
+//! with the keys 1 to n is an array.
 
 use std::ffi::c_int;
 
@@ -77,7 +77,7 @@ fn write(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) -> Result<(), Rai
     Ok(())
 }
 
-/// A type with a length: in the byte of the type where it is below `small.1`, or else behind it.
+/// A type with a length: in the byte of the type if it is below `small.1`, or else behind it.
 fn write_head(packed: &mut Vec<u8>, length: usize, small: (u8, usize), kinds: &[u8]) {
     let wide = &kinds[kinds.len() - 2..];
     if length < small.1 {

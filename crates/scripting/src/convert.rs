@@ -54,7 +54,7 @@ enum Unfit {
     Memory,
 }
 
-/// Pushes a reply of the server's own commands; the table of an error where it cannot be converted.
+/// Pushes a reply of the server's own commands; the table of an error if it cannot be converted.
 #[inline]
 pub(crate) fn push_reply(stack: Stack<'_>, encoded: &[u8]) -> Pushed {
     let top = stack.top();

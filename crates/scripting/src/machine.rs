@@ -14,6 +14,7 @@ use crate::{
     api::hex,
     budget,
     cjson::Settings,
+    collection::Heap,
     convert::{field_text, is_of_command, write_reply},
     proof::{self, KeyAccess},
     sandbox::{self, Purpose, Sandbox},
@@ -101,7 +102,7 @@ pub struct CompileError(pub Vec<u8>);
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
-    /// Where commands write their replies.
+    /// The buffer into which commands write their replies.
     scratch: Option<ReplyBuffer>,
 }
 
@@ -110,6 +111,7 @@ impl Core {
         let state = State::new(used_bytes_max);
         let sandbox = sandbox::set_up(&state, purpose);
         budget::watch(&state);
+        state.note_empty();
         Self { state, sandbox, scratch: None }
     }
 
@@ -151,13 +153,13 @@ impl Core {
         result
     }
 
-    /// After a call: nothing of it is left but garbage.
-    pub(crate) fn settle(&mut self) {
+    /// After a call: nothing of it is left but garbage. Whether collection is due.
+    pub(crate) fn settle(&mut self) -> bool {
         if self.state.machine().doom.take().is_some() {
             budget::watch(&self.state);
         }
         self.state.machine().steps.set(0);
-        self.state.empty_if_full();
+        self.state.note_growth()
     }
 }
 
@@ -179,20 +181,24 @@ impl Machine {
         Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: ShaMap::default() }
     }
 
-    /// Bytes that Lua has allocated.
-    pub fn used_bytes(&self) -> usize {
-        self.core.state.used_bytes()
+    /// Its heap.
+    pub fn heap(&self) -> Heap<'_> {
+        Heap(&self.core.state)
     }
 
     /// Compiles a script, under this name. Its text is without a shebang line, though with the line
     /// break behind it, so that its lines keep their numbers.
     pub fn load(&mut self, sha: Sha, text: &[u8]) -> Result<(), CompileError> {
+        self.core.state.empty_if_full();
         let stack = self.core.state.stack();
-        compile(stack, text, SCRIPT_CHUNK)?;
-        if let Some(old) = self.scripts.insert(sha, stack.make_reference()) {
+        let compiled = compile(stack, text, SCRIPT_CHUNK);
+        if compiled.is_ok()
+            && let Some(old) = self.scripts.insert(sha, stack.make_reference())
+        {
             stack.drop_reference(old);
         }
-        Ok(())
+        self.core.state.note_growth();
+        compiled
     }
 
     /// Whether a script that is there calls only commands that `key_access` accepts, for all keys and arguments:
@@ -226,20 +232,31 @@ impl Machine {
         host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
-        let stack = self.core.state.stack();
-        stack.push_reference(&self.core.sandbox.globals);
-        for (name, words) in [(&self.core.sandbox.keys, keys), (&self.core.sandbox.arguments, arguments)] {
-            stack.push_reference(name);
-            push_words(stack, words);
-            stack.raw_set(-3);
-        }
-        stack.pop(1);
+        self.core.state.empty_if_full();
+        self.set_operands(keys, arguments);
         let script = &self.scripts[sha];
         let push = |stack: Stack<'_>| {
             stack.push_reference(script);
             0
         };
-        self.core.call(|| sha.hex(), push, host, reply)
+        let result = self.core.call(|| sha.hex(), push, host, reply);
+        if self.heap().is_collection_due() {
+            // They would stay until the next script.
+            self.set_operands(&[], &[]);
+        }
+        result
+    }
+
+    /// Sets `KEYS` and `ARGV`.
+    fn set_operands(&self, keys: &[&[u8]], arguments: &[&[u8]]) {
+        let (stack, sandbox) = (self.core.state.stack(), &self.core.sandbox);
+        stack.push_reference(&sandbox.globals);
+        for (name, words) in [(&sandbox.keys, keys), (&sandbox.arguments, arguments)] {
+            stack.push_reference(name);
+            push_words(stack, words);
+            stack.raw_set(-3);
+        }
+        stack.pop(1);
     }
 }
 

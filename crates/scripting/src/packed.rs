@@ -34,7 +34,7 @@ pub(crate) fn push_table(stack: Stack<'_>) {
 /// The next item of a format.
 struct Item {
     option: u8,
-    /// Bytes that it takes; 0 where that is not known from the format.
+    /// Bytes that it takes; 0 if that is not known from the format.
     bytes: usize,
 }
 

@@ -7,9 +7,9 @@
 //! %bxy                   from x to its y          %f[set]    where the set begins
 //! ```
 //!
-//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1: how deep the
-//! search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2), and how long it takes, since every
-//! step is reported to the caller, who may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
+//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1. The first is how
+//! deep the search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2). The second is how long it
+//! takes: every step is reported to the caller, which may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
 
 /// Most captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;
@@ -97,7 +97,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Ok(end.map(|end| (end, self.captures)))
     }
 
-    /// The first match that begins at a place or behind it: where it begins and ends.
+    /// The begin and the end of the first match that begins at a place or behind it.
     pub(crate) fn find(
         &mut self,
         from: usize,
@@ -141,7 +141,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         result
     }
 
-    /// Matches the rest of the pattern, from `p`, with the subject from `s`: where that ends.
+    /// Matches the rest of the pattern, from `p`, with the subject from `s`. Returns the end.
     fn follow(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>, Fault<E>> {
         loop {
             self.spend(1)?;
@@ -298,7 +298,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
                 if self.item(at) == b'^' {
                     at += 1;
                 }
-                // The first byte is one of the set, also where it is a bracket.
+                // The first byte is one of the set, also if it is a bracket.
                 loop {
                     match self.item(at) {
                         0 => return Err(Fault::Pattern("malformed pattern (missing ']')")),

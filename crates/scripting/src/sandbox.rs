@@ -92,7 +92,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Has scripts see other globals from now on, those of functions that exist already too.
+    /// Makes scripts see other globals from now on, those of functions that exist already too.
     pub(crate) fn show(&self, stack: Stack<'_>, globals: &Reference) {
         stack.push_reference(&self.front);
         stack.push_reference(globals);
@@ -515,7 +515,7 @@ fn compile(stack: Stack<'_>, source: &[u8], name: &std::ffi::CStr) -> NativeResu
     }
 }
 
-/// Up to the first NUL, where Lua ends it too.
+/// Up to the first NUL, at which Lua ends it too.
 fn chunk_name(name: &[u8]) -> std::ffi::CString {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     std::ffi::CString::new(name).unwrap_or_default()

@@ -69,7 +69,7 @@ pub enum ShebangError {
     Engine(Vec<u8>),
     /// A flag that there is not.
     Flag(Vec<u8>),
-    /// A word that is no option.
+    /// A word that is not an option.
     Option(Vec<u8>),
 }
 

@@ -11,7 +11,7 @@
 //!
 //! A native function begins with [`ROOM`] places beside its arguments, which is enough for one that neither loops over
 //! pushes nor calls itself; every other asks [`Stack::room`] and goes on with the stack that it returns. Each push is
-//! checked where debug assertions are on, which is so in all tests.
+//! checked if debug assertions are on, which is so in all tests.
 //!
 //! Lua reports errors by `longjmp`, which must not leave Rust frames with something to drop behind. Two rules keep
 //! it so:
@@ -384,8 +384,8 @@ impl<'s> Stack<'s> {
         if at < 0 && at > ffi::LUA_REGISTRYINDEX { self.top() + at + 1 } else { at }
     }
 
-    /// Replaces the key on top by the next key and its value; whether there is one. The key is nil or
-    /// one that this has pushed, of a table that was not changed since.
+    /// Replaces the key on top by the next key and its value. Returns whether there is one. The key
+    /// is nil or one that this has pushed, of a table that was not changed since.
     #[inline]
     pub(crate) fn next(self, table: c_int) -> bool {
         self.claim();
@@ -546,7 +546,7 @@ impl<'s> Stack<'s> {
     }
 
     /// The complaint of Lua's libraries about an argument of the running function, which is called as its caller
-    /// calls it: in `text:rep()` the text is no argument.
+    /// calls it: in `text:rep()` the text is not an argument.
     pub(crate) fn raise_argument(self, argument: c_int, message: &str) -> Raised {
         let (name, is_method) = self.name_of_running();
         match argument - c_int::from(is_method) {
@@ -599,7 +599,7 @@ impl<'s> Stack<'s> {
         self.number_argument(at).map(to_integer)
     }
 
-    /// [`Self::integer_argument`], or else `default` where there is none, or nil.
+    /// [`Self::integer_argument`], or else `default` if there is none, or nil.
     #[inline]
     pub(crate) fn optional_integer(self, at: c_int, default: i64) -> Result<i64, Raised> {
         match self.kind(at) {
@@ -648,7 +648,7 @@ pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 20;
 /// The place of a function.
 pub(crate) struct Position {
     pub(crate) source: Vec<u8>,
-    /// -1 where it is not known.
+    /// -1 if it is not known.
     pub(crate) line: i64,
     pub(crate) is_native: bool,
 }

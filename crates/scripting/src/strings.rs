@@ -121,7 +121,7 @@ fn search(stack: Stack<'_>, subject: &[u8], pattern: &[u8], from: usize, with_pl
     }
 }
 
-/// Answers an iterator, whose upvalues are the subject, the pattern, and where to go on.
+/// Answers an iterator, whose upvalues are the subject, the pattern, and the place at which to go on.
 fn gmatch(stack: Stack<'_>) -> NativeResult {
     stack.text_argument(1)?;
     stack.text_argument(2)?;
@@ -187,7 +187,7 @@ impl Gathered {
     }
 }
 
-/// Where `gsub` stands. Its arguments stay in the places 1 to 3.
+/// The progress of `gsub`. Its arguments stay in the places 1 to 3.
 #[derive(Clone, Copy)]
 struct Substitution {
     gathered: Gathered,
@@ -336,7 +336,7 @@ impl Substitution {
         self.gathered.add(stack, text)
     }
 
-    /// Adds the result of a function or a table, which is on top; where that is nil or false, the match itself.
+    /// Adds the result of a function or a table, which is on top; if that is nil or false, the match itself.
     fn take_replacement(&mut self, stack: Stack<'_>) -> Result<(), Raised> {
         let subject = stack.text(1);
         let (start, end) = self.matched;

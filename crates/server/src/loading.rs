@@ -61,14 +61,14 @@ pub(crate) struct Loading {
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
-    /// That moment by [`Now::steady_ms`].
+    /// The start by [`Now::steady_ms`].
     pub(crate) started_steady_ms: u64,
     pub(crate) bytes_total: u64,
     pub(crate) bytes_loaded: u64,
 }
 
 impl LoadingProgress {
-    /// 0 where the size is not known, as of a snapshot that is loaded while it comes.
+    /// 0 if the size is not known, as of a snapshot that is loaded while it comes.
     pub(crate) fn percent(&self) -> f64 {
         if self.bytes_total == 0 { 0.0 } else { self.bytes_loaded as f64 * 100.0 / self.bytes_total as f64 }
     }
@@ -147,7 +147,7 @@ impl<'a> Reporter<'a> {
         Self { loading, before: 0, next_line: Instant::now() + LOG_INTERVAL }
     }
 
-    /// So much of the file at hand has been loaded. To be called often; whether to go on.
+    /// Notes that `bytes` of the file at hand have been loaded. Call it often: it returns whether to go on.
     pub(crate) fn report(&mut self, bytes: u64) -> bool {
         let loading = self.loading;
         loading.bytes_loaded.store(self.before + bytes, Relaxed);

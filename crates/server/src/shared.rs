@@ -184,7 +184,7 @@ impl Shared {
         self.feeder() + 1
     }
 
-    /// The clients, and where they wait and listen.
+    /// The clients, their waits and their subscriptions.
     pub(crate) fn connected<'a>(&'a self, queues: &'a WorkerQueues<WorkerMessage>) -> Connected<'a> {
         Connected {
             clients: self.stats.clients(),
@@ -204,9 +204,13 @@ impl Shared {
 
     /// The memory in use beside the keyspace and what clients hold. O(workers).
     pub(crate) fn held(&self) -> Held {
+        let (eval_heaps, function_heaps) = (&self.scripts.heaps, &self.libraries.heaps);
+        let heap_bytes = eval_heaps.used_bytes() + function_heaps.used_bytes();
+        let limited_bytes = eval_heaps.limited_bytes() + function_heaps.limited_bytes();
         Held {
-            scripts: self.scripts.bytes() + self.scripts.machine_bytes(),
-            functions: self.libraries.now().bytes() + self.libraries.machine_bytes(),
+            scripts: self.scripts.bytes() + eval_heaps.limited_bytes(),
+            functions: self.libraries.now().bytes() + function_heaps.limited_bytes(),
+            script_garbage: heap_bytes.saturating_sub(limited_bytes),
             tracked: self.engine.keyspace.tracked_bytes(),
             log: self.durability.ring().memory_bytes(),
             snapshots: self.engine.keyspace.snapshots().copied_bytes(),

@@ -17,7 +17,7 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KE
 /// The numbers that a writer finds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
-    /// The number that it writes first. Where two commands write it, they may have been cut apart,
+    /// The number that it writes first. If two commands write it, they may have been cut apart,
     first: u64,
     /// and this is the last one that is there as a whole.
     pub whole: u64,
@@ -240,7 +240,7 @@ fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     }
 }
 
-/// Begins a snapshot and gives it up, or else it is over already; which of both is unknown.
+/// Begins a snapshot and gives it up, unless it is over already: which of both happened is unknown.
 fn cancel(connection: &mut Connection) -> Result<bool, ReadError> {
     connection.call(&["BGSAVE"])?;
     connection.call(&["BGSAVE", "CANCEL"])?;

@@ -33,7 +33,7 @@ impl Folder {
         &self.data
     }
 
-    /// Leaves it there; where.
+    /// Leaves its folder there. Returns the path.
     pub fn keep(mut self) -> String {
         self.is_kept = true;
         self.path.display().to_string()
@@ -189,7 +189,7 @@ impl Drop for Server<'_> {
     }
 }
 
-/// The number under a key, 0 where there is none.
+/// The number under a key, 0 if there is none.
 pub fn number(connection: &mut Connection, command: &[&str]) -> Result<u64, String> {
     let reply = connection.call(command).map_err(|error| error.to_string())?;
     let text = match &reply {

@@ -546,8 +546,8 @@ fn is_born_expired(arguments: &[Vec<u8>]) -> bool {
         })
 }
 
-/// Times that Dunlin keeps exactly: it has 48 bits for a Unix time in milliseconds (the year 10889) and
-/// holds on to the last of them where Redis counts on, so that GT and LT cannot be compared there.
+/// Times that Dunlin keeps exactly. Dunlin has 48 bits for a Unix time in milliseconds (the year 10889) and holds on to
+/// the last of them, whereas Redis counts on, so that GT and LT cannot be compared there.
 const UNIX_MS_MAX: u128 = 1 << 47;
 
 /// The treatment of a number by `tame`.

@@ -44,9 +44,9 @@ pub enum Arg {
     LexBound,
     /// A position from the front or the back, sometimes far out of range.
     Index,
-    /// A byte offset that is written to: never so large that memory is wasted.
+    /// A byte offset that is written to: small enough to waste no memory.
     Offset,
-    /// A bit offset that is written to: never so large that memory is wasted.
+    /// A bit offset that is written to: small enough to waste no memory.
     BitOffset,
     /// `u8`, `i63` and their like, and wrong ones.
     BitType,

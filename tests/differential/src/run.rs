@@ -32,7 +32,7 @@ const SENTINEL_REPLY: &[u8] = b"$8\r\nsentinel\r\n";
 /// Pages of one iteration; more would be a cursor that never ends.
 const PAGES_MAX: usize = 10_000;
 
-/// Where and how two servers disagreed.
+/// The place and kind of a disagreement of two servers.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
     /// The index of the step; the length of the stream for the contents at its end.
@@ -124,7 +124,7 @@ impl Pair {
         })
     }
 
-    /// Stops both; an error where the server under test did not end well.
+    /// Stops both; an error if the server under test did not end well.
     pub fn stop(self) -> Result<(), String> {
         self.oracle.stop()?;
         self.ours.stop()

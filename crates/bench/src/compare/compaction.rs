@@ -34,7 +34,7 @@ const PIPELINE: usize = 16;
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
 /// The load before the command, and after its end at least, in measurements of requests.
 const BESIDE: u32 = 2;
-/// The least of that in windows: one is to be whole even where the load was slow to begin.
+/// The least of that in windows: one is to be whole even if the load was slow to begin.
 const BESIDE_WINDOWS_MIN: u32 = 5;
 /// How long the load goes on at most: longer than the wait for the files, and as long again.
 const LOAD_MAX: Duration = Duration::from_secs(1300);
@@ -150,7 +150,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     let slowest = |windows: &[&Latencies]| {
         windows.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min) / usual
     };
-    // No more of them than there were meanwhile, and the last: the new files are yet to be put in their place.
+    // At most as many as there were meanwhile, and the last: the new files are yet to be put in their place.
     let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
     let all_afterwards = together(afterwards);
     Ok(vec![

@@ -37,7 +37,7 @@ struct Pace {
     transport: Transport,
     /// Most under way on a connection.
     pipeline: usize,
-    /// So many a second, however the server answers; as it answers without.
+    /// Requests a second, however the server answers; as it answers without.
     rate: Option<f64>,
 }
 
@@ -267,8 +267,8 @@ impl Conditions {
     }
 }
 
-/// Waits until only the lasting keys are counted and the memory is back; how long after `expires_at`
-/// that was.
+/// Waits until only the lasting keys are counted and the memory is back. Returns how long after
+/// `expires_at` that was.
 fn await_expired(server: &Server, expires_at: Duration, memory_limit: f64) -> Result<Duration, String> {
     thread::sleep(expires_at.saturating_sub(unix_now()));
     loop {

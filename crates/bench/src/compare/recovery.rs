@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// The flags that have a server load them.
+    /// The flags that make a server load them.
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Snapshot => &[],

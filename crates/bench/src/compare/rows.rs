@@ -92,7 +92,7 @@ impl Topic {
         }
     }
 
-    /// How the figures come about.
+    /// How the figures are made.
     pub fn method(self) -> &'static str {
         match self {
             Self::Requests => {
@@ -263,7 +263,7 @@ pub enum Method {
     },
     /// Latency of others while a command works on large collections.
     Beside {
-        /// The commands that make them, member by member; once where no placeholder says which.
+        /// The commands that make them, member by member; once if no placeholder says which.
         fills: &'static [&'static str],
         /// The command.
         words: &'static str,

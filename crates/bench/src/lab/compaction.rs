@@ -179,7 +179,7 @@ fn compact(server: &Server, start: Instant, due: Duration) -> Result<Stretch, St
     Ok((begun, start.elapsed()))
 }
 
-/// Whether a process has not yet compacted its file; fails where that did not succeed.
+/// Whether a process has not yet compacted its file; fails if that did not succeed.
 fn is_compacting(client: &mut Client) -> Result<bool, String> {
     let info = client.info("persistence").map_err(|error| error.to_string())?;
     let info = info.ok_or("INFO persistence was refused")?;

@@ -26,7 +26,7 @@ pub struct Experiment {
     pub sizes: &'static [Size],
     /// Its cost on two cores, for an estimate beforehand.
     pub cost: Cost,
-    /// Carries it out. Fails where a server answers wrongly.
+    /// Carries it out. Fails if a server answers wrongly.
     pub run: fn(&Lab) -> Result<Results, String>,
 }
 

@@ -58,7 +58,7 @@ impl Results {
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// How the figures come about and how to read them.
+    /// How the figures are made and how to read them.
     pub method: String,
     /// The figures.
     #[serde(flatten)]

@@ -72,7 +72,7 @@ impl Drop for Server {
 pub struct Measured {
     /// Replies and latencies.
     pub outcome: Outcome,
-    /// CPU time of all its processes; nothing where it does not say.
+    /// CPU time of all its processes; nothing if it does not say.
     pub cpu: Option<Duration>,
 }
 
@@ -182,7 +182,7 @@ impl Server {
         format!("ran already; {}", named.join(", "))
     }
 
-    /// A setting of the first process; nothing where it does not say.
+    /// A setting of the first process; nothing if it does not say.
     pub fn setting(&self, name: &str) -> Result<Option<String>, String> {
         let reply = self.backends[0].client().and_then(|mut client| client.call(&["CONFIG", "GET", name]));
         Ok(match reply.map_err(|error| error.to_string())? {
@@ -243,7 +243,7 @@ impl Server {
         matches!(reply, Ok(Value::Array(rows)) if rows.iter().any(|row| matches!(row, Value::Array(_))))
     }
 
-    /// CPU time used so far by all its processes; nothing where it does not say.
+    /// CPU time used so far by all its processes; nothing if it does not say.
     pub fn cpu(&self) -> Result<Option<Duration>, String> {
         if self.is_own() {
             let times: Result<Vec<u64>, String> = self.processes.iter().map(Process::cpu_ns).collect();

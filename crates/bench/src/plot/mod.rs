@@ -69,7 +69,7 @@ pub struct Heat {
     pub columns: Vec<String>,
     /// Headings of rows.
     pub rows: Vec<String>,
-    /// Row by row; nothing where there is no figure.
+    /// Row by row; nothing if there is no figure.
     pub values: Vec<Option<f64>>,
 }
 

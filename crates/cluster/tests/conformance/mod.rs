@@ -8,7 +8,7 @@ use dunlin_cluster::meta::{
     Change, LeaseId, Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX, Watch,
 };
 
-/// A store under test, with what the trait does not offer.
+/// A store under test, with operations that the trait does not offer.
 pub trait Testbed {
     /// The store.
     fn meta(&self) -> &dyn Meta;

@@ -78,7 +78,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks a reply that has seen `seen` of the log; when its command was sent, `known_before` was known to be there.
+    /// Checks a reply that has seen `seen` of the log, of which `known_before` was known to be there when its command
+    /// was sent.
     pub fn reply(&mut self, node: &Node, seen: u64, known_before: usize, is_write: bool) -> Checked {
         if self.is_forked {
             self.acknowledged += u64::from(is_write);

@@ -23,7 +23,7 @@ use dunlin_cluster::{
 
 use crate::{
     checks::{Floor, Oracle, Violation, leases},
-    node::{Entry, Node, OldLog, Process, Withheld, append, wish_for},
+    node::{Entry, Node, OldLog, Process, View, Withheld, append, wish_for},
     random::Random,
 };
 
@@ -66,7 +66,7 @@ pub struct Seen {
 #[derive(Debug, Clone)]
 enum Request {
     Propose(Proposal, Transaction, Mark),
-    /// With how much the node has joined when it asks, and when that is.
+    /// A read: how much the node has joined when it asks, and when that is.
     Read(u64, u64),
     Watch(u64, u64),
     Announce {
@@ -155,7 +155,7 @@ enum Happening {
     Trouble,
     /// A node is cut off from all others, or is connected again.
     CutOff(usize, bool),
-    /// An operator has a node take the shard.
+    /// An operator makes a node take the shard.
     Force,
     /// The store goes back to an earlier state.
     Restore,
@@ -187,7 +187,7 @@ pub struct World {
     store: Store,
     /// Earlier states of the store.
     backups: Vec<Store>,
-    /// What nodes must not lose, since the store went back.
+    /// Facts that nodes must not lose, since the store went back.
     restored: Option<restored::Restored>,
     store_down_until: u64,
     store_cut: Vec<bool>,
@@ -591,7 +591,7 @@ impl World {
         self.begin_base(at);
     }
 
-    /// An operator ends the process, which has the shard go on without it first.
+    /// An operator ends the process, which first hands its role over.
     fn end(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let boot = process.boot;
@@ -623,7 +623,7 @@ impl World {
             writer: Writer::new(self.nodes[node].id),
             marks: BTreeMap::new(),
             strays: false,
-            view: (0, BTreeMap::new()),
+            view: View::default(),
         });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
@@ -839,7 +839,11 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                Action::Leave => leaves = true,
+                // One that stops keeps its data.
+                Action::Leave => {
+                    let known = self.nodes[at].shard().and_then(Shard::known);
+                    leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));
+                }
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);

@@ -18,8 +18,8 @@ use crate::{
 };
 
 use super::{
-    Compressor, Input, KEY_METADATA, Output, RdbError, Value, Version, read_value, skip_key_metadata,
-    type_of, version_of, write_value,
+    Compressor, Input, KEY_METADATA, Output, RdbError, Value, Version, dump_version_of, read_value,
+    skip_key_metadata, type_of, write_value,
 };
 
 const VERSION_BYTES: usize = 2;
@@ -31,7 +31,7 @@ pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS
 /// Why a dump was refused.
 #[derive(Debug)]
 pub enum DumpError {
-    /// It is too short to be one, of an unknown version, or its checksum is wrong.
+    /// The payload is too short to be one, of an unknown version, or its checksum is wrong.
     Footer,
     /// Its value breaks a rule of the format.
     Value(RdbError),
@@ -138,7 +138,7 @@ pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpE
     Ok((body, version))
 }
 
-/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+/// The value of a dump; if `relaxed`, also of a version that is not known. O(n).
 pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
     let (body, version) = unseal_dump(dump, relaxed)?;
     let mut input = Input::new(body);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-/// Of a read or a write that has failed.
+/// The reason of a read or a write that has failed.
 pub use dunlin_certificates::refusal;
 use dunlin_certificates::{PeerVerifier, Peers};
 use rustls::crypto::CryptoProvider;
@@ -115,7 +115,7 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// Where workers find what new connections begin with; nothing where there is no TLS.
+/// The TLS settings that workers give new connections; nothing without TLS.
 pub type SharedTls = Arc<ArcSwapOption<TlsServer>>;
 
 /// All that the directives about TLS come to.
@@ -128,12 +128,12 @@ pub struct TlsMaterial {
     pub server_certificate: CertificateFacts,
     /// The certificate for outgoing connections, if there is another.
     pub client_certificate: Option<CertificateFacts>,
-    /// Of the certificates that are trusted, the one that expires first.
+    /// The trusted certificate that expires first.
     pub ca_certificate: Option<CertificateFacts>,
 }
 
 impl TlsMaterial {
-    /// For a connection to another server; `None` where none are made.
+    /// For a connection to another server; `None` if none are made.
     ///
     /// # Errors
     /// If the host cannot be the name of a server.

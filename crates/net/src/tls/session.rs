@@ -74,8 +74,8 @@ impl Connection {
         }
     }
 
-    /// Goes on by one step with what is at the front of `incoming`: how many bytes of it are done with, and what came of
-    /// it. Plaintext goes to `take`, records that are to be sent to `outgoing`.
+    /// Goes on by one step with the front of `incoming`: how many bytes of it are done with, and the result. Plaintext
+    /// goes to `take`, records that are to be sent to `outgoing`.
     fn step(
         &mut self,
         incoming: &mut [u8],
@@ -264,7 +264,7 @@ impl Session {
         Identity::of(self.connection.common().peer_certificates()?.first()?)
     }
 
-    /// Has `take` take the plaintext of one read of the socket, no more than `room` bytes.
+    /// Gives `take` the plaintext of one read of the socket, at most `room` bytes.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -419,7 +419,7 @@ impl Session {
         })
     }
 
-    /// Sends what the handshake has to say before the peer says more.
+    /// Sends the bytes of the handshake that are due before the peer says more.
     fn drive(&mut self, socket: &Socket) -> io::Result<()> {
         BUFFERS.with_borrow_mut(|buffers| {
             let outgoing = &mut buffers.outgoing;
@@ -442,7 +442,7 @@ impl Session {
         })
     }
 
-    /// Carries an order out, behind the handshake.
+    /// Carries an order out, after the handshake.
     fn order(&mut self, order: Order<'_>, outgoing: &mut Vec<u8>) -> io::Result<()> {
         if self.has_finished || self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -11,7 +11,7 @@ use rustls::crypto::ring::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 use rustls::ticketer::TicketRotator;
 
-/// Sessions that are kept where no limit is set.
+/// Sessions that are kept if no limit is set.
 const SESSIONS_MAX: usize = 1 << 20;
 
 /// A source of tickets, with its key.

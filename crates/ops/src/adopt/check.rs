@@ -165,7 +165,7 @@ fn names_of_modules(value: &Value) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Census {
     types: BTreeMap<String, u64>,
-    /// Of types that no server but its own knows: an example for each.
+    /// Types that no server but its own knows: an example key for each.
     foreign: BTreeMap<String, String>,
     /// Hashes with fields that expire, as far as they were looked at, if the new server has no such fields.
     expiring_hashes: u64,

@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 20;
 const PROOFS: usize = 2;
 /// Differences that are shown.
 const SHOWN_MAX: usize = 10;
-/// How long the new server may take for what the old one has written.
+/// How long the new server may take for the old one's writes.
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 
 /// A key, with its database.
@@ -180,7 +180,7 @@ fn settle(
 }
 
 /// Whether a key is the same, given its digests at the old server, at the new one, and at the old one once more; `None`
-/// where that cannot be said.
+/// if that cannot be said.
 fn verdict(before: Digest, there: Digest, after: Digest) -> Option<bool> {
     match there == before || there == after {
         true => Some(true),

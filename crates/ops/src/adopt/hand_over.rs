@@ -5,8 +5,8 @@
 //!        └───────────── too long, or anything wrong: CLIENT UNPAUSE, and nothing has changed ──┘
 //! ```
 //!
-//! The pause is longer than this program may take for it, so that no write gets in between where the program is held up;
-//! and it ends by itself where the program dies.
+//! The pause is longer than this program may take for it, so that no write gets in between if the program is held up;
+//! and it ends by itself if the program dies.
 
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@ use dunlin_resp::Value;
 
 use crate::server::{ask, strings, text};
 
-/// The house that a server comes from.
+/// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum House {
     Dunlin,

@@ -15,7 +15,7 @@ pub(super) struct State {
     pub(super) name: String,
     /// The node that was asked.
     pub(super) me: String,
-    /// The reason why it does not follow the records; empty where it does.
+    /// The reason why it does not follow the records; empty if it does.
     pub(super) trouble: String,
     /// Replicas that each shard is to have.
     pub(super) replicas: usize,
@@ -82,7 +82,7 @@ pub(super) struct Move {
     pub(super) to: String,
     /// In the words of `CLUSTER GETSLOTMIGRATIONS`.
     pub(super) state: String,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     pub(super) waits: String,
     /// Thousandths of the source's keyspace that were looked through.
     pub(super) walked: u64,
@@ -115,7 +115,7 @@ impl Move {
     }
 }
 
-/// Reads slots as `0-99,200`; `None` where they are none.
+/// Reads slots as `0-99,200`; `None` if they are none.
 pub(super) fn runs(text: &str) -> Option<Vec<(usize, usize)>> {
     let run = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -249,7 +249,7 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// A number of a map; `None` where there is none, or one below 0.
+/// A number of a map; `None` if there is none, or one below 0.
 pub(super) fn number(value: &Value, name: &str) -> Option<u64> {
     match field(value, name)? {
         Value::Integer(number) => u64::try_from(*number).ok(),
@@ -265,7 +265,7 @@ pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     }
 }
 
-/// A text of a map; empty where there is none.
+/// A text of a map; empty if there is none.
 pub(super) fn word(value: &Value, name: &str) -> String {
     field(value, name).and_then(Value::as_bytes).map(text).unwrap_or_default()
 }

@@ -37,7 +37,7 @@ impl Info {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A row as a number; `None` where it is missing or something else.
+    /// A row as a number; `None` if it is missing or something else.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         number(self.text(name)?)
     }
@@ -133,7 +133,7 @@ pub(super) struct Event {
 pub(super) struct HotKeys {
     pub(super) is_active: bool,
     pub(super) duration_ms: f64,
-    /// Of all commands with keys: microseconds and bytes.
+    /// The sums of all commands with keys: microseconds and bytes.
     pub(super) all: (f64, f64),
     /// Microseconds and bytes of each key.
     pub(super) keys: BTreeMap<String, (f64, f64)>,
@@ -295,7 +295,7 @@ fn read_histograms(value: &Value) -> BTreeMap<String, Histogram> {
     pairs(value).map(|(name, entry)| (name, read(entry))).collect()
 }
 
-/// An array of one map; `None` where there is no session.
+/// An array of one map; `None` if there is no session.
 fn read_hot_keys(value: &Value) -> Option<HotKeys> {
     let mut hot = HotKeys::default();
     for (name, value) in pairs(items(value).first()?) {

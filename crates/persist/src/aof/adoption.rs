@@ -21,7 +21,7 @@ use crate::storage::Storage;
 pub struct Adoption {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) options: WriterOptions,
-    /// With the base.
+    /// The manifest with the base.
     pub(super) manifest: Manifest,
     pub(super) known: KnownManifest,
     pub(super) base: LogFile,

@@ -75,7 +75,7 @@ impl KnownManifest {
         self.0.as_deref()
     }
 
-    /// Refuses a directory where another one is in its place.
+    /// Refuses a directory if another one is in its place.
     pub(super) fn expect(&self, storage: &dyn Storage, options: &WriterOptions) -> io::Result<()> {
         let path = options.manifest_path();
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
 //! Reading an append-only file: its commands, one by one, and whether its batches are whole.
 //!
 //! Nothing of the file is believed: no announced length sizes an allocation, and bytes that are no command end the
-//! reading with their place. The two ways in which a file ends early are distinguished: where it just stops, or goes on
+//! reading with their place. The two ways in which a file ends early are distinguished: if it just stops, or goes on
 //! with nothing but zeros, it was *cut*, as a crash does it; anything else is *corrupt*.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::check::{Check, Checksum, PREFIX};
 
-/// Bytes of the first read; more where a command is longer.
+/// Bytes of the first read; more if a command is longer.
 const READ_BYTES: usize = 1 << 20;
 /// Longest line: heads of commands and comments, as Redis has it.
 const LINE_BYTES_MAX: usize = 1024;
@@ -63,7 +63,7 @@ pub struct Progress {
     pub lsn: u64,
     /// Bytes behind the last check, which nothing proves.
     pub unproven_bytes: u64,
-    /// Of these, bytes of commands.
+    /// Bytes of commands among them.
     pub unproven_record_bytes: u64,
     /// Their checksum.
     pub unproven_sum: Checksum,
@@ -104,7 +104,7 @@ enum Parsed {
     Comment(usize),
     /// A command, and its length.
     Command(usize),
-    /// A command that is no part of the log, and its length with [`HEAD`].
+    /// A command that is not part of the log, and its length with [`HEAD`].
     Head(usize),
 }
 
@@ -112,7 +112,7 @@ enum Parsed {
 enum Stop {
     /// More bytes are needed.
     Incomplete,
-    /// A zero stands at this distance, where none can be.
+    /// A zero stands at this distance, a place in which none can be.
     Zero(usize),
     /// The bytes make no sense.
     Corrupt(&'static str),
@@ -142,8 +142,8 @@ impl<R: Read> Reader<R> {
         self.progress
     }
 
-    /// How far the file is good, where reading has ended with `error`: in a transaction, if there is what was read before it.
-    /// Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
+    /// The good part of the file, if reading has ended with `error`: in a transaction, if there is what was read before
+    /// it. Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
     pub fn good_before(&self, error: &ReadError, before_transaction: Option<Progress>) -> Progress {
         match error {
             ReadError::Disproved(_) => self.proven,
@@ -240,7 +240,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads more of the file; whether there was any.
+    /// Reads more of the file. Returns whether there was any.
     fn fill(&mut self) -> Result<bool, ReadError> {
         if self.ended {
             return Ok(false);
@@ -318,7 +318,7 @@ fn expect(bytes: &[u8], at: usize, expected: u8, otherwise: &'static str) -> Res
     }
 }
 
-/// The number behind the mark that stands at `at`, and where the next line begins.
+/// The number behind the mark that stands at `at`, and the start of the next line.
 fn number(bytes: &[u8], at: usize, mark: u8, otherwise: &'static str) -> Result<(u64, usize), Stop> {
     expect(bytes, at, mark, otherwise)?;
     let (mut value, mut end) = (0_u64, at + 1);

@@ -7,12 +7,12 @@
 //!             durable  │  to lose       │
 //! ```
 //!
-//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind `synced` where a
-//! sync did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in
-//! the ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
+//! A failure leaves the file in doubt behind some point: behind `written` if a write failed, behind `synced` if a sync
+//! did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in the
+//! ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
 //! again.
 //!
-//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
+//! If every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
 //! written over others needs no write to the file system's journal.
 //!
 //! If a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up bytes that are
@@ -39,7 +39,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Batches from which on room is reserved for the next ones: the log grows fast.
 const RESERVING_BYTES_MIN: u64 = 64 << 10;
-/// Room that is reserved at once, and the part of the file that it is at most: more only where the batch at hand needs it.
+/// Room that is reserved at once, and the part of the file that it is at most: more only if the batch at hand needs it.
 const RESERVED_BYTES_MAX: u64 = 32 << 20;
 const RESERVED_PART: u64 = 4;
 
@@ -75,7 +75,7 @@ pub struct Resume {
     pub unproven: Option<(Checksum, u64)>,
 }
 
-/// A point of the log, and where it is in the file.
+/// A point of the log, and its place in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Point {
     offset: u64,
@@ -86,7 +86,7 @@ struct Point {
 #[derive(Debug)]
 pub struct PendingSync {
     file: Box<dyn File>,
-    /// Where in the file that begins which is to become durable.
+    /// The place in the file at which begins what is to become durable.
     from_bytes: u64,
     to: Point,
 }
@@ -119,8 +119,8 @@ pub struct Outgrown {
 }
 
 impl Outgrown {
-    /// Gives back the room behind its records. That takes its time where the disk discards it; where it fails, it goes
-    /// with the file.
+    /// Gives back the room behind its records. That takes its time if the disk discards it; if it fails, it goes with
+    /// the file.
     pub fn end_reserving(mut self) {
         if self.end > self.bytes {
             let _ = self.file.truncate(self.bytes);
@@ -161,7 +161,7 @@ pub struct Writer {
     keeps_room: bool,
     /// End of its room, 0 if it has none.
     room_end: u64,
-    /// Where room was asked for last.
+    /// The place for which room was asked last.
     room_asked: u64,
     /// Bytes of all files but the newest.
     older_bytes: u64,
@@ -185,7 +185,7 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where there is
-    /// none. Where `resume` has the end of the file as it was read, no process may have written to it since. Files of
+    /// none. If `resume` has the end of the file as it was read, no process may have written to it since. Files of
     /// another log that the manifest names are moved to where they are kept, once it is in place. The ring comes back
     /// with an error.
     pub fn open(
@@ -368,7 +368,7 @@ impl Writer {
     }
 
     /// Writes the workers' new records, as one batch; returns whether there were any. `stamp_s` is the time in
-    /// seconds since 1970 where batches are to carry it.
+    /// seconds since 1970 if batches are to carry it.
     ///
     /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
@@ -624,7 +624,7 @@ impl Writer {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
     }
 
-    /// Changes how many bytes of superseded files are kept for replicas; the next base has it take effect.
+    /// Changes how many bytes of superseded files are kept for replicas, from the next base on.
     pub fn retain(&mut self, bytes_max: u64) {
         self.options.retained_bytes_max = bytes_max;
     }

@@ -1,4 +1,4 @@
-//! The bytes that stand where a type of value could, and the fields behind them.
+//! The bytes in the place of a type of value, and the fields behind them.
 
 /// A template of hashes: id and names of fields (Redis 8.10).
 pub(super) const HASH_TEMPLATE: u8 = 242;

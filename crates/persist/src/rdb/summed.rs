@@ -21,7 +21,7 @@ pub(super) struct SummedSource<R> {
     at: usize,
     /// Bytes before it are in the sum.
     summed: usize,
-    /// `None` where no checksum is wanted.
+    /// `None` if no checksum is wanted.
     sum: Option<Digest>,
 }
 
@@ -75,7 +75,7 @@ impl<R: io::Read> io::Read for SummedSource<R> {
 pub(super) struct SummedSink<W> {
     sink: W,
     buffer: Vec<u8>,
-    /// `None` where no checksum is wanted.
+    /// `None` if no checksum is wanted.
     sum: Option<Digest>,
 }
 

@@ -23,7 +23,7 @@ use super::RingSizes;
 /// Bytes that many threads write and one reads, each its own part.
 pub(super) struct Memory {
     sizes: RingSizes,
-    /// By number; null where there is none.
+    /// By number; null if there is none.
     slots: Box<[AtomicPtr<Byte>]>,
     spare: Mutex<Spare>,
 }
@@ -147,7 +147,7 @@ impl Memory {
     /// while.
     #[inline]
     pub(super) fn prefetch(&self, end: u64, length: usize) {
-        // A guess: where the segment ends or is yet to come, the next one makes up for it.
+        // A guess: if the segment ends or is yet to come, the next one makes up for it.
         let place = end as usize & (self.sizes.segment_bytes - 1);
         let segment = self.slot(self.number(end)).load(Acquire);
         bytes::prefetch(segment, place, length);

@@ -9,18 +9,18 @@
 //!
 //! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place (`tail.fetch_add`),
 //! copies, and withdraws the announcement. Bytes below `tail` and below every announcement are *published*. No worker
-//! waits: a record for which the ring has no room, be it that the reader is behind or that the record is larger than
-//! the ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by
-//! looking for [room](Ring::has_room) before they lock anything.
+//! waits. A record for which the ring has no room, because the reader is behind or the record is larger than the
+//! ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by looking
+//! for [room](Ring::has_room) before they lock anything.
 //!
-//! The reader says how far writers may be ahead ([`Ring::set_room`]): where the disk hangs, memory takes the records,
-//! up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
+//! The reader says how far writers may be ahead ([`Ring::set_room`]): if the disk hangs, memory takes the records, up
+//! to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
 //! whatever room there is: they take no memory of the ring's, and count for no room. Only up to [`SHARED_BYTES_MAX`],
 //! though: the record may be the last holder of the bytes that it shares.
 //!
 //! Why nothing below `published` is still being copied: a thread that sees a `tail` with a worker's reservation also
-//! sees its announcement, which came first, or a later one of the same worker, before which the copy was complete.
-//! `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
+//! sees its announcement, which came first. Or it sees a later one of the same worker, before which the copy was
+//! complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
 //!
 //! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is below its
 //! place by far, and below the bytes published meanwhile. The reader remembers the highest that it has seen.
@@ -70,7 +70,7 @@ const SHARED_BYTES_MAX: u64 = if cfg!(test) { 300 } else { 1 << 30 };
 /// A participant that appends nothing at the moment.
 const IDLE: u64 = u64::MAX;
 
-/// A word with a cache line to itself (two, where lines are fetched in pairs).
+/// A word with a cache line to itself (two, since some processors fetch lines in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
@@ -111,8 +111,8 @@ pub struct Ring {
 struct Aside {
     /// By their offsets.
     records: BTreeMap<u64, Record>,
-    /// Bytes of those that share theirs with the data set. So many, up to [`SHARED_BYTES_MAX`], are added to the room, since
-    /// they are among those used.
+    /// Bytes of those that share theirs with the data set. At most [`SHARED_BYTES_MAX`] of them are added to the room,
+    /// since they are among those used.
     shared_bytes: u64,
     /// Bytes of the others.
     own_bytes: u64,
@@ -203,7 +203,7 @@ impl Ring {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room. Where not, commands that write had better wait, before they take any lock.
+    /// Whether there is room. If not, commands that write had better wait, before they take any lock.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.used_bytes() <= self.room_bytes.load(Relaxed)
@@ -359,7 +359,7 @@ impl RingReader {
     /// Gives up all there is, and lets the next record have offset `start`. No worker appends meanwhile.
     ///
     /// # Panics
-    /// Where another reader holds something.
+    /// If another reader holds something.
     pub fn restart(&mut self, start: u64) {
         assert!(!self.is_shared(), "another reader would lose its place");
         self.ring.lift_boundary();

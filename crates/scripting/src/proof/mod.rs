@@ -2,9 +2,9 @@
 //!
 //! Abstract interpretation: every register holds the facts that are true of its value on all paths to an instruction,
 //! until nothing changes. The proof is about the *capabilities*, the values through which keys are reached: the table
-//! `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into closures;
-//! where one would go elsewhere (into a table, to a function) or where a command is called with something else than
-//! an element of `KEYS` in the place of a key, it gives up.
+//! `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into closures. If
+//! one would go elsewhere (into a table, to a function), or if a command is called with something else than an
+//! element of `KEYS` in the place of a key, it gives up.
 //!
 //! ```text
 //!                 Unknown                anything, a power too: not to be used
@@ -16,9 +16,9 @@
 //!                           Dead         never to be read
 //! ```
 //!
-//! That a value is `Other` says that it is no power: this is the invariant which all rules keep. This holds
-//! because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give capabilities
-//! away, end the proof.
+//! That a value is `Other` says that it is not a power: this is the invariant which all rules keep. This
+//! holds because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give
+//! capabilities away, end the proof.
 
 mod chunk;
 
@@ -133,12 +133,12 @@ struct Registers {
 }
 
 impl Registers {
-    /// `None` where the proof has to give up.
+    /// `None` if the proof has to give up.
     fn get(&self, register: usize) -> Option<Value> {
         self.values.get(register).copied().filter(|value| *value != Value::Dead)
     }
 
-    /// A value that is no power.
+    /// A value that is not a power.
     fn harmless(&self, register: usize) -> Option<Value> {
         self.get(register).filter(|value| !value.is_capability())
     }
@@ -181,7 +181,7 @@ impl Registers {
     }
 }
 
-/// Checks a function with the known facts of its upvalues, and those inside it. `None` where the proof
+/// Checks a function with the known facts of its upvalues, and those inside it. `None` if the proof
 /// has to give up.
 fn check(
     function: &Function,
@@ -424,7 +424,7 @@ impl Step<'_> {
         }
     }
 
-    /// A register or a constant, which is no power.
+    /// A register or a constant, which is not a power.
     fn operand(&self, now: &Registers, operand: usize) -> Option<()> {
         if operand < IS_CONSTANT { now.harmless(operand).map(drop) } else { Some(()) }
     }

@@ -74,7 +74,7 @@ impl Failures {
         delay
     }
 
-    /// Notes a failure. Whether it is the first that is held against its address.
+    /// Notes a failure. Returns whether it is the first that is held against its address.
     pub(crate) fn note(&self, transport: &Transport, now: Instant) -> bool {
         let Some(origin) = origin(transport) else { return false };
         let mut by_origin = self.by_origin.lock().unwrap_or_else(PoisonError::into_inner);

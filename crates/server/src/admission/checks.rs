@@ -91,7 +91,7 @@ pub(crate) enum Check {
     Queue,
 }
 
-/// Whether a command is for all who let commands be queued, or only in their queue.
+/// Whether a command is for all clients that let commands be queued, or only in their queue.
 fn is_queued(entry: &Entry, facts: &dyn Facts) -> bool {
     facts.is_queueing() && !entry.command.flags.has(Flags::UNQUEUED)
 }
@@ -121,7 +121,7 @@ fn may_change(command: &Command) -> bool {
     command.may_write() || runs_others(command)
 }
 
-/// The verdict where something does not hold.
+/// The verdict if something does not hold.
 fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict> {
     (!holds).then(|| Verdict::Refuse(refusal()))
 }

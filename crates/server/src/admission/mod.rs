@@ -8,8 +8,8 @@
 //!              otherwise      ─▶ the checks of these bits, in the order of `CHECKS`; the first verdict counts
 //! ```
 //!
-//! The decision is pure: it changes nothing, and asks [`Facts`] for what bits do not say. Clients, transactions at EXEC,
-//! scripts and offloaded commands use the same table; their conditions differ.
+//! The decision is pure: it changes nothing, and asks [`Facts`] for everything that bits do not say. Clients,
+//! transactions at EXEC, scripts and offloaded commands use the same table; their conditions differ.
 //!
 //! A new check is a variant of [`Check`], a row of [`CHECKS`], a line that sets its condition
 //! (`executor/admission.rs`), and a test.
@@ -85,7 +85,7 @@ impl Conditions {
         Self(self.0 | other.0)
     }
 
-    /// The set with a condition where it is met.
+    /// The set with a condition if it is met.
     #[inline]
     #[must_use]
     pub(crate) const fn with(self, check: Check, is_met: bool) -> Self {
@@ -111,8 +111,8 @@ impl Conditions {
     }
 }
 
-/// The answers that a decision needs where a condition alone does not decide. The defaults are those of a caller that neither
-/// queues, waits nor is paused.
+/// The answers that a decision needs if a condition alone does not decide. The defaults are those of a caller that
+/// neither queues, waits nor is paused.
 pub(crate) trait Facts {
     /// The issuer of the command.
     fn issuer(&self) -> Issuer;
@@ -143,8 +143,8 @@ pub(crate) trait Facts {
     /// Whether the log takes more.
     fn log_has_room(&self) -> bool;
 
-    /// Until when commands are held by CLIENT PAUSE, and whether all of them or only writes; `None` in place of the pause
-    /// where it is over, and of a moment beyond the clock.
+    /// Until when commands are held by CLIENT PAUSE, and whether all of them or only writes; `None` in place of the
+    /// pause if it is over, and of a moment beyond the clock.
     fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
         None
     }

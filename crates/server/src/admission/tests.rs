@@ -511,8 +511,8 @@ impl Caller {
     }
 }
 
-/// All checks that depend on what a command does, for all kinds of callers. Each column is a condition that is met: a dot lets
-/// the command run, `P` holds it back, `E` refuses it.
+/// All checks that depend on a command's effects, for all kinds of callers. Each column is a condition that is met: a
+/// dot lets the command run, `P` holds it back, `E` refuses it.
 #[test]
 fn callers_meet_the_checks_by_their_effects() {
     const COLUMNS: [Check; 11] = [

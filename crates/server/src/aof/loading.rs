@@ -49,7 +49,7 @@ pub(super) struct Loaded {
     pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
-    /// The database that the last file leaves selected, which is not 0 where Redis has written it.
+    /// The database that the last file leaves selected, which is not 0 if Redis has written it.
     pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
@@ -177,7 +177,7 @@ struct Loader<'a, 'b> {
 }
 
 impl<'a> Loader<'a, '_> {
-    /// Has `work` load files; comes back when all that they hold is in the engine.
+    /// Lets `work` load files; returns when all that they hold is in the engine.
     fn with<R>(
         shared: &'a Shared,
         config: &Config,
@@ -227,7 +227,7 @@ impl<'a> Loader<'a, '_> {
             // Commands follow: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         } else if files::is_named_rdb(path) {
-            // A file whose beginning is gone is no log that happens to be short.
+            // A file whose beginning is gone is not a log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
         let end = settle_room(&file, part, may_cut)?;

@@ -8,7 +8,7 @@
 //!
 //! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and the values of other
 //! keys does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's
-//! while the others have nothing to do, and so are the commands behind it for a while: a log that has such commands has
+//! while the others have nothing to do. So are the commands behind it for a while: a log that has such commands has
 //! many. With one runner, as on two cores, no runner waits for that.
 
 use std::{
@@ -37,7 +37,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
+/// Commands that are handed over together, and bytes that are enough. Few in tests, whose logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
 /// Batches on their way to one runner: that many are in memory twice.
@@ -59,9 +59,9 @@ pub const BEGINS_INSIDE: &str = "a transaction begins inside another";
 #[derive(Debug, Default)]
 struct Commands {
     bytes: Vec<u8>,
-    /// Where in `bytes` each word ends.
+    /// The end of each word in `bytes`.
     word_ends: Vec<usize>,
-    /// Where in `word_ends` each command ends.
+    /// The end of each command in `word_ends`.
     command_ends: Vec<usize>,
 }
 
@@ -166,7 +166,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Has `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
+    /// Lets `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
     /// client changes meanwhile. Returns when all of them have been run. The error is that there are no threads for it.
     pub(super) fn with<R>(
         shared: &'a Shared,
@@ -304,7 +304,7 @@ impl<'a> Replay<'a> {
         if self.following == 0 { own } else { 0 }
     }
 
-    /// The runner of all that a command concerns; `None` where there is no such runner.
+    /// The runner of all that a command concerns; `None` if there is no such runner.
     fn own_runner(&self, entry: &Entry, words: &[&[u8]]) -> Option<usize> {
         if !names_its_keys(entry, words) {
             return None;

@@ -77,7 +77,7 @@ pub(crate) fn begin_rewrite(
     })
 }
 
-/// Makes a cut behind the gate that `alone` closes, and has it written for the log in a directory.
+/// Makes a cut behind the gate that `alone` closes, and writes it for the log in a directory.
 pub(super) fn begin(
     shared: &Arc<Shared>,
     directory: PathBuf,
@@ -113,7 +113,7 @@ pub(super) fn begin(
 /// Writes a snapshot as the base of a log, for the log to put in place.
 fn write_base(shared: &Shared, cut: Cut, directory: &std::path::Path) -> io::Result<Base> {
     let (progress, format) = (Arc::clone(&cut.progress), cut.base_format());
-    // Where this fails, so does the writing, which brings the snapshot to its end.
+    // If this fails, so does the writing, which brings the snapshot to its end.
     let made = Disk.create_directory(directory);
     let beside = format!("temp-{}.rdb", std::process::id());
     let written = shared.write_cut(cut, directory, &beside)?;

@@ -19,10 +19,10 @@
 //! | 7 | an RDB file that was cut some time after the log was last written to | the RDB file |
 //! | 8 | any other two | the log |
 //!
-//! With `appendonly no` the RDB file is loaded, as in Redis, and the log where there is no RDB file.
+//! With `appendonly no` the RDB file is loaded, as in Redis, and the log if there is no RDB file.
 //!
-//! The times of rows 4 and 7 are those of clocks and file systems; where two files say by themselves how they stand to each other, no
-//! time counts. The reasons, and the place of the other file: docs/decisions/0026.
+//! The times of rows 4 and 7 are those of clocks and file systems; if two files say by themselves how they stand to
+//! each other, no time counts. The reasons, and the place of the other file: docs/decisions/0026.
 
 use std::{
     cmp::Ordering,
@@ -57,12 +57,12 @@ const CHECKSUM_BYTES: u64 = 8;
 /// An RDB file, as far as its head and its times say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SnapshotFacts {
-    /// When it was cut, in unix milliseconds; `None` where it does not say.
+    /// When it was cut, in unix milliseconds; `None` if it does not say.
     pub(super) cut_ms: Option<u64>,
     /// When the file was last written to, in unix milliseconds.
     pub(super) written_ms: u64,
     pub(super) stamp: Option<LogStamp>,
-    /// A word that identifies it, for the manifest of a log that begins with it; `None` where it cannot be read.
+    /// A word that identifies it, for the manifest of a log that begins with it; `None` if it cannot be read.
     pub(super) fingerprint: Option<String>,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Nothing,
-    /// The RDB file, with the reason where there is a log, too.
+    /// The RDB file, with the reason if there is a log, too.
     Snapshot(Why),
     Log(Why),
     /// Neither holds all that the other one does.

@@ -82,8 +82,8 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
     }
 }
 
-/// Loads the data set for a server without a log; how the data set stands to the log that lies there, if one does. No
-/// file is changed.
+/// Loads the data set for a server without a log. Returns how the data set stands to the log that lies there, if one
+/// does. No file is changed.
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
@@ -153,7 +153,7 @@ fn expect_unwritten(config: &Config, options: &WriterOptions, found: &Found) -> 
     newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
 }
 
-/// Refuses to start where the choice is the operator's. Nothing has been changed.
+/// Refuses to start if the choice is the operator's. Nothing has been changed.
 fn expect_decided(
     config: &Config,
     options: &WriterOptions,
@@ -189,7 +189,7 @@ fn missing(options: &WriterOptions, log: &LogFacts) -> String {
     format!("{} names files that are not there: {}", manifest.display(), log.missing.join(", "))
 }
 
-/// Logs which file is loaded, why, and where the other one goes.
+/// Logs which file is loaded, why, and what becomes of the other one.
 fn announce(config: &Config, options: &WriterOptions, source: Source) {
     let (snapshot, directory) = (persistence::path(config), options.directory.display());
     let snapshot = snapshot.display();

@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 32;
 pub(crate) enum Kind {
     /// A client comes or goes.
     Connection,
-    /// Somebody says who he is, or his certificate does.
+    /// A client says who it is, or its certificate does.
     Auth,
     /// A change of users.
     Acl,
@@ -94,9 +94,9 @@ pub(crate) enum Outcome {
     Opened,
     /// A connection has ended.
     Closed,
-    /// Somebody was let in.
+    /// A client was let in.
     Success,
-    /// Somebody was not.
+    /// A client was not let in.
     Failure,
     /// The command was refused.
     Denied,

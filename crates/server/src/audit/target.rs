@@ -1,4 +1,4 @@
-//! Where lines of the audit log go.
+//! The destinations of lines of the audit log.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where journald takes entries.
+/// The socket on which journald takes entries.
 const JOURNAL: &str = "/run/systemd/journal/socket";
 
 /// An open target.

@@ -1,5 +1,5 @@
-//! [`Descent`]: the store as this node obeys it. What has not come from the state that the node has obeyed is not read, and nothing is
-//! written into it.
+//! [`Descent`]: the store as this node obeys it. The node reads nothing from a store that has not come from the state
+//! that it has obeyed, and writes nothing into it.
 //!
 //! ```text
 //! agent ── views ─────────▶ check ◀── marks of the newest state obeyed, in `cluster-node`
@@ -114,7 +114,7 @@ impl Descent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the changes of what is known: to be taken before the store is asked.
+    /// Counts the changes of the known marks: read it before the store is asked.
     pub(crate) fn joins(&self) -> u64 {
         self.state().joins
     }
@@ -149,8 +149,9 @@ impl Descent {
         std::mem::take(&mut self.state().is_anew)
     }
 
-    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last: etcd was restored from a
-    /// backup that lacks nothing of what counts, and its revisions say nothing beside those that are known.
+    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last. If so,
+    /// etcd was restored from a backup that lacks nothing of what counts, and its revisions say nothing beside those
+    /// that are known.
     pub(crate) fn goes_back(&self, view: &View) -> bool {
         let known = self.state().view.clone();
         known.is_some_and(|known| {
@@ -402,7 +403,7 @@ impl Descent {
 }
 
 impl Meta for Descent {
-    /// Reads records; an error where the store has not come from the one that was obeyed.
+    /// Reads records; an error if the store has not come from the one that was obeyed.
     fn range(&self, prefix: &str) -> Result<Snapshot, MetaError> {
         let snapshot = self.meta.range(prefix)?;
         self.look()?;

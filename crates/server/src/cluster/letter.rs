@@ -84,7 +84,7 @@ impl Letter {
         dunlin_replication::request(&words)
     }
 
-    /// Reads the words behind `CLUSTER TELL`; `None` where they make no sense.
+    /// Reads the words behind `CLUSTER TELL`; `None` if they make no sense.
     pub(crate) fn decode(words: &[&[u8]]) -> Option<Self> {
         let mut words = words.iter();
         let (cluster, shard, from) = (field(&mut words)?, field(&mut words)?, field(&mut words)?);

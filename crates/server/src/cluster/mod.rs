@@ -82,7 +82,7 @@ pub(crate) struct Cluster {
     pub(crate) cluster: OnceLock<ClusterId>,
     /// The cluster's name.
     name: OnceLock<String>,
-    /// The reason why the agent does not follow the records; `None` where it does.
+    /// The reason why the agent does not follow the records; `None` if it does.
     pub(crate) trouble: ArcSwapOption<String>,
     pub(crate) overview: ArcSwapOption<Overview>,
     topology: ArcSwapOption<Topology>,
@@ -171,12 +171,12 @@ impl Cluster {
         self.id.get().is_some()
     }
 
-    /// The cluster's name; empty where there is none.
+    /// The cluster's name; empty if there is none.
     pub(crate) fn name(&self) -> &str {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// The reason why the node does not follow the cluster's records, for operators; empty where it does.
+    /// The reason why the node does not follow the cluster's records, for operators; empty if it does.
     pub(crate) fn trouble(&self) -> String {
         match (self.trouble.load_full(), self.overview.load().is_some()) {
             (Some(trouble), _) => String::clone(&trouble),
@@ -195,7 +195,7 @@ impl Cluster {
         self.failure.get().cloned()
     }
 
-    /// The cluster as it is known now; `None` where there is none.
+    /// The cluster as it is known now; `None` if there is none.
     pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
         self.topology.load_full()
     }
@@ -210,7 +210,7 @@ impl Cluster {
         self.version.fetch_add(1, Release);
     }
 
-    /// Has workers look at the topology, and at what is parked, again.
+    /// Makes workers look at the topology, and at what is parked, again.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Release);
     }
@@ -258,7 +258,7 @@ pub(crate) struct TopologyReader {
 }
 
 impl TopologyReader {
-    /// Looks whether there is another topology; whether there was. Costs one load if there was none.
+    /// Returns whether there is another topology. Costs one load if there was none.
     #[inline]
     pub(crate) fn refresh(&mut self, cluster: &Cluster) -> bool {
         let version = cluster.version();

@@ -120,8 +120,8 @@ impl State {
         self.hold_flushes(keyspace);
     }
 
-    /// Has FLUSHALL wait until it is known whose the slots are that are changing hands. A source whose proposal is under way
-    /// would give away what was emptied, and a target would be given slots whose keys it has thrown away.
+    /// Makes FLUSHALL wait until it is known whose the slots are that are changing hands. A source whose proposal is
+    /// under way would give away what was emptied, and a target would be given slots whose keys it has thrown away.
     fn hold_flushes(&self, keyspace: &Keyspace) {
         keyspace.hold_flushes(self.is_importing || !self.parked.is_empty());
     }
@@ -158,7 +158,7 @@ impl Moves {
         }
         state.begun.retain(|id| view.moves().any(|one| one.id == *id));
         if state.view.is_none() || is_primary && !state.was_primary {
-            // Nobody knows what the data set has that was loaded, or that an earlier primary has left.
+            // The data set was loaded, or an earlier primary has left it: what it has is unknown.
             state.stale = SlotSet::all();
         }
         if !is_primary {
@@ -189,8 +189,8 @@ impl Moves {
         self.state().obey(keyspace, topology);
     }
 
-    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None` where
-    /// there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
+    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None`
+    /// if there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
     pub(crate) fn misplaced(&self, keyspace: &Keyspace, me: NodeId) -> Option<Misplaced> {
         let mut state = self.state();
         let view = state.view.clone().filter(|_| !state.is_behind)?;

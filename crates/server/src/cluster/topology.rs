@@ -135,7 +135,7 @@ impl Topology {
         Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard, imports }
     }
 
-    /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
+    /// Whether any request whose keys are in this slot runs here. If not, [`super::route`] knows more.
     #[inline]
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.served[usize::from(slot / 64)] >> (slot % 64) & 1 == 1

@@ -29,7 +29,7 @@ pub(crate) struct View {
     pub(crate) cluster: Option<Stored<ClusterRecord>>,
     pub(crate) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
     pub(crate) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
-    /// Of nodes that give slots away.
+    /// The progress of nodes that give slots away.
     pub(crate) progress: BTreeMap<NodeId, Stored<ProgressRecord>>,
     pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
     /// The last change of each node.
@@ -186,7 +186,7 @@ impl View {
     }
 }
 
-/// Sets a record; the error where it cannot be read, and then the last one that could remains.
+/// Sets a record; the error if it cannot be read, and then the last one that could remains.
 fn put<R: Record>(
     place: &mut Option<Stored<R>>,
     value: Option<&[u8]>,

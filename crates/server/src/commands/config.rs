@@ -198,7 +198,7 @@ fn set_here(
     if let Err(error) = context.shared.config.set(pairs, is_local) {
         if let Some(on) = turned {
             let back = |shared: &Shared| shared.durability.turn(!on);
-            // Nobody else can be told: what was asked for has failed already.
+            // There is no other error to return: what was asked for has failed already.
             let _ = context.outside_gate(back);
         }
         return Err(error.into());

@@ -16,7 +16,7 @@ pub(super) const COMMANDS: &[Command] = &[MIGRATE];
 
 /// Place of the first option.
 const OPTIONS_FROM: usize = 6;
-/// How long a socket is waited for where the client says nothing of use.
+/// How long a socket is waited for if the client says nothing of use.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 const MIGRATE: Command = Command {

@@ -35,7 +35,7 @@ pub struct Directive {
     pub group: Group,
     /// Its type, its limits and its field of [`Config`].
     pub(super) kind: Kind,
-    /// As a configuration file would have it after the name.
+    /// The default as a configuration file would have it after the name.
     pub default: &'static str,
     /// When its value can change.
     pub change: Change,
@@ -45,7 +45,7 @@ pub struct Directive {
     pub(super) settle: fn(&mut Config) -> Result<(), &'static str>,
 }
 
-/// Why a directive cannot have a value: Redis's text without a prefix, where Redis has one.
+/// Why a directive cannot have a value: Redis's text without a prefix, if Redis has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueError {
     /// The value is not of the directive's kind.

@@ -35,7 +35,7 @@ macro_rules! config {
 }
 
 config! {
-    /// Whether entries are moved together where pages have become sparse.
+    /// Whether entries are moved together if pages have become sparse.
     activedefrag: bool,
     /// Channels that a new user may listen to.
     acl_pubsub_default: PubsubDefault,
@@ -77,7 +77,7 @@ config! {
     audit_log_events: Vec<String>,
     /// Patterns of keys.
     audit_log_keys: Vec<String>,
-    /// The reaction where it cannot be written.
+    /// The reaction if it cannot be written.
     audit_log_when_full: AuditFull,
     /// In bytes.
     auto_aof_rewrite_min_size: u64,

@@ -34,7 +34,7 @@ pub struct ConfigStore {
     /// Grows by one with every change.
     generation: AtomicU64,
     changes: Mutex<Changes>,
-    /// Called behind each change, once readers find it.
+    /// Called after each change, once readers find it.
     published: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -123,7 +123,7 @@ impl ConfigStore {
         self.lock().hooks.push((names, hook));
     }
 
-    /// Calls `notify` behind every change from now on, when readers find it.
+    /// Calls `notify` after every change from now on, when readers find it.
     ///
     /// # Panics
     /// At the second call.
@@ -131,7 +131,7 @@ impl ConfigStore {
         assert!(self.published.set(notify).is_ok(), "one listener is told of changes");
     }
 
-    /// Has readers look for the configuration anew.
+    /// Makes readers look for the configuration anew.
     fn publish(&self) {
         self.generation.fetch_add(1, Ordering::Release);
         if let Some(notify) = self.published.get() {
@@ -149,7 +149,7 @@ impl ConfigStore {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Has every reader take the configuration anew: something beside it that workers derive from it has changed.
+    /// Makes every reader take the configuration anew: something beside it that workers derive from it has changed.
     pub fn touch(&self) {
         let _changes = self.lock();
         self.publish();
@@ -385,7 +385,7 @@ mod tests {
         store.get(&patterns).into_iter().map(line).collect::<Vec<_>>().join(";")
     }
 
-    /// The texts are those of redis-server 7.0.15, except where a directive has other limits.
+    /// The texts are those of redis-server 7.0.15, except if a directive has other limits.
     #[test]
     fn refusals_have_the_texts_of_redis() {
         let failed = |name: &str, reason: &str| {

@@ -63,7 +63,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -273,7 +273,7 @@ words! {
         "no" => Nobody,
         /// Refused.
         "upstart" => Upstart,
-        /// systemd, where NOTIFY_SOCKET is set.
+        /// systemd, if NOTIFY_SOCKET is set.
         "systemd" => Systemd,
         /// As `systemd`.
         "auto" => Auto,
@@ -383,9 +383,9 @@ words! {
 /// A part of memory, given in bytes or in percent of `maxmemory`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryShare {
-    /// So many bytes; 0 for no limit.
+    /// This many bytes; 0 for no limit.
     Bytes(u64),
-    /// So many percent; no limit where there is no `maxmemory`.
+    /// This many percent; no limit without `maxmemory`.
     Percent(u8),
 }
 
@@ -396,7 +396,7 @@ impl Default for MemoryShare {
 }
 
 impl MemoryShare {
-    /// The limit in bytes, under this `maxmemory`; `None` where there is none.
+    /// The limit in bytes, under this `maxmemory`; `None` if there is none.
     pub fn limit(self, maxmemory: u64) -> Option<u64> {
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
@@ -411,7 +411,7 @@ impl MemoryShare {
 pub struct DatabaseLimits(Vec<(usize, u64)>);
 
 impl DatabaseLimits {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -469,7 +469,7 @@ pub struct OutputBufferLimits {
     pub pubsub: OutputBufferLimit,
 }
 
-/// The limit of one class of clients. Zero is no limit.
+/// The limit of one class of clients. Zero is not a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputBufferLimit {
     /// A client above it is closed at once.

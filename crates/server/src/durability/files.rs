@@ -15,7 +15,7 @@ pub(crate) fn log_options(config: &Config) -> WriterOptions {
     }
 }
 
-/// The manifest, `None` where there is none.
+/// The manifest, `None` if there is none.
 pub(crate) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>, String> {
     let path = options.manifest_path();
     if fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

@@ -9,7 +9,7 @@ use std::{
 use super::Durability;
 use crate::persistence::saving::Progress;
 
-/// So many rewrites may fail in a row before those that begin by themselves are held back.
+/// The number of rewrites that may fail in a row before those that begin by themselves are held back.
 const FAILURES_FREE: u32 = 3;
 /// For how long at first; for twice as long each further time.
 const HOLD_BACK: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(crate) struct Rewriting {
     /// How many have failed in a row.
     pub(crate) failures: u32,
     failed_at: Option<Instant>,
-    /// No more are begun: the server ends.
+    /// None is begun from now on: the server ends.
     pub(crate) ended: bool,
 }
 
@@ -82,8 +82,8 @@ impl Durability {
         self.await_rewriting();
     }
 
-    /// Waits until the rewrite under way has ended, but for the log thread's part; whether there was
-    /// something.
+    /// Waits until the rewrite under way has ended, but for the log thread's part. Returns whether
+    /// there was something.
     pub(crate) fn await_rewriting(&self) -> bool {
         let Some(thread) = self.rewriting().thread.take() else { return false };
         if thread.join().is_err() {

@@ -13,7 +13,7 @@ pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// The report of the log's thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
-    /// Why the log cannot be written, in the system's words; `None` where it can.
+    /// Why the log cannot be written, in the system's words; `None` if it can.
     pub(crate) write_error: Option<String>,
     /// Directory of its files, while it is on.
     pub(crate) directory: Option<PathBuf>,

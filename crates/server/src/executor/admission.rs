@@ -233,8 +233,8 @@ fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
     conditions
 }
 
-/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a failover, and a
-/// change of the role, close it behind what they have set.
+/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a
+/// failover, and a change of the role, close it after setting their state.
 pub(super) fn storage_conditions(shared: &Shared, config: &Config) -> Conditions {
     let fails = shared.engine.log.is_on() && shared.durability.is_failing();
     // Data that were fresh when the command read them are not read again.
@@ -253,7 +253,7 @@ impl Executor {
         !session.authenticated && !self.shared.access.is_open()
     }
 
-    /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
+    /// Looks again at the conditions for a client's commands. To be called before a window of them, and after each
     /// command that changes the client or the server.
     #[inline]
     pub(super) fn refresh_conditions(&mut self, shared: &Shared, session: &mut Session) {
@@ -309,8 +309,8 @@ impl Executor {
         conditions
     }
 
-    /// Looks at the conditions again behind a command that has given its pass up: others may have closed the gate meanwhile to
-    /// end what was admitted before.
+    /// Looks at the conditions again after a command that has given its pass up: others may have closed the gate
+    /// meanwhile to end what was admitted before.
     #[cold]
     pub(super) fn readmit(&mut self, shared: &Shared, session: &mut Session) {
         self.caller.admission = Some(shared.engine.log.admissions());
@@ -336,8 +336,8 @@ impl Executor {
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
-    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration counts as
-    /// one of the users: a command that comes behind the reply to CONFIG SET obeys it.
+    /// Looks at the users again if they have changed, and at the rights of a session now. A change of the
+    /// configuration counts as one of the users: a command that comes after the reply to CONFIG SET obeys it.
     #[inline]
     pub(crate) fn refresh_access(&mut self, session: &mut Session) {
         if session.access_version != self.shared.access.version() {
@@ -441,7 +441,7 @@ impl Executor {
 
     /// Answers a command that is for another node. A redirected command of a transaction spoils it; `EXEC` ends it, and
     /// is answered as any other command, so that libraries know where to go. If the slots went elsewhere after `MULTI`,
-    /// `EXEC` gets what the commands got, where Redis would answer `EXECABORT`: the client did nothing wrong.
+    /// `EXEC` gets what the commands got, though Redis would answer `EXECABORT`: the client did nothing wrong.
     #[cold]
     pub(super) fn redirect(
         &mut self,

@@ -10,7 +10,7 @@ use crate::{
     session::Session,
 };
 
-/// As which kind of event a command is recorded, if it is.
+/// The kind of event as which a command is recorded, if it is.
 pub(super) fn audited_as(audit: &Audit, entry: &Entry, words: &[&[u8]]) -> Option<Kind> {
     if let Some(kind) = Kind::of_command(&entry.full_name())
         && audit.wants(kind)

@@ -17,7 +17,7 @@ use crate::config::Config;
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
-/// How long a round that was in vain is not repeated where nothing changes.
+/// How long a round without gain is not repeated if nothing changes.
 const VAIN_PAUSE: Duration = Duration::from_secs(10);
 /// How often a worker looks whether there is something to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(super) struct Defragmentation {
     looked: Option<Instant>,
     /// Pages that this round has emptied.
     pages: usize,
-    /// Bytes that were free after a round in vain, and when that ended.
+    /// Bytes that were free after a round without gain, and when that ended.
     vain: Option<(usize, Instant)>,
 }
 
@@ -67,7 +67,7 @@ fn effort(config: &Config, workers: usize, slack: Slack) -> u32 {
 }
 
 impl Executor {
-    /// Moves some entries together, if that is due; how long the worker may wait before the next slice.
+    /// Moves some entries together, if that is due. Returns how long the worker may wait before the next slice.
     pub(super) fn defragment(&mut self, inside: &Inside<'_>) -> Duration {
         let now = Instant::now();
         if let Some(due) = self.defragmentation.due

@@ -36,8 +36,8 @@ impl ExpiryCycle {
         Self { first: worker, workers, stripe: worker, next_round: None }
     }
 
-    /// Runs a slice; how long the worker may wait before the next. During `CLIENT PAUSE` nothing
-    /// changes by itself either.
+    /// Runs a slice. Returns how long the worker may wait before the next. During `CLIENT PAUSE`
+    /// nothing changes by itself either.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,

@@ -43,7 +43,7 @@ impl Executor {
         }
     }
 
-    /// Drops words; elsewhere where that frees much.
+    /// Drops words; elsewhere if that frees much.
     pub(crate) fn give_up_words(&mut self, words: impl IntoIterator<Item = Arc<LongWord>>) {
         for word in words {
             let is_last = Arc::strong_count(&word) == 1 && word.is_last();

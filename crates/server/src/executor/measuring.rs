@@ -137,7 +137,7 @@ impl Executor {
         self.meter.time_each(self.hot_keys.0.is_some(), self.config.config());
     }
 
-    /// Counts an error reply to a command that has not run; `None` where there is no such command.
+    /// Counts an error reply to a command that has not run; `None` if there is no such command.
     #[cold]
     pub(crate) fn count_rejection(&self, entry: Option<&Entry>, line: &[u8]) {
         self.count_error(line, ErrorSource::Server);

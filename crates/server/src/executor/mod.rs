@@ -6,15 +6,16 @@
 //!       ─run────▶ checks, locks, handler, statistics, in order
 //! ```
 //!
-//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `long_words` keeps long words from being copied, `offload` hands out commands that take long, `nested_poll` answers others
-//! while a script takes its time, and the network layer calls `service`.
+//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait, `long_words`
+//! keeps long words from being copied, `offload` hands out commands that take long. `nested_poll` answers others while
+//! a script takes its time, and the network layer calls `service`.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.
 
 mod admission;
 mod audit;
+mod collection;
 mod commitment;
 mod compaction;
 mod eviction;
@@ -110,6 +111,8 @@ pub struct Executor {
     ticks_to_sample: u32,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
+    /// The times that MEMORY PURGE was called before the worker last looked.
+    purges: u64,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
     /// The offset behind what it had recorded when it last woke the thread `log`.
@@ -129,7 +132,7 @@ pub struct Executor {
     term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: SawData,
-    /// What they have seen one by one, while marks are kept.
+    /// The marks that they have seen one by one, while marks are kept.
     seen: Seen,
     /// Whether the server keeps marks of what keys have seen.
     keeps_marks: bool,
@@ -213,6 +216,7 @@ impl Executor {
             ticks_to_sample: key_samples::TICKS_PER_SAMPLE,
             memory: MemoryCheck::default(),
             defragmentation,
+            purges: 0,
             evictor,
             rung_at: 0,
             durability_waits: Vec::new(),
@@ -293,7 +297,7 @@ impl Executor {
         }
     }
 
-    /// Shows a line to monitors: now, or behind the record of the command where that has to be committed first.
+    /// Shows a line to monitors: now or, if the record of the command has to be committed first, behind it.
     #[cold]
     pub(crate) fn show_line(&mut self, line: Vec<u8>) {
         if self.withholds_pushes() {
@@ -312,7 +316,7 @@ impl Executor {
         }
     }
 
-    /// Does what is left to be done behind a command of a client that is sent pushes, or whose replies are noted.
+    /// Does what is left to be done after a command of a client that is sent pushes, or whose replies are noted.
     #[inline(never)]
     fn follow_reply(
         &mut self,
@@ -365,7 +369,7 @@ impl Executor {
 }
 
 impl Executor {
-    /// Runs the commands of a window in order. How many were run, and how to go on.
+    /// Runs the commands of a window in order. Returns how many were run, and how to go on.
     fn run_window<'k>(
         &mut self,
         shared: &'k Shared,
@@ -761,7 +765,7 @@ pub(crate) struct Handler(
 pub(crate) struct Turn<'k> {
     /// The pass through the gate; `None` if a transaction has closed it, or a script keeps all others out.
     pub(crate) inside: Option<Inside<'k>>,
-    /// The worker's other clients; `None` where one of them is in the middle of its own turn.
+    /// The worker's other clients; `None` if one of them is in the middle of its own turn.
     pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
 }
 

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The script is inside the gate, or behind it, and holds its locks: clients that are served meanwhile stay out of the
-//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). What the script's commands have left in
-//! the worker for their end (events, invalidations, the record) stays there; what belongs to the client at hand is put
-//! aside.
+//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). Things that the script's commands have
+//! left in the worker for their end (events, invalidations, the record) stay there; those of the client at hand are
+//! put aside.
 
 use dunlin_engine::{
     Caller, Environment, Notice,
@@ -64,12 +64,13 @@ impl Executor {
         self.pushed_to = aside.pushed_to;
     }
 
-    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.
+    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is
+    /// accessible.
     pub(super) fn may_receive(message: &WorkerMessage) -> bool {
         !matches!(message, WorkerMessage::Computed(_) | WorkerMessage::Migrated(_))
     }
 
-    /// Does what clients have left to be done in the keyspace, if that is to be had now.
+    /// Does what clients have left to be done in the keyspace, if that is accessible now.
     #[cold]
     pub(super) fn clear_away(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);

@@ -44,8 +44,8 @@ impl Executor {
         const ROUNDS_MAX: u32 = 3;
         let shared = Arc::clone(&self.shared);
         let entry = &shared.commands.entries()[result.index];
-        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no
-        // primary. The failover closes the gate behind its pause, so this is asked inside.
+        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is
+        // not a primary. The failover closes the gate after its pause, so this is asked inside.
         let mut inside = self.pass(&shared.engine.keyspace);
         let conditions = storage_conditions(&shared, self.config.config());
         let mut facts = StoreFacts { shared: &shared, now: self.now.instant };
@@ -136,7 +136,7 @@ impl Executor {
         timeout: Option<Duration>,
         nanoseconds: u64,
     ) -> Option<Next> {
-        // Nothing where it has been served before it came to know of its wait.
+        // Nothing if it has been served before it came to know of its wait.
         session.waiting = Some(session.offloaded.take()?.is_heard);
         session.unfinished.iter_mut().for_each(|unfinished| unfinished.nanoseconds += nanoseconds);
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -144,8 +144,8 @@ impl Executor {
         Some(Next::Park { until: self.next_look(session) })
     }
 
-    /// Tries again to store what could not be stored. Done at the end of each tick: who makes room wakes all
-    /// workers, and a slice of background work comes soon.
+    /// Tries again to store what could not be stored. Done at the end of each tick: a thread that makes room
+    /// wakes all workers, and a slice of background work comes soon.
     #[cold]
     pub(super) fn store_postponed(&mut self) {
         let postponed = std::mem::take(&mut self.result);

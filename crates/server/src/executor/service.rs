@@ -479,7 +479,7 @@ impl Service for Executor {
         };
         self.wake_log();
         self.note_background(started.elapsed(), pause.is_zero());
-        let pause = pause.min(self.tend_memory()).min(self.forget_departed());
+        let pause = pause.min(self.collect_garbage()).min(self.tend_memory()).min(self.forget_departed());
         self.wake_log();
         self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };

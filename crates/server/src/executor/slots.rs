@@ -1,4 +1,4 @@
-//! Slots, on a node of a cluster: where a request runs, and what becomes of clients when slots leave the node.
+//! Slots, on a node of a cluster: which node runs a request, and what becomes of clients when slots leave the node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,7 +49,7 @@ fn is_sharded_pubsub(command: &Command) -> bool {
 }
 
 impl Executor {
-    /// Looks at the topology again where it has changed.
+    /// Looks at the topology again if it has changed.
     #[inline]
     pub(crate) fn refresh_topology(&mut self, shared: &Shared) {
         if self.topology.refresh(&shared.cluster) {
@@ -57,7 +57,7 @@ impl Executor {
         }
     }
 
-    /// Has commands obey another topology.
+    /// Makes commands obey another topology.
     #[cold]
     pub(super) fn follow_topology(&mut self) {
         self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
@@ -140,8 +140,8 @@ impl Executor {
         self.refusal(topology, elsewhere, is_tls).map_or(Ok(()), Err)
     }
 
-    /// Whether keys of one slot that MIGRATE has sent wait for the outcome of a move of it; an error where they are another node's by
-    /// now. The caller is inside the gate.
+    /// Whether keys of one slot that MIGRATE has sent wait for the outcome of a move of it; an error if they are
+    /// another node's by now. The caller is inside the gate.
     pub(super) fn parks_departed(
         &mut self,
         shared: &Shared,

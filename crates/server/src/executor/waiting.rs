@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const WITHOUT_LOG: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
-/// After what time a command is presented again that has met a view of what it may change.
+/// The pause after which a command is presented again that has met a view of a value that it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
 
 /// When a wait is looked at again that has ended, or could be served, while a script holds its keys.
@@ -35,8 +35,8 @@ pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: who makes room tells the
-/// worker, and the worker those who wait. Each is here once, however often it has been refused.
+/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: the thread that makes
+/// room tells the worker, and the worker the waiting clients. Each is here once, however often it has been refused.
 #[derive(Debug, Default)]
 pub(super) struct RoomWaits(Vec<Address>);
 
@@ -53,14 +53,14 @@ impl RoomWaits {
         self.0.retain(|waiting| *waiting != client);
     }
 
-    /// Tells all of them, who came first first.
+    /// Tells all of them, in the order in which they came.
     pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
         self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
     }
 }
 
 impl<'r> Finish<'r> {
-    /// Of a command that has waited.
+    /// The ending of a command that has waited.
     fn of(unblocked: &'r Unblocked) -> Self {
         let Unblocked { reply, nanoseconds, .. } = unblocked;
         Self {
@@ -85,7 +85,7 @@ impl Executor {
         Flow::Stop(Next::Park { until: self.next_look(session) })
     }
 
-    /// When a client that waits is to be looked at next: where its time is over, or what it waits for comes of age.
+    /// When a client that waits is to be looked at next: when its time is over, or what it waits for comes of age.
     pub(super) fn next_look(&self, session: &Session) -> Option<Instant> {
         let waiter = self.shared.blocked.waiter(session.client.address);
         let left_ms = waiter
@@ -172,8 +172,8 @@ impl Executor {
         Next::CloseAfterReply
     }
 
-    /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its
-    /// way; where a script holds the keys, it waits longer.
+    /// Ends a client's wait for keys. If it was served at the last moment, the reply is on its way; if a script holds
+    /// the keys, it waits longer.
     pub(super) fn withdraw(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         let shared = Arc::clone(&self.shared);
         let inside = self.pass(&shared.engine.keyspace);
@@ -268,7 +268,7 @@ impl Executor {
         }
     }
 
-    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// Tells the clients whose mark the log has come to, and makes sure that the worker learns of the
     /// next one.
     pub(super) fn tell_durable(&mut self) {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use dunlin_net::{TestQueues, To};
 
-    /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
+    /// Three of many clients are refused, one of them over and over, and one hangs up: two are told, once.
     #[test]
     fn room_is_told_of_to_those_who_wait_for_it() {
         let (queues, messages) = TestQueues::of_workers(1);

@@ -14,7 +14,7 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{
-    Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, ScriptHost, is_name,
+    Function, Heap, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, ScriptHost, is_name,
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::words;
 
-/// In front of a library in an RDB file or a dump; the other is of a format that was never released.
+/// The opcode in front of a library in an RDB file or a dump; the other is of a format that was never released.
 pub(crate) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 
@@ -119,12 +119,14 @@ pub(crate) struct LoadedLibraries {
     callables: HashMap<Vec<u8>, Rc<Callable>>,
     /// By their numbers.
     loaded: HashMap<u64, (Arc<Library>, Loaded)>,
+    /// A machine that was given up, to be freed where no client waits for it.
+    retired: Option<Box<LibraryMachine>>,
 }
 
 impl LoadedLibraries {
     /// Lets go of libraries that others have replaced or taken out.
     #[inline]
-    fn catch_up(&mut self, cache: &LibraryCache) {
+    pub(crate) fn catch_up(&mut self, cache: &LibraryCache) {
         if let Some(missed) = cache.missed(self.version, self.removals) {
             self.follow(cache, missed);
         }
@@ -143,6 +145,20 @@ impl LoadedLibraries {
                 machine.unload(loaded);
             }
         }
+        if self.loaded.is_empty() {
+            self.retired = self.machine.take().or(self.retired.take());
+        }
+    }
+
+    /// The machine that was given up last.
+    pub(crate) fn take_retired(&mut self) -> Option<Box<LibraryMachine>> {
+        self.retired.take()
+    }
+
+    /// The heap of the machine, if there is one.
+    #[inline]
+    pub(crate) fn heap(&self) -> Option<Heap<'_>> {
+        self.machine.as_ref().map(|machine| machine.heap())
     }
 
     /// How many libraries are loaded here.
@@ -292,12 +308,6 @@ impl LoadedLibraries {
         let (_, loaded) = &self.loaded[&callable.library.id()];
         let machine = self.machine.as_mut().expect("the library is loaded in it");
         machine.call(loaded, &callable.function().name, keys, arguments, caller, reply)
-    }
-
-    /// Publishes the memory of the machine.
-    pub(crate) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
-        let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
-        cache.publish_machine_bytes(worker, bytes);
     }
 }
 

@@ -117,13 +117,13 @@ impl RunningScripts {
         self.places.iter().any(|place| place.is_busy.load(SeqCst))
     }
 
-    /// Notes that a script writes, from when on it cannot be ended; whether it may.
+    /// Notes that a script writes: from then on it cannot be ended. Returns whether it may.
     pub(crate) fn write(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
     }
 
-    /// Ends a script because the server stops; `false` where it has written, and has to be given up with the process.
+    /// Ends a script because the server stops; `false` if it has written, and has to be given up with the process.
     pub(crate) fn stop(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, KILLED, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == KILLED

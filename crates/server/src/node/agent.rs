@@ -1,4 +1,4 @@
-//! The thread `cluster`: announces the node, follows the cluster's records, and has the server obey them.
+//! The thread `cluster`: announces the node, follows the cluster's records, and makes the server obey them.
 //!
 //! ```text
 //! read all records ─▶ right cluster? ─▶ presence (alive/ID, on a lease) ─▶ announcement (nodes/ID) ─▶ watch
@@ -77,7 +77,7 @@ const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread, which may be waiting for changes…
 const END_TIME_MAX: Duration = Duration::from_secs(1);
-/// …and where the node leaves its cluster for good, whose record it removes.
+/// …and if the node leaves its cluster for good, whose record it removes.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 const RECORD_STAYS: &str =
     "Cluster: the record of this node may have stayed; CLUSTER FORGET at another node removes it";
@@ -114,7 +114,7 @@ struct Agent {
     reported: Instant,
     /// When the progress of moves was recorded last.
     told: Instant,
-    /// Since when another process's presence has been in the way.
+    /// The time since which another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended: read when the data set is loaded, and taken when this one announces its start.
     ending: Option<Ending>,
@@ -225,7 +225,7 @@ impl AgentThread {
         }
     }
 
-    /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
+    /// Ends the agent. If etcd does not answer, that is left to the end of the process.
     pub(crate) fn end(self, shared: &Shared) {
         shared.cluster.ended.store(true, SeqCst);
         shared.cluster.shard.wake();
@@ -536,7 +536,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes the node's presence, on a new lease where there is none.
+    /// Writes the node's presence, on a new lease if there is none.
     fn put_presence(&mut self, revision: Revision, lease: Option<LeaseId>) -> Result<(), Failure> {
         let lease = match lease {
             Some(lease) => lease,
@@ -563,7 +563,7 @@ impl Agent {
         last.is_some_and(|last| place_of(&self.shared.config.current().dir).as_ref() == Some(&last.place))
     }
 
-    /// Renews the presence; begins again where it has ended.
+    /// Renews the presence; begins again if it has ended.
     fn keep_presence(&mut self, view: &View) -> Result<(), Failure> {
         if self.renewed.elapsed() < Duration::from_secs(LEASE_S.into()) / 3 {
             return Ok(());
@@ -592,8 +592,8 @@ impl Agent {
         let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50)
             || has_shifted(&heavy, &alive.heavy);
         let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
-        // The planner goes on when all loads are newer than the record of slots: they are reported when they are those of the
-        // slots that the shard has now, and it is known which of them are heavy.
+        // The planner goes on when all loads are newer than the record of slots. A load is reported when it is that of
+        // the slots that the shard has now, and it is known which of them are heavy.
         let is_ready = || {
             let leads = self.shared.cluster.lease.term() != 0;
             let is_weighed = view.slots.as_ref().is_none_or(|(slots, _)| weighed == *slots);
@@ -640,7 +640,7 @@ impl Agent {
         Ok(survey.total().keys > 0)
     }
 
-    /// Writes the node's record where it says something else: always at a start, before the first message is sent.
+    /// Writes the node's record if it says something else: always at a start, before the first message is sent.
     fn announce(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
@@ -688,7 +688,7 @@ impl Agent {
         }
     }
 
-    /// Refuses a data set where the cluster has one already; gives it a place in a stream, which no empty data set has.
+    /// Refuses a data set if the cluster has one already; gives it a place in a stream, which no empty data set has.
     fn begin_with_data(&self, view: &View) -> Result<(), Failure> {
         let name = &self.member.identity.name;
         if view.slots.is_some() || !view.shards.is_empty() {
@@ -793,7 +793,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    /// Puts users, functions and settings in force. A node that has no role yet gets none before they are.
     fn follow_wide(&mut self, view: &View) {
         let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
         if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {

@@ -1,5 +1,6 @@
-//! [`Backoff`]: limits for the planner, from moves that have failed. The planner keeps no state, so it would begin a move that has failed at once again,
-//! and fail again where the reason lasts: a target without memory, a user without rights, a value that is too long.
+//! [`Backoff`]: limits for the planner, from moves that have failed. The planner keeps no state, so it would begin a
+//! move that has failed at once again. That move would fail again if the reason lasts: a target without memory, a
+//! user without rights, a value that is too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -286,7 +286,7 @@ mod tests {
         let taken = meta.commit(&Transaction::default().put_leased(key, controller.encode(), lease));
         let Outcome::Done(revision) = taken else { panic!("{taken:?}") };
         let own = (revision, controller);
-        // The outcome of the first is not known: the second is planned of what is there.
+        // The outcome of the first is not known: the second is planned from the present records.
         let [late, next] = [201, 202].map(|byte| {
             let planned = propose(&view, &keys, true, Limits::default(), &mut || [byte; 20]).unwrap();
             signed(planned, &keys, &own, lease)

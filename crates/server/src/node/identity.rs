@@ -55,7 +55,7 @@ pub(super) struct Process {
 }
 
 impl Identity {
-    /// Reads the identity of a directory; draws one where there is none. The error is a line for the operator.
+    /// Reads the identity of a directory; draws one if there is none. The error is a line for the operator.
     pub(super) fn of(
         directory: &Path,
         name: &str,

@@ -184,7 +184,7 @@ fn use_one_database(shared: &Shared) -> Result<(), String> {
     let keyspace = &shared.engine.keyspace;
     let databases = keyspace.databases();
     keyspace.use_databases(1);
-    // Nobody selects one from here on.
+    // No client selects one from here on.
     if let Some(database) = (1..databases).find(|database| keyspace.usage(Some(*database)).keys > 0) {
         return Err(format!("database {database} has keys, and a cluster has database 0 alone"));
     }

@@ -136,7 +136,7 @@ impl Links {
         }
     }
 
-    /// Sends a request; whether there was room for it.
+    /// Sends a request. Returns whether there was room for it.
     pub(super) fn send(&mut self, node: NodeId, encoded: &[u8]) -> bool {
         let Some(link) = self.links.get_mut(&node) else { return true };
         let has_room = link.waiting.len() - link.sent + encoded.len() <= self.waiting_bytes_max;
@@ -146,7 +146,7 @@ impl Links {
         has_room
     }
 
-    /// Connects where something is to be sent, and sends what the sockets take.
+    /// Connects if something is to be sent, and sends what the sockets take.
     pub(super) fn go_on(&mut self, registry: &Registry, shared: &Shared) {
         let now = Instant::now();
         self.find_addresses(registry, now);
@@ -173,7 +173,8 @@ fn look_up(place: &Place) -> io::Result<SocketAddr> {
     found.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Begins a connection. Behind a cut of the network it would stay deaf for up to as long again, until TCP tries once more.
+/// Begins a connection. After a cut of the network it would stay deaf for up to as long again, until TCP tries once
+/// more.
 fn open(address: SocketAddr, source: Option<IpAddr>, silence_max: Duration) -> io::Result<Socket> {
     let socket = begin_connection(address, source)?;
     limit_silence(&socket, silence_max)?;
@@ -254,7 +255,7 @@ impl Link {
         self.waiting.clear();
         self.waiting.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
-        // Requests leave behind the handshake.
+        // Requests leave after the handshake.
         self.refusal.clear();
         stream.flush().map(drop)
     }

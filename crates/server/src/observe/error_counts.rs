@@ -91,10 +91,10 @@ impl ErrorCounts {
     }
 }
 
-/// The code of an error. What would break the lines of `INFO`, or the pairs in them, is replaced.
+/// The code of an error. Characters that would break the lines of `INFO`, or the pairs in them, are replaced.
 fn code_of(line: &[u8]) -> String {
     let head = &line[..line.len().min(CODE_BYTES_MAX + 1)];
-    // Line breaks become blanks where the error is sent.
+    // Line breaks become blanks if the error is sent.
     let Some(end) = head.iter().position(|byte| matches!(byte, b' ' | b'\r' | b'\n')) else {
         return DEFAULT.to_owned();
     };

@@ -7,7 +7,7 @@
 //!
 //! There is one session at a time. Each worker notes what it has run in a collector of its own, whose lock is contended
 //! only while a client asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
-//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one
+//! keys. A script counts as one command on the keys that it was called with, those of a transaction one by one, and one
 //! that waits for a key as it was when it came.
 //!
 //! While no session runs, a worker looks at one number a tick and nothing is done per command: a session has the meter time
@@ -98,7 +98,7 @@ impl HeavyKeys {
 /// The collection of one worker.
 #[derive(Debug, Default)]
 struct Collector {
-    /// Of all commands with keys.
+    /// The time of all commands with keys.
     nanoseconds: u64,
     bytes: u64,
     by_time: HeavyKeys,
@@ -161,7 +161,7 @@ impl HotKeySession {
         self.collectors[worker].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a command has cost; nothing where it has no keys. `random` decides whether its keys are looked at.
+    /// Notes what a command has cost; nothing if it has no keys. `random` decides whether its keys are looked at.
     pub(crate) fn note<'a>(
         &self,
         worker: usize,
@@ -241,7 +241,7 @@ impl HotKeys {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that differs from former ones where something has happened to the session.
+    /// A number that differs from former ones if something has happened to the session.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
@@ -252,7 +252,7 @@ impl HotKeys {
         self.lock().clone()
     }
 
-    /// Begins a session in the place of the last one; `false` where one is running.
+    /// Begins a session in the place of the last one; `false` if one is running.
     pub(crate) fn start(&self, options: HotKeyOptions, workers: usize, now: Now) -> bool {
         let mut session = self.lock();
         if session.as_ref().is_some_and(|session| session.is_active(now.instant)) {
@@ -263,7 +263,7 @@ impl HotKeys {
         true
     }
 
-    /// Ends the session, whose results stay; `false` where none is running.
+    /// Ends the session, whose results stay; `false` if none is running.
     pub(crate) fn stop(&self, now: Instant) -> bool {
         let session = self.lock();
         let Some(session) = session.as_ref().filter(|session| session.is_active(now)) else { return false };
@@ -272,7 +272,7 @@ impl HotKeys {
         true
     }
 
-    /// Forgets the session; `false` where it is running.
+    /// Forgets the session; `false` if it is running.
     pub(crate) fn reset(&self, now: Instant) -> bool {
         let mut session = self.lock();
         if session.as_ref().is_some_and(|session| session.is_active(now)) {

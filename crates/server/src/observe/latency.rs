@@ -98,7 +98,7 @@ impl LatencyMonitor {
         self.all().into_iter().find(|(name, _)| name.as_bytes() == event)
     }
 
-    /// Forgets some events, or all; how many there were.
+    /// Forgets some events, or all. Returns how many there were.
     pub(crate) fn reset(&self, events: &[&[u8]]) -> usize {
         let mut series = self.series();
         let before = series.len();

@@ -64,10 +64,12 @@ pub(crate) struct Stats {
 /// Memory in use beside the keyspace and what clients hold, in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
-    /// Texts of scripts, and their Lua machines.
+    /// Texts of scripts, and their Lua machines without garbage.
     pub(crate) scripts: usize,
     /// Libraries of functions, and their Lua machines.
     pub(crate) functions: usize,
+    /// Garbage of Lua machines.
+    pub(crate) script_garbage: usize,
     /// Tables of keys that clients cache.
     pub(crate) tracked: usize,
     /// The ring of the log: what its file lacks, what replicas lack, and the backlog.
@@ -86,10 +88,10 @@ impl Held {
         self.scripts + self.functions + self.tracked
     }
 
-    /// Bytes that it does not: evictions add to them, so that keys would go for nothing. All of them have limits of
-    /// their own.
+    /// Bytes that it does not: evictions add to them, so that keys would go for nothing, or they go by themselves, as garbage of
+    /// scripts does. All of them have limits of their own.
     pub(crate) fn uncounted(&self) -> usize {
-        self.log + self.snapshots + self.garbage + self.consoles
+        self.log + self.snapshots + self.garbage + self.script_garbage + self.consoles
     }
 
     /// All bytes.
@@ -101,7 +103,8 @@ impl Held {
 /// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
 pub(crate) struct ExceededTime {
-    /// Since when it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is not.
+    /// The time since which it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is
+    /// not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,

@@ -40,7 +40,7 @@ const RETRY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     directory: PathBuf,
-    /// `None` where the directory cannot be locked.
+    /// `None` if the directory cannot be locked.
     file: Option<File>,
 }
 
@@ -183,7 +183,7 @@ fn lock(path: &Path, holder: &Holder) -> Result<File, Failure> {
     Err(Failure::Unlockable(format!("{} is replaced time and again", path.display())))
 }
 
-/// Opens the file, for writing where that is allowed: a lock needs less.
+/// Opens the file, for writing if that is allowed: a lock needs less.
 fn open(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = OpenOptions::new();
@@ -219,7 +219,7 @@ pub(crate) struct DataDirectory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// That of `dir`, from when the server keeps something there.
+    /// The lock of `dir`, from when the server keeps something there.
     current: Option<Arc<DirectoryLock>>,
     /// All locks in use: the log, and a snapshot that is being written, stay where they have begun.
     all: Vec<Weak<DirectoryLock>>,
@@ -249,7 +249,7 @@ impl DataDirectory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).current = None;
     }
 
-    /// Takes the directory of a configuration where this server had the one before.
+    /// Takes the directory of a configuration if this server had the one before.
     pub(crate) fn follow(&self, config: &Config) -> Result<(), InUse> {
         let is_held = self.state.lock().unwrap_or_else(PoisonError::into_inner).current.is_some();
         if is_held { self.hold(config).map(drop) } else { Ok(()) }

@@ -17,7 +17,7 @@ use dunlin_persist::manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest};
 
 use crate::config::describe;
 
-/// The prefix of files that are being written. Where their server was killed then, they stay, and mean nothing.
+/// The prefix of files that are being written. If their server was killed then, they stay, and mean nothing.
 const UNFINISHED: &[u8] = b"temp-";
 
 /// The text in a file's name between the name of the one that it was cut off from, and the byte.

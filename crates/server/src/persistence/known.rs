@@ -29,8 +29,8 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file of that name; `None` where a snapshot destroys nothing: there is none, or one that holds no data, such as a
-    /// pipe.
+    /// The state of the file of that name; `None` if a snapshot destroys nothing: there is none, or one that holds no
+    /// data, such as a pipe.
     fn of(path: &Path) -> Option<Self> {
         let data = fs::metadata(path).ok()?;
         (data.is_file() && data.len() > 0).then(|| Self {

@@ -47,7 +47,7 @@ pub(crate) struct Saving {
     pub(crate) failed_at: Option<Instant>,
     /// How long the last one took.
     pub(crate) last_took: Option<Duration>,
-    /// No more are begun: the server ends.
+    /// None is begun from now on: the server ends.
     pub(crate) ended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The log: one line an event, to standard output or to `logfile`, and to syslog where that is wanted.
+//! The log: one line an event, to standard output or to `logfile`, and to syslog if that is wanted.
 //!
 //! ```text
 //! 4711:M 2026-11-21T09:37:34.314Z * Ready to accept connections

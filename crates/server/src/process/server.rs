@@ -92,7 +92,7 @@ pub struct Server {
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
-    /// Kept so that orders can be given before anyone asks for them.
+    /// Kept so that orders can be given before a thread waits for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
 }
@@ -348,10 +348,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on unless
-    /// `force` is among them. Clients that are being answered get `shutdown-timeout` to take their replies, unless
-    /// `now` is among the options. A snapshot waits for a script; all other clients are served meanwhile. Returns
-    /// whether the server ends.
+    /// Stops as SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
+    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to take their replies,
+    /// unless `now` is among the options. A snapshot waits for a script; all other clients are served meanwhile.
+    /// Returns whether the server ends.
     pub fn stop(&self, flags: ShutdownFlags) -> bool {
         let shared = &self.shared;
         let grace = grace(flags, &shared.config.current());
@@ -428,7 +428,7 @@ fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<
 fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     let obey = move || {
         let stopping = Arc::new(AtomicBool::new(false));
-        // Snapshots that had been written when a signal could not have one written.
+        // Snapshots that had been written when a signal could not write one.
         let failed_at = Arc::new(Mutex::new(None));
         for signal in signals.forever() {
             if signal == SIGHUP {
@@ -499,8 +499,8 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>) {
     );
 }
 
-/// Has passwords, and the limits of connections, follow the configuration. Whether others than this host may connect
-/// depends on both.
+/// Makes passwords, and the limits of connections, follow the configuration. Whether others than this host may
+/// connect depends on both.
 fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
     let (store, access) = (&shared.config, &shared.access);
     published.store(Arc::new(limits(&store.current(), access.is_open())));
@@ -606,7 +606,7 @@ fn take_directory(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Has `bind`, `port` and `tls-port` take effect while the server runs.
+/// Makes `bind`, `port` and `tls-port` take effect while the server runs.
 fn register_listening(store: &ConfigStore, listening: Arc<Listening<WorkerMessage>>) {
     store.on_change(
         &["port", "tls-port", "bind"],

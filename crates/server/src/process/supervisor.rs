@@ -91,7 +91,7 @@ impl Supervisor {
     }
 }
 
-/// How often a supervisor wants to hear from this process, half of what it allows; `None` where it does not.
+/// How often a supervisor wants to hear from this process, half of what it allows; `None` if it does not.
 fn watchdog_interval(microseconds: Option<String>, process: Option<String>) -> Option<Duration> {
     let is_other = |process: String| process != std::process::id().to_string();
     if process.is_some_and(is_other) {

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The clients of the server, and where they wait and listen.
+/// The clients of the server, their waits and their subscriptions.
 #[derive(Clone, Copy)]
 pub(crate) struct Connected<'a> {
     pub(crate) clients: Option<&'a Clients>,

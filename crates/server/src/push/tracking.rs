@@ -46,7 +46,7 @@ struct Invalidated {
     prefix: Option<Arc<[u8]>>,
     /// The client that has changed them, 0 for none.
     writer: u64,
-    /// Encoded for those who have read a key, by protocol.
+    /// Encoded for clients that have read a key, by protocol.
     encoded: [OnceCell<Arc<Vec<u8>>>; 2],
 }
 
@@ -247,7 +247,7 @@ impl Trackers {
         }
     }
 
-    /// Tells those who want to know of all changes of those that concern them.
+    /// Tells clients that want to know of all changes of the keys that concern them.
     fn broadcast<L>(&self, changed: &BTreeSet<&[u8]>, writer: u64, queues: &WorkerQueues<L>) {
         for (prefix, clients) in &*read(&self.prefixes) {
             // In order, so those with a prefix stand together.

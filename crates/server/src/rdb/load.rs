@@ -44,7 +44,7 @@ pub(crate) enum Expired {
     /// Expired keys are loaded: a log that follows may have more to say of them.
     Kept,
     /// Expired keys are left out, unless the file shows a place in a stream of replication: others hold them too, and
-    /// remove them when a DEL comes in the stream. A primary records it behind the load, as for keys that expire then.
+    /// remove them when a DEL comes in the stream. A primary records it after the load, as for keys that expire then.
     Dropped,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) keys: u64,
     /// Keys that had expired and were left out.
     pub(crate) expired: u64,
-    /// Collections without elements, which are no keys.
+    /// Collections without elements, which are not keys.
     pub(crate) empty: u64,
     /// Length of the file.
     pub(crate) bytes: u64,

@@ -82,7 +82,7 @@ impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
 
 /// Receiver of the commands that make the keys of some slots.
 pub(crate) trait KeySink: Write {
-    /// Does what else is to be done while the keyspace is walked: several times a second, also where no key is found.
+    /// Does what else is to be done while the keyspace is walked: several times a second, also if no key is found.
     fn meanwhile(&mut self) -> io::Result<()>;
 }
 
@@ -271,7 +271,7 @@ impl Shared {
         })
     }
 
-    /// Reads the snapshot, if there is a file; whether there is one. The error is one line.
+    /// Reads the snapshot, if there is a file. Returns whether there is one. The error is one line.
     pub(crate) fn load(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -400,8 +400,8 @@ fn read_options(config: &Config) -> ReadOptions {
     }
 }
 
-/// The time of a cut that is made now, 0 where the data set has none. Files of the log may have been written since the time by
-/// which commands run was read.
+/// The time of a cut that is made now, 0 if the data set has none. Files of the log may have been written since the
+/// time by which commands run was read.
 fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
     if context.caller().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
 }

@@ -3,7 +3,7 @@
 //!
 //! The walk goes in slices, each under the lock of one stripe: short enough that a client which needs the stripe does
 //! not notice. Between them it rests, so that its thread takes no more than its share of a core. Copies by commands
-//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that has it
+//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that lets it
 //! come to an end.
 //!
 //! A snapshot for replicas takes a larger share whatever there is to do: the stream behind it waits in memory until it has
@@ -39,8 +39,8 @@ const CORES_MIN_FOR_REPLICAS: f64 = 0.125;
 const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
 const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
-/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
-/// keep them busy wait for the disk.
+/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when the
+/// threads that keep them busy wait for the disk.
 const GROWTH_MAX: f64 = 4.0;
 /// The share of a core from which on there is time for work that makes files smaller.
 const LEISURE: f64 = 0.5;
@@ -150,7 +150,7 @@ struct Watch {
     /// Time on the processor of the calling thread, and of the process.
     own: Duration,
     process: Duration,
-    /// The machine's idle time; `None` where the system does not report it.
+    /// The machine's idle time; `None` if the system does not report it.
     idle: Option<IdleTime>,
 }
 
@@ -177,7 +177,7 @@ impl Watch {
         let idle = match (&before.idle, &self.idle) {
             (Some(before), Some(now)) => {
                 let left = now.since(before).as_secs_f64() / took;
-                // Where others get less than the margin, they get back half of this thread's share.
+                // If others get less than the margin, they get back half of this thread's share.
                 let own = if left < cores * CORES_MARGIN { own / 2.0 } else { own };
                 (left + own).min(unused)
             }

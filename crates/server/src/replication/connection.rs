@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the socket takes at once, and waits for it where it takes nothing.
+    /// Writes what the socket takes at once, and waits for it if it takes nothing.
     pub(crate) fn write_some(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
         match (&self.stream).write(bytes).or_else(none_yet)? {
             0 => self.wait(PollFlags::OUT, timeout).map(|()| 0),

@@ -42,7 +42,7 @@ pub(crate) const LONELY: u8 = 1 << 2;
 /// An order for the thread `replica`.
 #[derive(Debug)]
 pub(crate) enum RoleOrder {
-    /// Follow this primary; where the server `hands_over`, it is a replica that is asked to become one.
+    /// Follow this primary; if the server `hands_over`, it is a replica that is asked to become one.
     Follow { primary: PrimaryAddress, hands_over: bool },
     /// Follow no server.
     Promote,
@@ -53,7 +53,7 @@ pub(crate) enum RoleOrder {
     Lead { history: Id, previous: Option<Id>, from: u64 },
     /// A node of a cluster: throw the data set away, and wait.
     Clear,
-    /// A node of a cluster: see to it that no command is under way that was let in before.
+    /// A node of a cluster: make sure that no command is under way that was let in before.
     Rest,
 }
 
@@ -91,9 +91,9 @@ pub(crate) struct LinkStatus {
     pub(crate) primary: Option<PrimaryAddress>,
     pub(crate) state: LinkState,
     pub(crate) heard_ms: u64,
-    /// Since when the stream does not come; 0 while it does.
+    /// The time since which the stream does not come; 0 while it does.
     pub(crate) down_since_ms: u64,
-    /// Bytes of a snapshot, and in all where that is known, while one comes.
+    /// Bytes of a snapshot, and in all if that is known, while one comes.
     pub(crate) snapshot: Option<(u64, Option<u64>)>,
     /// Why the link was given up for good.
     pub(crate) stopped: Option<String>,
@@ -278,8 +278,9 @@ impl Replication {
         self.has_backlog.load(Acquire)
     }
 
-    /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. Where only what is
-    /// synced counts, nothing does while there is no log, or the log has no base: a start would load what was there before.
+    /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. If only
+    /// what is synced counts, nothing does while there is no log, or the log has no base: a start would load what was
+    /// there before.
     pub(crate) fn data(&self, durability: &Durability, is_synced: bool) -> DataState {
         loop {
             let (copies, before) = (self.copies.load(SeqCst), self.history().id);
@@ -310,7 +311,7 @@ impl Replication {
         self.is_stream_held.store(on, SeqCst);
     }
 
-    /// Has workers look again at the replies that they withhold.
+    /// Makes workers look again at the replies that they withhold.
     pub(crate) fn wake_withheld(&self, durability: &Durability) {
         self.end_commits(durability);
     }
@@ -320,7 +321,7 @@ impl Replication {
         self.copies.load(SeqCst)
     }
 
-    /// A snapshot is about to take the place of the data set. Whether that was whole: no copy of it had begun.
+    /// A snapshot is about to take the place of the data set. Returns whether that was whole: no copy of it had begun.
     pub(crate) fn begin_copy(&self) -> bool {
         self.copies.fetch_or(1, SeqCst).is_multiple_of(2)
     }
@@ -330,7 +331,7 @@ impl Replication {
         self.copies.fetch_and(!1, SeqCst);
     }
 
-    /// It has. Nobody reads yet.
+    /// It has. No thread reads yet.
     pub(crate) fn end_copy(&self, durability: &Durability) {
         self.forget_shard_commit();
         durability.marks.mark_everything(durability.tail());

@@ -63,7 +63,7 @@ struct Window {
     commands: Vec<Windowed>,
 }
 
-/// A windowed command: where its words and it end, and its place in the command table.
+/// A windowed command: the end of its words and the end of the command, and its place in the command table.
 #[derive(Clone, Copy)]
 struct Windowed {
     words_end: usize,
@@ -147,7 +147,7 @@ impl Applier {
         self.database
     }
 
-    /// The stream goes on behind a snapshot, in this database.
+    /// The stream goes on after a snapshot, in this database.
     pub(super) fn begin(&mut self, database: usize) {
         self.cut();
         self.database = database;
@@ -164,7 +164,7 @@ impl Applier {
     }
 
     /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
-    /// that cannot be had here.
+    /// that this server cannot hold.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
@@ -378,8 +378,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Who owns which slots, by a primary of a cluster that is about to remove keys: this node sends clients there before it removes
-    /// them, too. A record that makes no sense here is the agent's to complain about.
+    /// Takes the owners of slots, from a primary of a cluster that is about to remove keys: this node sends clients
+    /// there before it removes them, too. A record that makes no sense here is the agent's to complain about.
     fn take_slots(&self, words: &[&[u8]]) {
         let cluster = &self.shared.cluster;
         let [_, option, revision, record] = words else { return };
@@ -548,8 +548,8 @@ impl Applier {
         Err(refusal)
     }
 
-    /// Waits while a snapshot or the log is behind: clients that write would. Not where the server is to get another role: the disk
-    /// may be full for good.
+    /// Waits while a snapshot or the log is behind: clients that write would. Not if the server is to get another role:
+    /// the disk may be full for good.
     fn wait_for_room(&self) {
         let shared = &self.shared;
         while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())

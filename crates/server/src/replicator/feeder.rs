@@ -6,8 +6,8 @@
 //!        held for those that come back      └ no further behind than client-output-buffer-limit replica
 //! ```
 //!
-//! A replica's socket is read by the worker that has accepted it, which runs its REPLCONF ACK like any command, and
-//! written by this thread alone once it has asked for the stream: nothing else is said to it.
+//! The worker that has accepted a replica's socket reads it, and runs its REPLCONF ACK like any command. Once the
+//! replica has asked for the stream, only this thread writes to the socket: nothing else is said to it.
 
 use std::{
     collections::HashMap,
@@ -89,10 +89,10 @@ struct Feeder {
     /// By the client's number.
     known: HashMap<u64, Known>,
     pinged_ms: u64,
-    /// Since when there has been no replica.
+    /// The time since which there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
-    /// Since when the first of the replicas that wait for the next snapshot has waited.
+    /// The time since which the first of the replicas that wait for the next snapshot has waited.
     gathers_since_ms: Option<u64>,
     failover: failover::Progress,
 }
@@ -154,8 +154,9 @@ impl Feeder {
         })
     }
 
-    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is no node of a cluster sees
-    /// nothing that could be lost with this primary: what the shard has committed, under `cluster-durability sync`.
+    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is not a node of a
+    /// cluster sees nothing that could be lost with this primary: what the shard has committed, under
+    /// `cluster-durability sync`.
     fn stream_end(&self, peer: &Peer, tail: u64) -> u64 {
         match peer.is_node || !self.server.cluster.is_sync() {
             true => tail,
@@ -366,7 +367,7 @@ impl Feeder {
         }
     }
 
-    /// Sends what there is; whether something was sent, and whether there is more that can be.
+    /// Sends what there is. Returns whether something was sent, and whether there is more that can be.
     fn send(&mut self, replicas: &[Arc<ReplicaClient>]) -> (bool, bool) {
         let server = Arc::clone(&self.server);
         let replication = &server.replication;
@@ -391,7 +392,7 @@ impl Feeder {
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
                 Phase::Online if is_catching_up(replica) => continue,
-                // The replica goes on behind its snapshot.
+                // The replica goes on after its snapshot.
                 Phase::Sending | Phase::AwaitingAck if !takes_stream => replica.sent.load(Acquire),
                 Phase::Sending | Phase::AwaitingAck | Phase::Online => {
                     let known = self.known.entry(replica.client.id()).or_default();

@@ -41,7 +41,7 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
 
-/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. Behind a cut
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. After a cut
 /// of the network, TCP waits for up to as long again, and with it all writes that need this member.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
@@ -267,7 +267,7 @@ impl Link {
         }
     }
 
-    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    /// Keeps bytes of the stream until the snapshot is loaded. Returns whether there is room for more.
     pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
         let kept = self.waiting.push(bytes, &self.shared.config.current());
         if let Err(error) = &kept {
@@ -492,11 +492,11 @@ impl Link {
         self.disconnect(reason);
     }
 
-    /// The primary has something that cannot be had here: trying again would come to the same.
+    /// The primary has something that this server cannot hold: trying again would come to the same.
     pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
-        // Nobody is to go on from here: the data set may lack something that the stream has.
+        // No replica is to go on from here: the data set may lack something that the stream has.
         if let Err(reason) = self.shared.replication.change_id(&self.shared.durability) {
             tracing::error!("{reason}");
         }
@@ -536,7 +536,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        // Records of what was taken may wait.
+        // Records of earlier bytes may wait.
         self.stream.flush().map(drop)
     }
 }

@@ -206,14 +206,14 @@ impl Link {
             }
         }
         self.turn_log_on(has_log);
-        // What was on disk is of the data set before.
+        // The data on disk is of the data set before.
         self.note_fsynced();
         let (actions, _) = self.step(Event::Loaded);
         self.act(actions, &[]);
     }
 
-    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
-    /// here on, since one of what was there before is of no use.
+    /// Removes the data set, which another one is to replace, and begins to load. Returns whether there was a log: it
+    /// is off from here on, since a log of the former data is of no use.
     pub(super) fn empty(&self) -> Result<bool, String> {
         let shared = &self.shared;
         let has_log = !shared.durability.is_off();
@@ -276,7 +276,7 @@ impl<'a> Arrival<'a> {
         Self { link, file: None, buffer: vec![0; READ_BYTES], is_open: true, shown: Instant::now() }
     }
 
-    /// Whether all of the snapshot is here. An error where it cannot be loaded any further.
+    /// Whether all of the snapshot is here. An error if it cannot be loaded any further.
     fn is_complete(&self) -> io::Result<bool> {
         let shared = &self.link.shared;
         match &self.link.incoming {
@@ -315,7 +315,7 @@ impl<'a> Arrival<'a> {
                 let received = &buffer[..bytes];
                 let (actions, taken) = link.step(Event::Received(received));
                 link.act(actions, received);
-                // If there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not
+                // If there is no room, the rest waits at the primary. Nothing is after a snapshot that is not
                 // complete.
                 self.is_open = link.keep_stream(&received[taken..]);
                 return Ok(());

@@ -38,7 +38,7 @@ use crate::{
 const SPOOL_BYTES: usize = 64 * 1024;
 /// How long a look takes whether a socket takes more.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
+/// How long a replica that takes nothing may hold up clients that write: the copies of their changes wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Bytes of a frame at most.
@@ -257,7 +257,8 @@ impl FanOut<'_> {
         Ok(())
     }
 
-    /// Sends what was recorded meanwhile, if that is much; whether it was. The ring is held for the members from `streamed` on.
+    /// Sends what was recorded meanwhile, if that is much. Returns whether it was. The ring is held for the members
+    /// from `streamed` on.
     fn send_stream(&mut self) -> io::Result<bool> {
         let mut frame = std::mem::take(&mut self.frame);
         let replication = &self.server.replication;

@@ -144,7 +144,7 @@ impl Sampler {
             latencies.add_all(&new);
             *before = totals;
         }
-        // A call runs inside the time of its script, and is no request.
+        // A call runs inside the time of its script, and is not a request.
         let calls = CommandTotals::of_calls(workers);
         let new_calls = calls.calls.saturating_sub(self.before.calls.calls);
         latencies.remove_all(&calls.latencies.since(&self.before.calls.latencies));

@@ -150,7 +150,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         queues.send_to_services(WorkerMessage::HeldUp);
     }
 
-    /// Has clients answered BUSY that it keeps out: those that wait look again.
+    /// Makes clients that it keeps out be answered BUSY: those that wait look again.
     #[cold]
     fn become_busy(&mut self, after: Duration) {
         tracing::warn!(

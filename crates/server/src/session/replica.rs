@@ -76,7 +76,7 @@ impl ReplicaClient {
         }
     }
 
-    /// Sets the start of the stream for it, behind its snapshot.
+    /// Sets the start of the stream for it, after its snapshot.
     pub(crate) fn begin_at(&self, ring_offset: u64) {
         self.sent.store(ring_offset, Release);
     }
@@ -94,7 +94,7 @@ impl ReplicaClient {
         is_online && (self.sent.load(Acquire) < tail || !has_acknowledged)
     }
 
-    /// Where clients find it: its address, and the port that it listens on.
+    /// The address at which clients find it: its host, and the port that it listens on.
     pub(crate) fn address(&self) -> (String, u16) {
         let peer = self.peer();
         let announced = peer.address.clone();

@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Memory of a watched key beside its name, which stands in two places: the client's list and the stripe's table.
 pub(crate) const WATCH_BYTES: usize = 160;
 
-/// A queued command: where its words and keys end, and its place in the command table.
+/// A queued command: the ends of its words and keys, and its place in the command table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
     pub(crate) words_end: usize,
@@ -57,7 +57,8 @@ pub(crate) struct Queue {
     pub(crate) aborted: bool,
     /// The version of the topology at `MULTI`.
     pub(crate) topology_version: u64,
-    /// Where all refused commands were sent, if the topology has changed since `MULTI`: `EXEC` is sent there, too.
+    /// The node to which all refused commands were sent, if the topology has changed since `MULTI`: `EXEC` is sent
+    /// there, too.
     pub(crate) redirection: Option<Box<[u8]>>,
     /// The database of the commands that come: that of the client, unless one of the commands selects another.
     pub(crate) database: Option<usize>,
@@ -163,6 +164,6 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) watcher: Watcher,
-    /// With their databases.
+    /// The keys, with their databases.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
 }

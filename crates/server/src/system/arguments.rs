@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Overwrites the words behind flags whose name is secret (`--requirepass hush`) in the memory that the system shows. To be
-/// called while there is one thread. Nothing happens where the system does not say where that memory is.
+/// Overwrites the words behind flags whose name is secret (`--requirepass hush`) in the memory that the system shows.
+/// To be called while there is one thread. Nothing happens if the system does not say where that memory is.
 pub(crate) fn hide_secrets(is_secret: fn(&[u8]) -> bool) {
     let (Ok(words), Some((start, end))) = (fs::read("/proc/self/cmdline"), argument_area()) else { return };
     if words.len() > end - start {

@@ -28,7 +28,7 @@ pub(crate) fn give_back(files: Vec<Removed>) {
     in_background(run);
 }
 
-/// Runs work that waits for the disk, on a thread of its own without waiters. If there is no thread to be had, the
+/// Runs work that waits for the disk, on a thread of its own without waiters. If no thread can be started, the
 /// work is dropped, and its files with it.
 pub(crate) fn in_background(run: impl FnOnce() + Send + 'static) {
     let _ = thread::Builder::new().name("file-removal".to_owned()).spawn(run);

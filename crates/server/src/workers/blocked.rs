@@ -64,12 +64,12 @@ pub struct Unblocked {
 }
 
 impl Unblocked {
-    /// With a reply that took no time.
+    /// An unblocking with a reply that took no time.
     pub(crate) fn with(reply: Vec<u8>) -> Self {
         Self { reply, nanoseconds: 0, closes: false }
     }
 
-    /// With a server that has become a replica.
+    /// An unblocking by a server that has become a replica.
     pub(crate) fn demoted() -> Self {
         // An error line is the same in both protocols.
         let reply = encode(Protocol::Resp2, |reply| Ending::Demoted.answer(reply));
@@ -143,8 +143,9 @@ impl BlockedClients {
         self.table(address).remove(&address.id)
     }
 
-    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where
-    /// a script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
+    /// Ends the wait of a client. Returns what it waited with, unless it waits for nothing or has been served.
+    /// Refused if a script has been holding a key that it waits for. The caller is inside the gate, and owes the
+    /// client an answer.
     pub(crate) fn end(&self, engine: &Engine, address: Address) -> Result<Option<Arc<Waiter>>, CommandError> {
         let Some(waiter) = self.waiter(address) else { return Ok(None) };
         let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;
@@ -156,7 +157,7 @@ impl BlockedClients {
         self.durability().insert(address.id, (address, wanted));
     }
 
-    /// Ends such a wait; what the client waits for, unless its wait has ended. The caller owes it an answer.
+    /// Ends such a wait. Returns what the client waits for, unless its wait has ended. The caller owes it an answer.
     pub(crate) fn end_durability(&self, address: Address) -> Option<DurabilityWait> {
         self.durability().remove(&address.id).map(|(_, wanted)| wanted)
     }

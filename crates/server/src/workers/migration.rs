@@ -28,7 +28,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where keys go, and how.
+/// The server that gets the keys, and how it lets this one in.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Vec<u8>,
@@ -103,7 +103,8 @@ impl Migration {
         self.failure.get_or_insert(error);
     }
 
-    /// Looks at what has arrived and could not be removed; the keys that are to be sent again, unless it is over.
+    /// Looks at keys that have arrived and could not be removed. Returns the keys that are to be sent again, unless it
+    /// is over.
     pub(crate) fn again(&mut self, stragglers: Stragglers) -> Option<Vec<Box<[u8]>>> {
         self.rounds += 1;
         if stragglers.is_empty() || self.failure.is_some() {

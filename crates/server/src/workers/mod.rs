@@ -50,7 +50,8 @@ pub enum WorkerMessage {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
-    /// To a worker: the thread that applies a primary's stream leaves it the clients whom a script keeps from being served.
+    /// To a worker: the thread that applies a primary's stream leaves it the clients that a script keeps from being
+    /// served.
     KeptOut(Arc<KeptOut>),
     /// To a worker: keys of one of its clients have been sent to another server. Taken once.
     Migrated(Arc<Mutex<Option<Box<Migration>>>>),

@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) client: Address,
     pub(crate) queues: WorkerQueues<WorkerMessage>,
-    /// How often it was run in vain before.
+    /// How often it was run without result before.
     pub(crate) rounds: u32,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Finished {
     pub(crate) nanoseconds: u64,
 }
 
-/// Where workers hand in such commands.
+/// The queue into which workers put such commands.
 #[derive(Debug)]
 pub(crate) struct Offload {
     jobs: Sender<Job>,

@@ -244,8 +244,8 @@ impl Change {
         }
     }
 
-    /// Applies what the disk had time for: a cut not at all; of a write any sectors of what is written over durable
-    /// bytes, and a number of the first ones behind those.
+    /// Applies the part that the disk had time for. Of a cut, nothing; of a write, any of the sectors over durable
+    /// bytes, and the first few behind these.
     fn apply_partly(&self, durable_bytes: usize, to: &mut Vec<u8>, random: &mut Random) {
         let Self::Write { offset, bytes } = self else { return };
         let over = durable_bytes.saturating_sub(*offset).min(bytes.len());

@@ -177,8 +177,9 @@ impl Power<'_> {
         Ok(Life { disk, calls, turns, stall, begun_at: now, ended_at: Instant::now() })
     }
 
-    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends threads for up to
-    /// `stall`: under `everysec` the one that writes, the one that syncs, and the one that records it, one after the other.
+    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends threads for up
+    /// to `stall`. Under `everysec` that may be the one that writes, the one that syncs, and the one that records it,
+    /// one after the other.
     fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
         match self.policy {
             Policy::Always => writer.acknowledged_by(at),

@@ -169,7 +169,7 @@ fn connect(url: &str) -> Result<Client, String> {
     .map_err(text)
 }
 
-/// The server's own words where there are some.
+/// The server's own words if there are some.
 fn text(error: Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(said), _) => said.message().to_string(),

@@ -170,7 +170,7 @@ impl World {
                 if !self.obeys(node, &seal) {
                     return;
                 }
-                self.follow_view(node, &nodes, sent);
+                self.follow_view(node, known.as_ref(), &nodes, sent);
                 self.announce_again(node, &nodes);
                 self.begin_anew(node, known.as_ref(), &seal);
                 // The first look has to be a read.

@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// An operator has a node take the shard without the members whose processes are gone.
+    /// An operator makes a node take the shard without the members whose processes are gone.
     pub(super) fn force(&mut self) {
         let gone = self.nodes.iter().filter(|node| node.process.is_none()).map(|node| node.id).collect();
         let others = 0..self.nodes.len();

@@ -47,8 +47,8 @@ impl LogThread {
         durability.ring.lift_boundary();
     }
 
-    /// A rewrite has come so far that its base can be put in place, which a thread of its own does: it waits
-    /// for the disk time and again, and removes what may be large.
+    /// Puts the base of a written rewrite in place, on a thread of its own: that waits for the disk time and
+    /// again, and removes what may be large.
     pub(super) fn adopt(&mut self, written: io::Result<Base>) {
         let retained_bytes_max = self.shared.config.current().repl_backlog_disk_size;
         let adopted = written.and_then(|base| match &mut self.state {

@@ -150,7 +150,7 @@ impl LogThread {
         if matches!(&self.state, State::On(writer) if writer.ring().is_shared()) {
             return Err("the append-only file cannot be loaded again while there are replicas".to_owned());
         }
-        // Its files are about to change, be it that there is no base yet or that there will be another.
+        // Its files are about to change: there is no base yet, or there will be another.
         self.await_rewriting();
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());
@@ -302,7 +302,7 @@ impl LogThread {
     }
 }
 
-/// Begins a new log that has no base yet. The directory's former log is to become history, where this process has
+/// Begins a new log that has no base yet. The directory's former log is to become history, if this process has
 /// `left` it, and to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 ///
 /// `held` is the log that the data set holds all of.

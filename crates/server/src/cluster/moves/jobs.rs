@@ -68,11 +68,11 @@ pub(crate) struct Job {
     pub(crate) target: Option<NodeId>,
     /// Unix time in seconds.
     pub(crate) created_s: u64,
-    /// Of the last change of state.
+    /// Unix time of the last change of state.
     pub(crate) updated_s: u64,
-    /// That moment by the monotonic clock.
+    /// The moment of that change by the monotonic clock.
     updated_at: Instant,
-    /// Of the last word of the other side.
+    /// Unix time of the last word of the other side.
     pub(crate) heard_s: u64,
     pub(crate) state: JobState,
     /// Why it has ended.
@@ -82,7 +82,7 @@ pub(crate) struct Job {
     pub(crate) held: u64,
     /// Thousandths of the source's keyspace that were looked through for keys of the slots.
     pub(crate) walked: u16,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     pub(crate) waits: String,
 }
 
@@ -123,7 +123,7 @@ impl Jobs {
         jobs.iter().filter(|job| job.is_export && !job.state.is_over()).map(Job::progress).collect()
     }
 
-    /// Of each target the last move from this node that has ended, if it has failed lately.
+    /// The last move from this node to each target that has ended, if it has failed lately.
     pub(crate) fn failures(&self) -> Vec<MoveFailure> {
         let jobs = self.lock();
         let is_end = |job: &&Job| job.is_export && matches!(job.state, JobState::Success | JobState::Failed);

@@ -7,9 +7,9 @@ use dunlin_engine::command::{Argument, Arity, Command, Flags, Group, Run};
 
 use crate::executor::Handler;
 
-/// Of a subcommand that concerns the client's own connection.
+/// Flags of a subcommand that concerns the client's own connection.
 const OWN: Flags = Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE);
-/// Of a subcommand that concerns other clients.
+/// Flags of a subcommand that concerns other clients.
 const OTHERS: Flags = OWN.and(Flags::ADMIN);
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];

@@ -155,7 +155,7 @@ fn kill(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
     Ok(())
 }
 
-/// Closes clients; who asks goes once he has been answered. How many.
+/// Closes clients; the client that asks goes once it has been answered. How many.
 fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
     context.session.publish();
     let (me, now) = (context.session.client.id(), context.executor.now());

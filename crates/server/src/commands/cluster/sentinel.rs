@@ -143,7 +143,7 @@ struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// The one shard; `None` while the cluster is not founded. An error where there are several.
+    /// The one shard; `None` while the cluster is not founded. An error if there are several.
     fn shard(&self) -> Result<Option<&'a Shard>, CommandError> {
         match self.topology.shards() {
             [] => Ok(None),

@@ -39,8 +39,8 @@ pub(super) fn answer<'a, 'b>(
     Ok(())
 }
 
-/// Has another thread carry out an order, which `make` gives when the command is presented first. `None`: it is presented again.
-/// A client whose user is gone by it is disconnected once it has been answered.
+/// Lets another thread carry out an order, which `make` gives when the command is presented first. `None`: it is
+/// presented again. A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn wait_for<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,

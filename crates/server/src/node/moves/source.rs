@@ -34,7 +34,7 @@ use crate::{
 
 /// For each wait of a socket.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a target that takes nothing may hold up clients that write: the copies of what they change wait for it.
+/// How long a target that takes nothing may hold up clients that write: the copies of their changes wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 /// How long the target may owe a word of what it has committed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ impl Order {
         cluster.park(engine, self.one.id, &self.one.slots);
     }
 
-    /// Has them run again, or be sent away.
+    /// Lets them run again, or sends them away.
     fn unpark(&self) {
         self.shared.cluster.unpark(&self.shared.engine.keyspace, self.one.id);
         if let Some(queues) = self.shared.durability.queues() {
@@ -178,7 +178,7 @@ struct Sender<'a> {
     held: u64,
     heard: Instant,
     output: Vec<u8>,
-    /// That of the snapshot, once it has begun.
+    /// The progress of the snapshot, once it has begun.
     progress: Option<Arc<Progress>>,
 }
 
@@ -553,15 +553,15 @@ impl Write for Sender<'_> {
 }
 
 impl KeySink for Sender<'_> {
-    /// Most of what is written on a node is not about the slots: it does not wait for the end of the walk.
+    /// Most writes on a node are not about the slots: such a write does not wait for the end of the walk.
     fn meanwhile(&mut self) -> io::Result<()> {
         self.gather().and_then(|_| self.check_room()).map_err(io::Error::other)
     }
 }
 
-/// Holds commands back where the target does not catch up with them.
+/// Holds commands back if the target does not catch up with them.
 struct Brake {
-    /// Since when it is as it is.
+    /// The time of its last change.
     since: Instant,
     is_on: bool,
 }

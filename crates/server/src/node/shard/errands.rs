@@ -136,7 +136,7 @@ impl Runner {
         answer.into_iter().for_each(|answer| self.shared.cluster.shard.push(answer));
     }
 
-    /// Reads a record; `None` where etcd fails.
+    /// Reads a record; `None` if etcd fails.
     fn read<R: Record>(&self, key: Key) -> Option<Result<Option<Stored<R>>, RecordError>> {
         let snapshot = self.meta.get(&self.keys.text(key)).ok()?;
         let item = snapshot.items.first();
@@ -156,7 +156,7 @@ impl Runner {
             .compare(self.keys.text(shard), compare)
             .compare(key.clone(), revision)
             .put(key, record.encode());
-        // If it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         if let Outcome::Done(_) = self.meta.commit(&transaction) {
             self.restarts.set(Some(restart));
         }
@@ -168,7 +168,7 @@ impl Runner {
         record.restart = None;
         let key = self.keys.text(Key::Node(node));
         let transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
-        // If it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         let _ = self.meta.commit(&transaction);
     }
 }

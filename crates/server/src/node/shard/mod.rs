@@ -7,7 +7,7 @@
 //! the data set: its end, copies ───────┘                 └──▶ lease and topology, for workers
 //! ```
 //!
-//! Nothing here blocks but the closing of the gate where the node loses its role. Invariants:
+//! Nothing here blocks but the closing of the gate if the node loses its role. Invariants:
 //! - The machine hears of data under the history that the link has agreed on with its primary, never under a newer one.
 //! - A proposal that begins a history leaves only when the data set can no longer grow, and only if it ends where the
 //!   proposal says.
@@ -31,6 +31,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
+    lineage::Lineage,
     meta::{Meta, MetaError, Outcome, Revision},
     records::{Durability, Keys, RecordError, ShardRecord, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
@@ -473,8 +474,11 @@ impl Driver {
         let me = self.settings.me;
         let Some(machine) = &self.machine else { return };
         let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
-        let may_begin = |(_, record): &Stored<ShardRecord>| {
-            machine.shard.may_begin_anew(record, &self.settings.descent.kept())
+        // A record that was read just before etcd was restored may be one that no view has shown.
+        let marks: Lineage = view.marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
+        let may_begin = |stored: &Stored<ShardRecord>| {
+            machine.shard.may_begin_anew(&stored.1, &self.settings.descent.kept())
+                || machine.shard.contradicts(stored) && marks.covers(machine.shard.lineage())
         };
         if view.shards.get(&id).is_some_and(may_begin) {
             // An operator has decided.
@@ -656,7 +660,7 @@ impl Driver {
         }
     }
 
-    /// Sends a proposal, or has the data set come to rest first.
+    /// Sends a proposal, or first lets the data set come to rest.
     fn propose(&mut self, proposal: Proposal) {
         let Some(machine) = &mut self.machine else { return };
         let (transition, subject) = (proposal.transition, proposal.subject);
@@ -718,7 +722,7 @@ impl Driver {
         }
     }
 
-    /// Has commands that were parked look again.
+    /// Makes commands that were parked look again.
     fn wake_clients(&self) {
         if let Some(queues) = self.shared.durability.queues() {
             queues.send_to_everyone(WorkerMessage::Unpaused);
@@ -854,7 +858,7 @@ impl Driver {
         Some(PrimaryAddress { host: addresses.host.clone(), port })
     }
 
-    /// Lets commands in where the node may answer them, for as long as its lease lasts.
+    /// Lets commands in if the node may answer them, for as long as its lease lasts.
     fn serve(&mut self) {
         let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
         if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
@@ -882,7 +886,7 @@ impl Driver {
         }
         let is_long_gone = self.shared.cluster.lease.is_long_gone();
         if is_long_gone && !std::mem::replace(&mut self.is_refusing, is_long_gone) {
-            // What has waited for the lease is refused.
+            // Commands and replies that have waited for the lease are refused.
             self.wake_clients();
             self.shared.replication.wake_withheld(&self.shared.durability);
         }

@@ -71,7 +71,7 @@ impl Runner {
         })
     }
 
-    /// Makes a change, planned anew where others were faster.
+    /// Makes a change, planned anew if others were faster.
     fn change(
         &self,
         what: &str,

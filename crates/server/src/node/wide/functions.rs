@@ -39,7 +39,7 @@ pub(super) struct Functions {
 type Libraries = BTreeMap<String, String>;
 
 impl Functions {
-    /// The node is no primary: its libraries are those of the stream.
+    /// The node is not a primary: its libraries are those of the stream.
     pub(super) fn leave_to_the_stream(&mut self) {
         self.revision = 0;
     }

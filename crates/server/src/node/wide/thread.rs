@@ -110,7 +110,7 @@ impl Thread {
         }
     }
 
-    /// Puts in force what the agent has seen. What cannot be is logged once, and tried again.
+    /// Puts in force what the agent has seen. A record that cannot be put in force is logged once, and tried again.
     fn follow(&mut self) {
         let seen = self.seen.clone();
         let mut faults = Vec::new();
@@ -333,7 +333,7 @@ impl Thread {
         Ok(Some((item.revision, record)))
     }
 
-    /// Sets a record; its revision, or `None` where another node was faster.
+    /// Sets a record. Returns its revision, or `None` if another node was faster.
     fn propose<R: Record + PartialEq>(
         &self,
         what: &str,

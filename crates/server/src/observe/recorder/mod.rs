@@ -40,7 +40,7 @@ use crate::{
 
 /// From this share of the commands on keys on, in thousandths, a key is hot.
 pub(crate) const HOT_SHARE_MIN: u32 = 250;
-/// The age of a server at which it makes a file where there is none yet.
+/// The age of a server at which it makes a file if there is none yet.
 const FIRST_FILE_AGE: Duration = Duration::from_secs(60);
 /// How often a file that could not be opened is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ impl Recorder {
         self.storage().add(pieces);
     }
 
-    /// Writes what the file lacks, opening it where there is a directory for it. `uptime` is that of the server.
+    /// Writes what the file lacks, opening it if there is a directory for it. `uptime` is that of the server.
     pub(crate) fn flush(&self, config: &Config, commands: &CommandTable, uptime: Duration) {
         let mut storage = self.storage();
         let wanted = file_path(config);

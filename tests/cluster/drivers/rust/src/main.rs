@@ -18,7 +18,7 @@ const SCRIPT: &str = "return redis.call('incrby', KEYS[1], ARGV[1])";
 
 struct Counter {
     key: String,
-    /// Of c and d: the last reply, and the attempts whose outcome is unknown.
+    /// The last reply of c and d, and the attempts whose outcome is unknown.
     last: [i64; 2],
     unknown: [i64; 2],
 }
