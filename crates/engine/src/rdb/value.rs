@@ -69,6 +69,14 @@ enum Contents {
 }
 
 impl Value {
+    /// The name of its type, if Dunlin does not have that type and keeps the value as it came.
+    pub fn foreign_type(&self) -> Option<&str> {
+        match &self.0 {
+            Contents::Object(Object::Foreign(value)) => Some(value.type_name()),
+            _ => None,
+        }
+    }
+
     /// Adds the contents of a field of [`is_stream_field`] to a stream; values of other types have none.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ impl Version {
     /// The first that has producers of streams, which is read, and written if commands make the data set.
     pub(crate) const PRODUCERS: Version = Version::Redis(13);
     const REDIS_MAX: u16 = 15;
-    const REDIS_WRITTEN_MAX: u16 = 12;
+    const REDIS_WRITTEN_MAX: u16 = 15;
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
 
@@ -46,7 +46,7 @@ impl Version {
     }
 
     /// A version by the number that a user gives, of those that can be written: 9 for Redis 5 to 6.2, 10 for 7.0, 11 for
-    /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 and newer, 80 for Valkey 9.
+    /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 to 8.4, 13 for 8.6, 14 for 8.8, 15 for 8.10, 80 for Valkey 9.
     pub fn writable(number: u16) -> Option<Version> {
         match number {
             9..=Self::REDIS_WRITTEN_MAX => Some(Version::Redis(number)),

@@ -151,7 +151,7 @@ impl Stored for Foreign {
         match type_number {
             types::MODULE_2 => Some(read_module(input)),
             types::ARRAY if matches!(version, Version::Redis(_)) => {
-                let read = input.recorded(skip_array);
+                let read = input.recorded(|input| skip_array(input));
                 Some(read.map(|((), bytes)| Self::new(Kind::Array, bytes)))
             }
             _ => None,

@@ -4,8 +4,8 @@ use std::{fmt, io, mem};
 
 use dunlin_engine::{
     rdb::{
-        HashTemplates, Input, ModuleName, RdbError, Value, Version, read_value_of_file, skip_items,
-        skip_key_metadata,
+        HashTemplates, Input, ModuleName, RdbError, Value, Version, is_stream_field, read_value_of_file,
+        skip_items, skip_key_metadata,
     },
     value::Layout,
 };

@@ -170,7 +170,8 @@ impl Applier {
         self.config.refresh();
         // The primary has accepted these commands: limits for this server's own clients do not hold for them.
         let policy = policy(self.config.config());
-        self.policy = Policy { string_bytes_max: usize::MAX, relaxed_versions: true, ..policy };
+        self.policy =
+            Policy { string_bytes_max: usize::MAX, relaxed_versions: true, refuses_foreign: false, ..policy };
         self.caller = Caller {
             replaying_at_ms: Now::read().unix_ms,
             follows_primary: true,
