@@ -18,6 +18,7 @@
 //! - Bytes of the store are anybody's. Decoding never panics, and allocates a small multiple of its input at most.
 
 mod keys;
+mod runs;
 mod shard;
 
 use std::{collections::BTreeMap, fmt};
@@ -25,6 +26,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use keys::{Key, Keys, NameError};
+pub use runs::{Run, Runs};
 pub use shard::{History, ShardRecord, Wish};
 
 use crate::{BootId, ClusterId, HistoryId, MoveId, NodeId, ShardId, SlotMap, SlotSet, meta::VALUE_BYTES_MAX};
@@ -259,6 +261,9 @@ pub struct Mark {
     pub count: u64,
     /// Drawn for the change.
     pub id: u64,
+    /// The last runs of its changes.
+    #[serde(default, skip_serializing_if = "Runs::is_empty")]
+    pub runs: Runs,
 }
 
 impl Record for Mark {}

@@ -62,9 +62,12 @@ impl World {
     pub(super) fn signed_by_planner(&mut self, transaction: Transaction) -> Transaction {
         let planner = NodeId::from_bytes([if self.restored.is_some() { 202 } else { 201 }; 20]);
         let before = self.marks().get(&planner).copied();
-        let mut writer = Writer::new(planner);
-        writer.seen(before);
+        if self.planner.0 != planner {
+            self.planner = (planner, Writer::new(planner));
+        }
         let id = self.random.below(u64::MAX);
+        let writer = &mut self.planner.1;
+        writer.seen(before);
         writer.sign(transaction, &self.keys, id).0
     }
 
@@ -76,7 +79,7 @@ impl World {
         if process.strays {
             let boot = process.boot;
             let failed = Outcome::Failed(MetaError::Refused("it does not obey".to_owned()));
-            let answer = Answer::Outcome(proposal.number, failed, Mark { count: 0, id: 0 });
+            let answer = Answer::Outcome(proposal.number, failed, Mark::new(0, 0));
             return self.at(1, Happening::Answer { node: at, boot, answer });
         }
         let (signed, mark) = process.writer.sign(transaction.clone(), &self.keys, id);
