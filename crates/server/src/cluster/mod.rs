@@ -20,6 +20,7 @@ pub(crate) mod moves;
 pub(crate) mod overview;
 pub(crate) mod recovery;
 pub(crate) mod route;
+pub(crate) mod silence;
 pub(crate) mod topology;
 pub(crate) mod view;
 pub(crate) mod wide;
@@ -51,6 +52,7 @@ use self::{
     moves::{Moves, Parked},
     overview::Overview,
     route::{EndpointRule, Rules},
+    silence::Silence,
     topology::Topology,
     wide::Wide,
 };
@@ -85,6 +87,12 @@ pub(crate) struct Cluster {
     /// The reason why the agent does not follow the records; `None` where it does.
     pub(crate) trouble: ArcSwapOption<String>,
     pub(crate) overview: ArcSwapOption<Overview>,
+    /// Why etcd refuses changes though it answers; `None` where it does not.
+    pub(crate) refuses: ArcSwapOption<String>,
+    /// The records in etcd are not to be obeyed, and have not been obeyed since.
+    pub(crate) strays: AtomicBool,
+    /// Primaries that neither etcd nor this node hears of.
+    pub(crate) silence: Silence,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
@@ -183,6 +191,11 @@ impl Cluster {
             (None, false) => "etcd has not answered since this node has started".to_owned(),
             (None, true) => String::new(),
         }
+    }
+
+    /// Why etcd refused changes of the records when it was asked last, for operators; empty where it did not.
+    pub(crate) fn refusal(&self) -> String {
+        self.refuses.load_full().map_or(String::new(), |why| String::clone(&why))
     }
 
     /// The records' contents beside the topology, once they have been seen.
