@@ -18,7 +18,7 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use libfuzzer_sys::fuzz_target;
 
-/// The reply where there is no such key.
+/// The reply if there is no such key.
 const NULL: &[u8] = b"$-1\r\n";
 
 struct Store {
@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// The reply, without its head where it is a bulk string; `None` for an error.
+    /// The reply, without its head if it is a bulk string; `None` for an error.
     fn run(&mut self, words: &[&[u8]]) -> Option<Vec<u8>> {
         let found = self.table.find(words[0]);
         let entry = found.or_else(|| self.debug.find(words[0])).expect("a command");

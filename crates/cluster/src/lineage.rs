@@ -117,8 +117,8 @@ impl FromIterator<(NodeId, Mark)> for Lineage {
     }
 }
 
-/// How far on epochs begin after an operator has decided between two lines: a node may know newer ones of its line than the node that
-/// was asked, and messages of an older epoch count for nothing.
+/// The distance at which epochs begin after an operator has decided between two lines. A node may know newer ones of
+/// its line than the node that was asked, and messages of an older epoch count for nothing.
 pub const DECISION_EPOCHS: u64 = 1_000;
 
 /// A node's own mark, as it stands in the store.
@@ -249,7 +249,7 @@ mod tests {
         let first = sign(&mut writer, 1);
         writer.done(5, first);
         let lost = sign(&mut writer, 2);
-        // It was made, a node has obeyed it, and the store has gone back. The writer sees its mark before.
+        // The change was made, a node has obeyed it, and the store has gone back. The writer sees its mark before.
         for mut again in [writer.clone(), Writer::new(node(1))] {
             again.seen(Some((5, first)));
             let mut mark = sign(&mut again, 3);

@@ -1,6 +1,6 @@
 //! Digests of the data set, for `DEBUG DIGEST` and `DEBUG DIGEST-VALUE`.
 //!
-//! They are computed as Redis computes them, so that a data set can be compared across servers:
+//! The digests are computed as Redis computes them, so that a data set can be compared across servers:
 //!
 //! ```text
 //! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter

@@ -1,4 +1,4 @@
-//! `dunlin check`: whether files of a server are whole, and where not.
+//! `dunlin check`: whether files of a server are whole, and which part is not.
 //!
 //! ```text
 //! dunlin check dump.rdb                       an RDB file
@@ -44,7 +44,7 @@ const NOT_OURS: &str = "it begins neither as an append-only file nor as an RDB f
 const FIRST_COMMENTS: [&[u8]; 3] = [b"#TS:", b"#CRC32C:", b"####"];
 /// Bytes of a file that show how it begins.
 const HEAD_BYTES: u64 = 64;
-/// So many parts that were cut off at one byte of a file are kept.
+/// The number of parts cut off at one byte of a file that are kept.
 const KEPT_MAX: u32 = 99;
 
 const EXAMPLES: &str = "\
@@ -94,7 +94,7 @@ struct Damage {
     /// Where, in bytes.
     offset: u64,
     reason: String,
-    /// Where the file can be cut so that it is good again.
+    /// The length to which the file can be cut so that it is good again.
     cut_at: Option<u64>,
 }
 
@@ -150,7 +150,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Cuts a damaged file; whether it is good now.
+/// Cuts a damaged file. Returns whether it is good now.
 fn fix(finding: &Finding, without_asking: bool) -> bool {
     let Some(at) = finding.damage.as_ref().and_then(|damage| damage.cut_at) else {
         dunlin_print::say!("{}: cannot be repaired by cutting", finding.path.display());
@@ -192,7 +192,7 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
     }
 }
 
-/// Copies the end of a file, from a byte on, durably into a file beside it; which.
+/// Copies the end of a file, from a byte on, durably into a file beside it. Returns which.
 fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
     let mut end = fs::File::open(path)?;
     end.seek(io::SeekFrom::Start(at))?;
@@ -262,7 +262,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     for (behind, part) in (0..count).rev().zip(&parts) {
         let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
         if part.is_increment {
-            // Where one is damaged, the offset at which the next one begins is unknown.
+            // If one is damaged, the offset at which the next one begins is unknown.
             lsn = end;
         }
         if let Some(damage) = &mut finding.damage
@@ -281,7 +281,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// The finding about a file that is a part of something, also where it cannot be read; and where the log is behind it.
+/// The finding about a file that is a part of something, also if it cannot be read; and the log's offset behind it.
 fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     check_file(path, lsn, &|_| ()).map(|(finding, _, end)| (finding, end)).unwrap_or_else(|error| {
         let reason = format!("it cannot be read: {}", describe(&error));
@@ -290,8 +290,8 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     })
 }
 
-/// The finding about a file; its keys, or its commands where it holds nothing else; and where the log is behind it,
-/// unless it is damaged. In front of it the log is at `lsn`, where that is known.
+/// The finding about a file; its keys, or its commands if it holds nothing else; and the log's offset behind it,
+/// unless it is damaged. In front of it the log is at `lsn`, if that is known.
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     // A device may have no end, and a pipe no writer.
     if !fs::metadata(path)?.is_file() {
@@ -368,7 +368,7 @@ fn begins_as_log(head: &[u8]) -> bool {
     }
 }
 
-/// Keys of an RDB file, and where it ends; or where it is damaged, and how.
+/// Keys of an RDB file, and its end; or the place of the damage, and its kind.
 fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u64, String)> {
     let keyspace = Keyspace::new(1, 1, 1, [0; 4]);
     let limits = CollectionLimits::default();

@@ -16,24 +16,26 @@
 //!   from when its heartbeat was sent; the promise behind it counts from when the heartbeat was received, and is longer.
 //! - **Commit.** A write is committed when all members have it. While the outcome of a proposal is not known, commits and leases
 //!   need the members of the record before and after it.
-//! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the compared
-//!   revision: no copy of the proposal can succeed any more, and the record says who won. Until then it is proposed again.
+//! - **Unknown.** A proposal whose outcome is unknown is settled when a key that it compares has moved beyond the
+//!   compared revision: no copy of the proposal can succeed then, and the record says which proposal won. Until then it
+//!   is proposed again.
 //! - **Promise.** A node whose takeover is not settled answers no heartbeat.
-//! - **Takeover.** A member that has all that it ever acknowledged has all that is committed: nothing is without it. It may take over
-//!   whatever the record's history is; others get copies where theirs does not fit.
+//! - **Takeover.** A member that has all that it ever acknowledged has all that is committed: nothing is without it.
+//!   Such a member may take over whatever the record's history is; others get copies if theirs does not fit.
 //! - **Process.** Each start writes the node's record anew, by compare-and-set, before anything else. Proposals compare it, and
 //!   words of earlier processes count for nothing.
-//! - **Copy.** A node whose data is replaced has lost it, until the primary of a record in which it is a learner has said that it
-//!   counts nothing from before, and has no admission under way that does.
-//! - **Lineage.** Records of a store that has not come from the one that this node has obeyed are not fed to it: the caller compares
-//!   marks ([`crate::lineage`]) before [`Event::Watched`] and [`Event::Read`], and the machine those of a message with a record. A
-//!   proposal compares the marks of the record's nodes, because revisions of two lines may be the same by chance.
-//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have had another one lead. A
-//!   node that finds out that its own record is of the backup stops, and keeps its data: a linearizable read showed an older epoch
-//!   than was heard of before, or a primary that may answer knows another record of the epoch, or one that is newer by its revision
-//!   and older by its epoch.
-//! - **Restart.** A process that has lost what it acknowledged is no member, whatever the record says: it promises nothing,
-//!   takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
+//! - **Copy.** A node whose data is replaced has lost it until the primary of a record in which it is a learner
+//!   confirms two things: it counts nothing from before, and it has no admission under way that does.
+//! - **Lineage.** Records of a store that has not come from the one that this node has obeyed are not fed to it. The
+//!   caller compares marks ([`crate::lineage`]) before [`Event::Watched`] and [`Event::Read`], and the machine those of
+//!   a message with a record. A proposal compares the marks of the record's nodes, because revisions of two lines may
+//!   be the same by chance.
+//! - **Backup.** A store that was restored from a backup has an older record than some node, and may have let another
+//!   one lead. A node that finds out that its own record is of the backup stops, and keeps its data. The signs: a
+//!   linearizable read showed an older epoch than was heard of before; or a primary that may answer knows another
+//!   record of the epoch, or one that is newer by its revision and older by its epoch.
+//! - **Restart.** A process that has lost what it acknowledged is not a member, whatever the record says: it promises
+//!   nothing, takes nothing over, and asks to be expelled. A primary that restarts leads again only in a new epoch.
 
 mod event;
 mod follow;
@@ -83,7 +85,7 @@ pub struct Shard {
     local: Local,
     /// Counts the times that the data was replaced.
     copies: u64,
-    /// Nobody counts on what this process had before the data was replaced last: the primary has said so.
+    /// No node counts on what this process had before the data was replaced last: the primary has said so.
     is_counted: bool,
     commit: u64,
     lead: Option<Lead>,
@@ -107,7 +109,7 @@ pub struct Shard {
     epoch_before_read: u64,
     propose_at_ms: u64,
     nodes: BTreeMap<NodeId, Process>,
-    /// Since when no member has all that was acknowledged, as far as this node knows.
+    /// The time since which no member has all that was acknowledged, as far as this node knows.
     recovers_since_ms: Option<u64>,
     /// The marks of the newest state of the store that the node has obeyed.
     lineage: Lineage,
@@ -115,7 +117,7 @@ pub struct Shard {
     marks: Option<BTreeMap<NodeId, Revision>>,
     /// The process is about to end.
     is_ending: bool,
-    /// What counts of the data does not grow.
+    /// Whether the part of the data that counts does not grow.
     is_failing: bool,
     halted: Option<Halted>,
 }
@@ -169,8 +171,9 @@ impl Shard {
         }
     }
 
-    /// Returns a machine that begins with the data of this one, in the same process, and knows no record: an operator has decided which
-    /// line of the store is right, and records may have any numbers. It promises everything that this one may have promised.
+    /// Returns a machine that begins with the data of this one, in the same process, and knows no record: an operator
+    /// has decided which line of the store is right, and records may have any numbers. The machine promises everything
+    /// that this one may have promised.
     #[must_use]
     pub fn anew(&self, now_ms: u64) -> Self {
         let (me, shard, boot, options) = (self.me, self.shard, self.boot, self.options.clone());
@@ -204,7 +207,7 @@ impl Shard {
         self.epoch_seen.max(self.record().map_or(0, |record| record.epoch))
     }
 
-    /// Whether this node is the primary. It answers only while [`Shard::lease_until_ms`] is ahead.
+    /// Whether this node is the primary. A primary answers only while [`Shard::lease_until_ms`] is ahead.
     pub fn leads(&self) -> bool {
         self.lead.is_some()
     }
@@ -400,8 +403,8 @@ impl Shard {
         // An operator may have decided for a line of the store in which it led by another history.
         let is_same = self.local.history == Some(record.history.id);
         if is_own && self.won(settled.as_ref()) {
-            // A recovery has decided what there is. It may be less than what was committed, and what is not on disk here yet is so
-            // nowhere that counts.
+            // A recovery has decided what there is. That may be less than what was committed. Data that is not on
+            // disk here yet is on no disk that counts.
             (self.local.clean, self.is_counted) = (true, true);
             self.commit = self.commit.min(self.local.held);
         }

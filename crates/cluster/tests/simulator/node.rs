@@ -46,9 +46,9 @@ pub struct Withheld {
 /// The running process.
 pub struct Process {
     pub boot: BootId,
-    /// `None` until its start is written down, and while the node is no part of the shard that it has left.
+    /// `None` until its start is written down, and while the node is not part of the shard that it has left.
     pub shard: Option<Shard>,
-    /// It has left the shard, after so many replacements of its data.
+    /// Set once it has left the shard: the number of replacements of its data until then.
     pub left: Option<u64>,
     pub withheld: Vec<Withheld>,
     pub parked: bool,
@@ -135,7 +135,7 @@ impl Node {
         self.before_copy.is_none() || self.trusts_copies
     }
 
-    /// The data is replaced. A start loads what there was before, as long as there is no base of what is to come.
+    /// The data is replaced. A start loads the former data, as long as the new log has no base.
     pub fn replace(&mut self) {
         let entries = self.log[..self.synced].to_vec();
         self.before_copy.get_or_insert(OldLog { entries, history: self.history });

@@ -29,7 +29,7 @@ pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS
 /// Why a dump was refused.
 #[derive(Debug)]
 pub enum DumpError {
-    /// It is too short to be one, of an unknown version, or its checksum is wrong.
+    /// The payload is too short to be one, of an unknown version, or its checksum is wrong.
     Footer,
     /// Its value breaks a rule of the format.
     Value(RdbError),
@@ -123,7 +123,7 @@ pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
     dump.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The value inside a dump, before version and checksum, which are right; where `relaxed`, also of a version that is
+/// The value inside a dump, before version and checksum, which are right; if `relaxed`, also of a version that is
 /// not known.
 pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpError> {
     let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
@@ -135,7 +135,7 @@ pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpE
     Ok((body, version))
 }
 
-/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+/// The value of a dump; if `relaxed`, also of a version that is not known. O(n).
 pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
     let (body, version) = unseal_dump(dump, relaxed)?;
     let mut input = Input::new(body);

@@ -42,7 +42,7 @@ pub enum RdbError {
     Corrupt(&'static str),
     /// The bytes may be good, but the type of their value does not exist here.
     Unsupported(String),
-    /// A collection without elements, read to its end. Old servers wrote some; it is no key.
+    /// A collection without elements, read to its end. Old servers wrote some; it is not a key.
     Empty,
 }
 
@@ -91,7 +91,7 @@ enum Head {
 #[derive(Debug)]
 pub(super) enum StringValue {
     Text(Vec<u8>),
-    /// Of more than [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of more than [`BLOCK_BYTES_MAX`] bytes.
     Rope(StringRope),
 }
 
@@ -258,12 +258,12 @@ impl<R: io::BufRead> Input<R> {
     pub fn string(&mut self) -> Result<Vec<u8>, RdbError> {
         let mut text = Vec::new();
         self.string_into(&mut text)?;
-        // It grew as its bytes came, and may be kept for long.
+        // The text grew as its bytes came, and may be kept for long.
         text.shrink_to_fit();
         Ok(text)
     }
 
-    /// Reads a string into a buffer that was given back, where there is one ([`Self::recycle`]).
+    /// Reads a string into a buffer that was given back, if there is one ([`Self::recycle`]).
     pub fn recycled_string(&mut self) -> Result<Vec<u8>, RdbError> {
         let head = self.head()?;
         self.recycled_behind(head)
@@ -278,7 +278,8 @@ impl<R: io::BufRead> Input<R> {
         Ok(text)
     }
 
-    /// Reads a string that is a value: in chunks as they come where it is long, otherwise as [`Self::recycled_string`] does.
+    /// Reads a string that is a value: in chunks as they come if it is long, otherwise as [`Self::recycled_string`]
+    /// does.
     pub(super) fn string_value(&mut self) -> Result<StringValue, RdbError> {
         let head = self.head()?;
         if let Head::Length(length) = head

@@ -82,7 +82,7 @@ impl Value {
     }
 
     /// Hands the value to `store` as the keyspace takes it. Returns the result and the buffer that the value was read
-    /// into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
+    /// into if the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {
         match self.0 {
             Contents::String(mut text) => (store(NewValue::String(NewString::from_owned(&mut text))), text),
@@ -92,8 +92,8 @@ impl Value {
     }
 }
 
-/// The number of the form in which files of a version have the entry's value. What no form of that version carries is
-/// left out, see [`unfit`].
+/// The number of the form in which files of a version have the entry's value. Parts that no form of that version
+/// carries are left out, see [`unfit`].
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     match entry.object() {
         None => types::STRING,
@@ -101,7 +101,7 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     }
 }
 
-/// Why no form of a version carries the entry's value; `None` where one does. Nearly O(1).
+/// Why no form of a version carries the entry's value; `None` if one does. Nearly O(1).
 pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
     each!(entry.object()?, collection => collection.unfit(version))
 }
@@ -205,7 +205,7 @@ fn write_record<W: io::Write>(
     }
 }
 
-/// Whether the entry's value is written by [`write_elements`], where it is large, as by [`write_value`].
+/// Whether [`write_elements`] writes the entry's value, if it is large, as [`write_value`] does.
 pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
     entry
         .object()

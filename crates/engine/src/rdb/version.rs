@@ -12,14 +12,14 @@ pub enum Version {
 impl Version {
     /// The oldest version that is written: Redis 7.0 and newer read it.
     pub const OLDEST: Version = Version::Redis(10);
-    /// The first that has producers of streams, which is read, and written where commands make the data set.
+    /// The first that has producers of streams, which is read, and written if commands make the data set.
     pub(crate) const PRODUCERS: Version = Version::Redis(13);
     const REDIS_MAX: u16 = 13;
     const REDIS_WRITTEN_MAX: u16 = 12;
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
 
-    /// A version from its number alone, as dumps have it. One that is not known is `None` or, where
+    /// A version from its number alone, as dumps have it. An unknown version is `None` or, if
     /// `relaxed`, taken for one that adds to those before it.
     pub fn from_number(number: u16, relaxed: bool) -> Option<Version> {
         match number {

@@ -102,7 +102,7 @@ impl NewValue<'_> {
         }
     }
 
-    /// The same value, short bytes that it borrows moved to `buffer`.
+    /// This value, with the short bytes that it borrows moved to `buffer`.
     pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewValue<'_> {
         match self {
             Self::String(string) => NewValue::String(string.copied_to(buffer)),

@@ -19,7 +19,7 @@ pub trait Collection: Sized {
     fn new(resources: &Arc<Resources>) -> Self;
     /// The collection in an object of its type.
     fn of(object: &Object) -> Option<&Self>;
-    /// The same, to be changed.
+    /// The value in the object, to be changed.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// The object that holds it.
     fn into_object(self) -> Object;
@@ -27,7 +27,7 @@ pub trait Collection: Sized {
     fn is_empty(&self) -> bool;
     /// Bytes outside the object that holds it. O(1).
     fn outside_bytes(&self) -> usize;
-    /// When the next of its elements expires, in unix milliseconds; a time long past where memory of elements that
+    /// When the next of its elements expires, in unix milliseconds; a time long past if memory of elements that
     /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
@@ -93,8 +93,8 @@ impl Object {
         each!(self, collection => unshare(collection));
     }
 
-    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact
-    /// ones. O(bytes) where compact.
+    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact ones.
+    /// O(bytes) if compact.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Hash(hash), Self::Hash(other)) => hash.is(other),
@@ -112,7 +112,7 @@ impl Object {
         each!(self, collection => Stored::is_shared(collection))
     }
 
-    /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
+    /// Fetches elements, which are about to be asked for by name, from memory, if they are in a table.
     pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
         if let Some(table) = each!(self, collection => Stored::table(collection)) {
             table.prefetch_keys(names);
@@ -142,8 +142,8 @@ impl Object {
         each!(self, collection => Stored::is_expired(collection, now_ms))
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
-    /// left in the collection. `removing` is shown each.
+    /// Reclaims elements that have expired, no more than `elements_max`. Returns how many, and whether
+    /// none is left in the collection. `removing` is shown each.
     pub fn expire(
         &mut self,
         now_ms: u64,

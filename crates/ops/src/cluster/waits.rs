@@ -191,7 +191,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             "Start it again, or `dunlin cluster drain` it.",
         );
     }
-    // Waits with the same remedy stand together, where the first of them stood.
+    // Waits with the same remedy stand together, in the place of the first.
     let remedies: Vec<String> = waits.iter().map(|wait| wait.remedy.clone()).collect();
     waits.sort_by_key(|wait| (!wait.is_grave, remedies.iter().position(|remedy| *remedy == wait.remedy)));
     waits

@@ -1,4 +1,4 @@
-//! The bytes that stand where a type of value could, and the fields behind them.
+//! The bytes in the place of a type of value, and the fields behind them.
 
 /// State of a slot on its way to another node of a cluster (Valkey 9).
 pub(super) const SLOT_IMPORT: u8 = 243;
@@ -6,7 +6,7 @@ pub(super) const SLOT_IMPORT: u8 = 243;
 pub(super) const SLOT_INFO: u8 = 244;
 /// A library of functions: its code.
 pub(super) const FUNCTION: u8 = 245;
-/// The same as release candidates of Redis 7.0 wrote it.
+/// Functions as release candidates of Redis 7.0 wrote them.
 pub(super) const FUNCTION_PRE_GA: u8 = 246;
 /// Data of a module that belongs to no key.
 pub(super) const MODULE_AUX: u8 = 247;

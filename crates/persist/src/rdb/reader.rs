@@ -15,9 +15,9 @@ const CHECKSUM_SINCE: u16 = 5;
 /// The checks of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOptions {
-    /// The checksum has to be right, where there is one (`rdbchecksum`).
+    /// The checksum, if there is one, has to be right (`rdbchecksum`).
     pub checksum: bool,
-    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only where they
+    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only if they
     /// hold something unknown.
     pub known_versions: bool,
 }
@@ -65,7 +65,7 @@ pub enum Item {
         database: u64,
         /// Its name.
         key: Vec<u8>,
-        /// Its value; `None` for a collection without elements, which is no key.
+        /// Its value; `None` for a collection without elements, which is not a key.
         value: Option<Value>,
         /// When it expires, in unix milliseconds.
         expiry_ms: Option<i64>,

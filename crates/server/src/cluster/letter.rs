@@ -6,8 +6,8 @@
 //!                                   STALE     revision record [node count id]…
 //! ```
 //!
-//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. They do not read marks, and
-//! follow etcd.
+//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. Nodes of
+//! such versions do not read marks, and follow etcd.
 //!
 //! Ids are 40 hexadecimal digits, numbers decimal, a record is its JSON. A node takes messages that name its cluster and shard
 //! only: the cluster's id stands in etcd and nowhere else, so an ordinary client cannot say it.
@@ -85,7 +85,7 @@ impl Letter {
         dunlin_replication::request(&words)
     }
 
-    /// Reads the words behind `CLUSTER TELL`; `None` where they make no sense.
+    /// Reads the words behind `CLUSTER TELL`; `None` if they make no sense.
     pub(crate) fn decode(words: &[&[u8]]) -> Option<Self> {
         let mut words = words.iter();
         let (cluster, shard, from) = (field(&mut words)?, field(&mut words)?, field(&mut words)?);

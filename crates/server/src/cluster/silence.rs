@@ -78,7 +78,7 @@ mod tests {
             (15_000, &[(one, false), (other, false)], &[one]),
             (19_999, &[(one, false), (other, false)], &[one]),
             (20_000, &[(one, false), (other, false)], &[one, other]),
-            // One has its presence in etcd again, and is not asked.
+            // The first one has its presence in etcd again, and is not asked.
             (21_000, &[(other, true)], &[]),
             (22_000, &[(one, false)], &[]),
             (27_000, &[(one, false)], &[one]),

@@ -19,9 +19,9 @@ const NOBODY: u16 = u16::MAX;
 /// How a node stands, as far as this one knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It renews its presence.
+    /// The node renews its presence.
     Online,
-    /// It does not.
+    /// The node's presence has run out.
     Failed,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Node {
     /// Empty for none.
     pub(crate) zone: String,
     pub(crate) health: Health,
-    /// It is failed, and does not answer this node either ([`super::silence`]).
+    /// Whether it is failed, and does not answer this node either ([`super::silence`]).
     pub(crate) is_silent: bool,
     /// Bytes of its data set's history, as last recorded.
     pub(crate) offset: u64,
@@ -140,7 +140,7 @@ impl Topology {
         Self { nodes, shards, owners, served, assigned, covered, shard_of, me, my_shard, imports }
     }
 
-    /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
+    /// Whether any request whose keys are in this slot runs here. If not, [`super::route`] knows more.
     #[inline]
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.served[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
@@ -237,7 +237,8 @@ impl Topology {
         self.shards.iter().filter(is_failed).count()
     }
 
-    /// Returns the number of slots whose shard's primary is gone: nobody serves them until a member takes over, or it comes back.
+    /// Returns the number of slots whose shard's primary is gone: they are not served until a member takes over, or the
+    /// primary comes back.
     pub(crate) fn failed(&self) -> u16 {
         let is_failed = |shard: &&Shard| self.nodes[shard.primary].health == Health::Failed;
         let slots = |shard: &Shard| shard.slots.iter().map(|(first, last)| last - first + 1).sum::<u16>();
@@ -256,8 +257,8 @@ impl Topology {
         self.covered == SLOTS || !require_full_coverage && self.assigned > 0
     }
 
-    /// The addresses of the primary before and after, as Sentinel's `+switch-master` has them, where a cluster of one shard gets
-    /// another primary.
+    /// Returns the addresses of the primary before and after, as Sentinel's `+switch-master` has them, if a cluster of
+    /// one shard gets another primary.
     pub(crate) fn switch_to(&self, next: &Self) -> Option<String> {
         let [before] = &self.shards[..] else { return None };
         let [after] = &next.shards[..] else { return None };

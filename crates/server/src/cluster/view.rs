@@ -29,7 +29,7 @@ pub(crate) struct View {
     pub(crate) cluster: Option<Stored<ClusterRecord>>,
     pub(crate) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
     pub(crate) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
-    /// Of nodes that give slots away.
+    /// The progress of nodes that give slots away.
     pub(crate) progress: BTreeMap<NodeId, Stored<ProgressRecord>>,
     pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
     /// The last change of each node.
@@ -102,7 +102,7 @@ impl View {
         !self.shards.contains_key(&shard) && self.slots.as_ref().is_some_and(|slots| !has_slots(slots))
     }
 
-    /// The same with what this node knows before the view has it.
+    /// This view with what this node knows before the view has it.
     pub(crate) fn renewed(&self, newest: &Newest<'_>) -> Self {
         let mut view = self.clone();
         if let Some((id, revision, record)) = newest.shard
@@ -187,7 +187,7 @@ impl View {
     }
 }
 
-/// Sets a record; the error where it cannot be read, and then the last one that could remains.
+/// Sets a record; the error if it cannot be read, and then the last one that could remains.
 fn put<R: Record>(
     place: &mut Option<Stored<R>>,
     value: Option<&[u8]>,
@@ -201,7 +201,7 @@ fn put<R: Record>(
     None
 }
 
-/// The same of a record that threads share.
+/// Puts a record that threads share.
 fn put_shared<R: Record>(
     place: &mut Option<Stored<Arc<R>>>,
     value: Option<&[u8]>,
@@ -215,7 +215,7 @@ fn put_shared<R: Record>(
     error
 }
 
-/// The same in a map.
+/// Puts a record into a map.
 fn put_at<I: Ord, R: Record>(
     map: &mut BTreeMap<I, Stored<R>>,
     id: I,

@@ -61,7 +61,7 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
         return Err(CommandError::Syntax);
     }
     if abort {
-        // One that has begun cannot be told anything: no client is served any more.
+        // A shutdown that has begun cannot be aborted: no client is served by then.
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
     if !flags.nosave && (context.turn.inside.is_none() || context.shared.engine.keyspace.is_held_for_long()) {

@@ -54,7 +54,7 @@ pub use values::{
     SyncReplicasMissing, SyslogFacility, VersionCheck,
 };
 
-/// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
+/// Returns `name value` if the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
 pub fn difference(name: &str, value: &str) -> Option<String> {
     let directive = find(name.as_bytes()).filter(|directive| directive.name == name)?;
     if directive.is_secret() {

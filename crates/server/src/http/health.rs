@@ -7,8 +7,8 @@
 //! 503 the cluster is down …   slots are not served, and `cluster-require-full-coverage` stops the others
 //! ```
 //!
-//! The answer comes at once however busy the workers are. It has no secret, so there is no password, and the name of the
-//! host is not checked.
+//! The answer comes at once however busy the workers are. The page has no secret, so there is no password, and the name
+//! of the host is not checked.
 
 use hyper::StatusCode;
 

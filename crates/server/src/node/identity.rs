@@ -61,7 +61,7 @@ pub(super) struct Process {
 }
 
 impl Identity {
-    /// Reads the identity of a directory; draws one where there is none. The error is a line for the operator.
+    /// Reads the identity of a directory; draws one if there is none. The error is a line for the operator.
     pub(super) fn of(
         directory: &Path,
         name: &str,
@@ -98,7 +98,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether it has a record of slots, or a shard, where an earlier one has none, or another shard.
+    /// Whether it has a record of slots, or a shard, that an earlier one lacks, or another shard.
     pub(super) fn begins_after(&self, earlier: &Self) -> bool {
         let shard = |identity: &Self| identity.epoch.map(|(shard, _)| shard);
         earlier.slots == 0 && self.slots != 0 || shard(earlier) != shard(self)
@@ -172,7 +172,7 @@ pub(super) fn is_there(directory: &Path) -> bool {
 
 /// Takes the identity of a directory back: its node was never one of a cluster.
 pub(super) fn remove(directory: &Path) {
-    // Where it stays, it names the cluster that was to be joined.
+    // If it stays, it names the cluster that was to be joined.
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 

@@ -113,8 +113,8 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the server a node, if it is to be one: reads who it is, under the lock of its directory. The error is one line for
-/// the operator.
+/// Makes the server a node, if it is to be one: reads its identity, under the lock of its directory. The error is one
+/// line for the operator.
 pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     let config = shared.config.current();
     if config.cluster_join.is_empty() {
@@ -127,7 +127,8 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     Ok(Some(member))
 }
 
-/// Reads who the server is, under the lock of its directory, and finds the way to etcd. The error is one line for the operator.
+/// Reads the server's identity, under the lock of its directory, and finds the way to etcd. The error is one line for
+/// the operator.
 pub(super) fn membership(shared: &Shared, config: &Config) -> Result<Membership, String> {
     let wrong = |reason: String| format!("cluster-join {}: {reason}", config.cluster_join);
     let (endpoints, name) =

@@ -1,7 +1,7 @@
 //! The line of `CLIENT LIST` and `CLIENT INFO`.
 //!
-//! Fields stand in the order of Redis 7.0, with Valkey's additions where Valkey has them. A worker
-//! answers from one reply buffer for all its connections: nobody has one of his own, so `rbs`,
+//! Fields stand in the order of Redis 7.0, with Valkey's additions if Valkey has them. A worker
+//! answers from one reply buffer for all its connections: clients have none of their own, so `rbs`,
 //! `rbp` and `obl` are 0.
 
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};

@@ -35,16 +35,16 @@ use crate::{
 
 /// Keys that are handed over together.
 const BATCH_KEYS: usize = 256;
-/// Batches on their way to one storer: so many are in memory twice.
+/// Batches on their way to one storer: that many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
 
 /// The treatment of keys whose time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
-    /// They are loaded: a log that follows may have more to say of them.
+    /// Expired keys are loaded: a log that follows may have more to say of them.
     Kept,
-    /// They are left out, unless the file shows a place in a stream of replication: others hold them too, and remove them when a
-    /// DEL comes in the stream. A primary records it behind the load, as for keys that expire then.
+    /// Expired keys are left out, unless the file shows a place in a stream of replication: others hold them too, and
+    /// remove them when a DEL comes in the stream. A primary records it after the load, as for keys that expire then.
     Dropped,
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) keys: u64,
     /// Keys that had expired and were left out.
     pub(crate) expired: u64,
-    /// Collections without elements, which are no keys.
+    /// Collections without elements, which are not keys.
     pub(crate) empty: u64,
-    /// Where the file ends.
+    /// Length of the file.
     pub(crate) bytes: u64,
     /// The database that the stream behind it has selected.
     pub(crate) stream_database: usize,
@@ -66,7 +66,7 @@ pub(crate) struct LoadedSnapshot {
 }
 
 impl LoadedSnapshot {
-    /// The place in a stream that it shows, where it says so.
+    /// The place in a stream that it shows, if it says so.
     pub(crate) fn place(&self) -> Option<Place> {
         let (Some(id), Some(offset)) = self.stream else { return None };
         Some(Place { history: History::new(id), offset, database: self.stream_database })

@@ -80,9 +80,9 @@ impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
     }
 }
 
-/// Where the commands go that make the keys of some slots.
+/// Receiver of the commands that make the keys of some slots.
 pub(crate) trait KeySink: Write {
-    /// Does what else is to be done while the keyspace is walked: several times a second, also where no key is found.
+    /// Does what else is to be done while the keyspace is walked: several times a second, also if no key is found.
     fn meanwhile(&mut self) -> io::Result<()>;
 }
 
@@ -160,7 +160,7 @@ struct Loaded {
 pub(crate) enum Existing {
     /// The file is refused.
     Refused,
-    /// It gives way.
+    /// The key that is there gives way.
     Replaced,
 }
 
@@ -203,8 +203,8 @@ impl Shared {
         Ok(replaced)
     }
 
-    /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time, and gives back the room of
-    /// the one before.
+    /// Notes how writing a snapshot has ended, which holds `changes` changes and was begun at that time, and gives back
+    /// the room of the one before.
     fn note_saved(
         &self,
         path: &Path,
@@ -271,7 +271,7 @@ impl Shared {
         })
     }
 
-    /// Reads the snapshot, if there is a file; whether there is one. The error is one line.
+    /// Reads the snapshot, if there is a file. Returns whether there is one. The error is one line.
     pub(crate) fn load(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -304,7 +304,8 @@ impl Shared {
     /// Reads the snapshot that the configuration names to its end, and stores nothing. No file is no error.
     ///
     /// # Errors
-    /// One line with the file's name, for a file that cannot be read or that [`Shared::load`] would refuse half-way.
+    /// Returns a line with the file's name for a file that cannot be read or that [`Shared::load`] would refuse
+    /// half-way.
     pub(crate) fn check_dump(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.current();
         let path = path(&config);
@@ -376,8 +377,8 @@ impl Shared {
         Ok(loaded)
     }
 
-    /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
-    /// that it shows on. On an error all goes on as before. `awaited`: replicas are waited for afterwards, and asked how far they are.
+    /// Writes a snapshot after which nothing changes: all commands are held back from the moment that it shows on. On
+    /// an error all goes on as before. `awaited`: replicas are waited for afterwards, and asked how far they are.
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>, awaited: bool) -> Result<(), String> {
         self.cancel_save();
         if awaited {
@@ -399,8 +400,8 @@ fn read_options(config: &Config) -> ReadOptions {
     }
 }
 
-/// The time of a cut that is made now, 0 where the data set has none. Files of the log may have been written since the time by
-/// which commands run was read.
+/// The time of a cut that is made now, 0 if the data set has none. Files of the log may have been written since the
+/// time by which commands run was read.
 fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
     if context.caller().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
 }
@@ -414,7 +415,7 @@ struct Head {
     libraries: Arc<Libraries>,
     /// The log beside the data set.
     log: Option<LogStamp>,
-    /// The place in the stream of replication that it shows, where there is one.
+    /// The place in the stream of replication that it shows, if there is one.
     place: Option<Place>,
 }
 

@@ -84,8 +84,8 @@ impl Threads {
     }
 }
 
-/// Has replicas get all that they lack before the server ends, within a time, and say so: what only stands in a socket may be lost
-/// with it. After a restart they go on from there. Writes are held back for good.
+/// Waits, within a time, until replicas have all that they lack and say so, before the server ends: what only stands in
+/// a socket may be lost with it. After a restart they go on from there. Writes are held back for good.
 pub(crate) fn drain(shared: &Shared, time: Duration) {
     let replication = &shared.replication;
     if time.is_zero() || replication.replicas().is_empty() {

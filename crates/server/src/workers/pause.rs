@@ -8,8 +8,9 @@
 //! A failover holds writes back until it ends; `CLIENT UNPAUSE` does not end that.
 //!
 //! A worker looks at the state before every command; a command that has to wait stays in its
-//! connection's input, and the connection is parked. Who pauses closes the gate once after storing
-//! the state: when its reply leaves, no worker is inside a batch that has not seen it.
+//! connection's input, and the connection is parked. The thread that pauses closes the gate once
+//! after storing the state: when its reply leaves, no worker is inside a batch that has not seen
+//! it.
 //!
 //! A pause on top of another one makes it longer or stricter, never shorter or laxer.
 
@@ -79,11 +80,11 @@ impl Pause {
             let until_ms = (before >> UNTIL_SHIFT).max(until_ms);
             (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & FAILOVER | all)
         };
-        // Refused only where nothing changes: a pause of no time on none.
+        // Refused only if nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 
-    /// Holds nothing back any more, but for a failover.
+    /// Ends the pause, but for a failover.
     pub(crate) fn end(&self) {
         self.state.fetch_and(FAILOVER, SeqCst);
     }

@@ -284,12 +284,12 @@ fn expect_fit(data: &Store, context: &ExclusiveContext<'_>, version: Option<Vers
     Err(format!("key \"{key}\" in database {database}{more} has no form in version {number}: {reason}"))
 }
 
-/// Has a signal that ends the process (Ctrl-C) first remove half-written files.
+/// Makes a signal that ends the process (Ctrl-C) first remove half-written files.
 fn remove_when_interrupted(path: PathBuf) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let remove = move || {
         for signal in signals.forever() {
-            // Where it was put in place, or was not begun, there is nothing of that name.
+            // If it was put in place, or was not begun, there is nothing of that name.
             let _ = fs::remove_file(&path);
             let _ = emulate_default_handler(signal);
         }

@@ -1,7 +1,8 @@
 //! The store goes back to an earlier state: nodes that have seen more keep their data, until an operator says which side is right.
 //!
-//! From then on there may be two lines of acknowledged writes, and no node can know of both. What is checked is I13: a member that has
-//! obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's numbers say.
+//! From then on there may be two lines of acknowledged writes, and no node can know of both. The check is I13: a member
+//! that has obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's
+//! numbers say.
 
 use dunlin_cluster::lineage::DECISION_EPOCHS;
 
@@ -135,9 +136,9 @@ impl World {
         true
     }
 
-    /// Views come one after the other. One that was asked for after another one had come, and has an earlier revision of a record, is of
-    /// a store that has gone back without losing what counts: the machine begins anew. So it does if its record is one that was read
-    /// before the store went back, which no view has shown.
+    /// Views come one after the other. A view that was asked for after another one had come, and has an earlier revision of a record, is of
+    /// a store that has gone back without losing what counts: the machine begins anew. So does a machine whose record was read before the
+    /// store went back, and which no view has shown.
     pub(super) fn follow_view(
         &mut self,
         at: usize,
@@ -151,7 +152,7 @@ impl World {
         let mut revisions: BTreeMap<NodeId, u64> =
             nodes.iter().map(|(id, revision, ..)| (*id, *revision)).collect();
         if sent < process.view.came {
-            // It was overtaken, and the machine hears what is newer in it all the same.
+            // This view was overtaken, and the machine hears what is newer in it all the same.
             for (id, revision) in &process.view.nodes {
                 let newest = revisions.entry(*id).or_default();
                 *newest = (*newest).max(*revision);
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// A process whose record is not its own any more writes it again: the store has gone back.
+    /// A process that finds a foreign record in the place of its own writes it again: the store has gone back.
     pub(super) fn announce_again(&mut self, at: usize, nodes: &[(NodeId, u64, BootId, Option<Restart>)]) {
         let me = self.nodes[at].id;
         let (Some(shard), Some(process)) = (self.nodes[at].shard(), &self.nodes[at].process) else { return };
@@ -273,7 +274,8 @@ impl World {
         Ok(())
     }
 
-    /// An operator says which side is right, at a node that does not obey; and once more, where another one still does not.
+    /// An operator says which side is right, at a node that does not obey; and once more, if another one still does
+    /// not.
     pub(super) fn decide(&mut self) {
         self.at(1_000, Happening::Decide);
         if self.restored.is_none() {
@@ -316,7 +318,7 @@ impl World {
         assert!(matches!(self.store.commit(&transaction), Outcome::Done(_)));
     }
 
-    /// Where the nodes were right, all is there that was committed before the store went back.
+    /// If the nodes were right, all is there that was committed before the store went back.
     pub(super) fn kept_at_the_end(&self, primary: &Node) -> Result<(), Violation> {
         let Some(restored) = self.restored.as_ref().filter(|restored| restored.nodes_are_right) else {
             return Ok(());

@@ -24,7 +24,7 @@ impl World {
 
     pub(super) fn store_asked(&mut self, node: usize, boot: BootId, request: Request) {
         if self.store_down_until > self.now {
-            // It may be in the store's own queue, and be done when the store is back.
+            // The request may be in the store's own queue, and be done when the store is back.
             if self.random.chance(30) {
                 self.at(self.store_down_until - self.now, Happening::Ask { node, boot, request });
             }

@@ -115,7 +115,7 @@ fn xpending(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let group = group.ok_or_else(|| no_group(key, name))?;
     context.weigh(match &filter {
         None => group.consumers().len(),
-        // Those that are not idle enough are looked at, too.
+        // Deliveries that are not idle enough are looked at, too.
         Some(filter) if filter.idle_ms_min != 0 => group.pending().len(),
         Some(filter) => group.pending().len().min(usize::try_from(filter.count).unwrap_or(usize::MAX)),
     })?;

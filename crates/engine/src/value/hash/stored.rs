@@ -99,7 +99,7 @@ impl Stored for Hash {
 
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let form = if has_deadlines(self) { RecordForm::ExpiringField } else { RecordForm::Field };
-        // Those included that have expired.
+        // Fields included that have expired.
         let fields = self.len(0);
         Some(IncrementalCopy::Records(form, self.copied_table()?.begin(fields, snapshot_queue)))
     }
@@ -281,7 +281,7 @@ fn write_metadata<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<'_
     hash.for_each_with_deadline(now_ms, |_, _, deadline_ms| {
         earliest = earliest.min(deadline_ms.unwrap_or(u64::MAX))
     });
-    // Where all that expires has, nothing counts from it.
+    // If all that expires has expired, nothing counts from it.
     output.milliseconds(if earliest == u64::MAX { 0 } else { earliest as i64 })?;
     output.length(hash.len(now_ms) as u64)?;
     let mut result = Ok(());
@@ -343,7 +343,7 @@ fn read_triples<R: io::BufRead>(input: &mut Input<R>, layout: Layout<'_>) -> Res
     Ok(hash)
 }
 
-/// HASH_METADATA; times count from `earliest`, or are whole where there is none.
+/// HASH_METADATA; times count from `earliest`, or are whole if there is none.
 fn read_metadata<R: io::BufRead>(
     input: &mut Input<R>,
     earliest: Option<i64>,

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
-//! - The index by time, where there is one, holds each delivery under its present time, and nothing else.
+//! - The index by time, if there is one, holds each delivery under its present time, and nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -85,7 +85,7 @@ pub struct ConsumerGroup {
 }
 
 impl ConsumerGroup {
-    /// A group that has read up to `last_id`, which is so many entries where that is known.
+    /// A group that has read up to `last_id`, and with that `entries_read` entries, if that is known.
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
         Self {
             last_id,
@@ -103,7 +103,7 @@ impl ConsumerGroup {
         self.last_id
     }
 
-    /// How many entries have been read, where that is known.
+    /// The number of entries read, if that is known.
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
@@ -114,7 +114,7 @@ impl ConsumerGroup {
         self.doubt_count(log);
     }
 
-    /// Forgets how many entries have been read where the group is ahead of the log: entries that are added up to its
+    /// Forgets how many entries have been read if the group is ahead of the log: entries that are added up to its
     /// last ID are never read, nor counted.
     pub(super) fn doubt_count(&mut self, log: &StreamLog) {
         if self.last_id > log.last_id() {
@@ -148,9 +148,9 @@ impl ConsumerGroup {
         &self.consumers
     }
 
-    /// Entries that the group has yet to read, where the counts and the IDs at both ends of the log say so. O(log n).
+    /// Entries that the group has yet to read, if the counts and the IDs at both ends of the log say so. O(log n).
     ///
-    /// A count of entries read that a client has set is not believed where it contradicts the log.
+    /// A count of entries read that a client has set is not believed if it contradicts the log.
     pub fn lag(&self, log: &StreamLog) -> Option<u64> {
         if log.is_empty() || self.last_id >= log.last_id() {
             return Some(0);
@@ -187,7 +187,7 @@ impl ConsumerGroup {
         self.own_bytes
     }
 
-    /// The same without the index by time, sharing all parts that neither changes.
+    /// This group without the index by time, sharing all parts that neither changes.
     pub(super) fn unindexed(&self) -> Self {
         Self { pending: self.pending.clone(), consumers: self.consumers.clone(), by_time: None, ..*self }
     }
@@ -200,7 +200,7 @@ impl ConsumerGroup {
             + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>() + ROOT_BYTES)
     }
 
-    /// Adds a consumer; whether it is new.
+    /// Adds a consumer. Returns whether it is new.
     pub fn create_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         if self.consumers.contains_key(name) {
             return false;
@@ -210,7 +210,7 @@ impl ConsumerGroup {
         true
     }
 
-    /// Notes that a consumer has called, which may be the first time; whether it was.
+    /// Notes that a consumer has called. Returns whether this was the first time.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         let is_new = self.create_consumer(name, now_ms);
         if let Some(consumer) = self.consumers.get_mut(name) {
@@ -219,7 +219,7 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Removes a consumer with its deliveries; how many these were.
+    /// Removes a consumer with its deliveries. Returns how many these were.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len() + 2 * size_of::<usize>();
@@ -292,7 +292,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made where there is none, which takes
+    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made if there is none, which takes
     /// O(n log n) once.
     pub fn index_by_time(&mut self) {
         let pending = &self.pending;
@@ -309,13 +309,13 @@ impl ConsumerGroup {
         self.by_time.iter().flat_map(LeafMap::keys).copied()
     }
 
-    /// Deliveries that have been idle for so many milliseconds at least, longest first.
+    /// Deliveries that have been idle for at least `idle_ms_min` milliseconds, longest first.
     pub fn idle_deliveries(&self, idle_ms_min: u64, now_ms: u64) -> impl Iterator<Item = StreamId> {
         let is_idle = move |(time_ms, _): &(u64, StreamId)| now_ms.saturating_sub(*time_ms) >= idle_ms_min;
         self.deliveries_by_time().take_while(is_idle).map(|(_, id)| id)
     }
 
-    /// Roughly how many of them there are, up to a number; 0 only where there are none. Without an index they count
+    /// Roughly how many of them there are, up to a number; 0 only if there are none. Without an index they count
     /// all, since making it visits all. O(max).
     pub fn idle_deliveries_about(&self, idle_ms_min: u64, now_ms: u64, max: usize) -> usize {
         match self.by_time {
@@ -328,7 +328,7 @@ impl ConsumerGroup {
         self.consumers.get_mut(name).expect("deliveries name consumers of their group")
     }
 
-    /// Takes an acknowledgement; whether there was a delivery.
+    /// Takes an acknowledgement. Returns whether there was a delivery.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
         self.forget_time(delivery.time_ms, id);
@@ -364,7 +364,7 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Puts a delivery back as it was saved; `false` where the consumer is missing or the entry has
+    /// Puts a delivery back as it was saved; `false` if the consumer is missing or the entry has
     /// been delivered already.
     pub fn restore_delivery(&mut self, id: StreamId, name: &[u8], time_ms: u64, count: u64) -> bool {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return false };
@@ -389,7 +389,7 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// An entry so many milliseconds behind the last ID.
+        /// An entry this many milliseconds behind the last ID.
         Add(u64),
         Delete(u64),
         TrimToLength(u64),
@@ -401,7 +401,8 @@ mod tests {
         Advance(u64),
         /// XGROUP SETID to an ID, with the true number of entries read or none.
         Move(u64, bool),
-        /// XSETID: a last ID so much larger than there must be, and so many more entries added than there are.
+        /// XSETID: a last ID larger than it must be by the first number, and a count of entries added larger by the
+        /// second.
         Reset(u64, Option<u64>),
     }
 
@@ -486,8 +487,8 @@ mod tests {
     }
 
     proptest! {
-        /// A lag that is known is the number of entries behind the group's last ID. It is always known where entries are
-        /// added, trimmed and read only.
+        /// A lag that is known is the number of entries behind the group's last ID. The lag is always known if entries
+        /// are added, trimmed and read only.
         #[test]
         fn lag_is_the_number_of_unread_entries(
             steps in prop::collection::vec(step(), 1..80),

@@ -44,7 +44,7 @@ const PRODUCERS_SINCE: u16 = 13;
 /// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
 /// or some thousand consumers.
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
-/// The entries-read of a group where nobody knows it.
+/// The entries-read of a group for which it is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 /// When a consumer last got an entry that never got one.
@@ -109,7 +109,7 @@ impl Stored for Shared<Stream> {
         Self::is_shared(self)
     }
 
-    /// None where the parts behind the nodes, which are copied at once or shared, are too large for that.
+    /// None if the parts behind the nodes, which are copied at once or shared, are too large for that.
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let is_small = self.tail_bytes() <= TAIL_BYTES_MAX;
         is_small.then(|| IncrementalCopy::Nodes(self.log().begin_copy(snapshot_queue)))
@@ -132,7 +132,7 @@ impl Stored for Shared<Stream> {
         write(self, Form::of(self, version), output)
     }
 
-    /// The producers, where the form has no place for them.
+    /// The producers, if the form has no place for them.
     fn auxiliary_field(&self, version: Version) -> Option<(&'static [u8], Vec<u8>)> {
         let producers = self.producers()?;
         if Form::of(self, version) == Form::Four {
@@ -193,7 +193,7 @@ fn write_stream(stream: &Stream, version: Version, commands: &mut CommandWriter<
         let elements: Vec<_> = entry.fields().flat_map(|(field, value)| [field, value]).collect();
         commands.command_with(&[b"XADD", key, text_of(entry.id).as_bytes()], elements.into_iter());
     }
-    // Before Redis 7.0 nobody counts what was added and read.
+    // Before Redis 7.0 no server counts what was added and read.
     let counts = version.has_listpacks();
     let (last, deleted) = (text_of(log.last_id()), text_of(log.max_deleted_id()));
     let added = log.entries_added().to_string();

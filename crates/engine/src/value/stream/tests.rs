@@ -250,7 +250,7 @@ enum Turn {
     Change(Step),
     /// The last ID becomes that of the last entry, or one not far behind it.
     Reset(u64),
-    /// As a transaction does where a view shares the stream.
+    /// As a transaction does if a view shares the stream.
     Copy,
     Piece(usize),
 }
