@@ -107,7 +107,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,
@@ -879,7 +879,7 @@ impl Driver {
             tracing::error!("Cluster: {line}");
             let _ = self.shared.cluster.failure.set(line.to_owned());
             self.shared.cluster.lease.end();
-            return self.shared.stop(Stop { grace: Duration::ZERO });
+            return self.shared.stop(Stop::within(Duration::ZERO));
         }
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
