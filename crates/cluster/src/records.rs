@@ -19,6 +19,7 @@
 //!   most.
 
 mod keys;
+mod runs;
 mod shard;
 
 use std::{collections::BTreeMap, fmt};
@@ -26,6 +27,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use keys::{Key, Keys, NameError};
+pub use runs::{Run, Runs};
 pub use shard::{History, ShardRecord, Wish};
 
 use crate::{BootId, ClusterId, HistoryId, MoveId, NodeId, ShardId, SlotMap, SlotSet, meta::VALUE_BYTES_MAX};
@@ -260,6 +262,9 @@ pub struct Mark {
     pub count: u64,
     /// Drawn for the change.
     pub id: u64,
+    /// The last runs of its changes.
+    #[serde(default, skip_serializing_if = "Runs::is_empty")]
+    pub runs: Runs,
 }
 
 impl Record for Mark {}

@@ -1,4 +1,4 @@
-//! What a machine takes and gives: events, actions, and the words about data that both have.
+//! Inputs and outputs of a machine: events, actions, and the words about data that both have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
 pub struct Local {
     /// The history that it is part of; `None`: it has nothing.
     pub history: Option<HistoryId>,
-    /// Where it ends.
+    /// The offset at which it ends.
     pub end: u64,
     /// How much of it counts: what is synced under `appendfsync always`, so that the next start loads it; everything otherwise.
     /// `held <= end`.
@@ -34,8 +34,8 @@ pub enum Attach {
     Rewind(u64),
     /// After a copy of the primary's data has replaced its own: [`Event::Copied`] is to follow.
     Copy,
-    /// Not at all: it is a member by the record, and has lost what it had, or the record does not say how its data belongs to the
-    /// history. It is going to be a learner; in the second case it may take over before.
+    /// Not at all: the node is a member by the record, and has lost what it had, or the record does not say how its data belongs to the
+    /// history. The node is going to be a learner; in the second case, it may take over before.
     Not,
 }
 
@@ -48,7 +48,7 @@ pub enum Event {
     Watched(Known),
     /// The record, as the read with this number shows it, which began after its [`Action::Read`]; `None`: there is none.
     Read(u64, Option<Known>),
-    /// The record is one that this server does not understand. It stops, visibly.
+    /// The record is one that this server does not understand. The machine stops, visibly.
     Unreadable(String),
     /// The node has obeyed a newer state of the store: its marks, and the revisions of the marks of the record's nodes. To be fed before
     /// the records of that state.
@@ -75,9 +75,9 @@ pub enum Event {
     Rested,
     /// The operator wants this node to lead with what it has, although these members are gone.
     Force(BTreeSet<NodeId>),
-    /// The process is about to end. A member asks to be expelled, so that nobody waits for its lease to run out.
+    /// The process is about to end. A member asks to be expelled, so that no takeover waits for its lease to run out.
     Ending,
-    /// What counts of the data does not grow: the disk fails; or it grows again. A member asks to be expelled, and a primary
+    /// The part of the data that counts does not grow: the disk fails; or it grows again. A member asks to be expelled, and a primary
     /// hands over to one that has room.
     Failing(bool),
 }

@@ -7,7 +7,7 @@ use crate::{
     records::ShardRecord,
 };
 
-/// A machine that takes no part any more.
+/// A machine that has stopped.
 #[derive(Debug)]
 pub(super) struct Halted {
     /// The epoch of the record that contradicts its own, and its marks, if they came along. An operator's decision ends the stop: a
@@ -28,7 +28,7 @@ impl Shard {
         })
     }
 
-    /// Takes no part any more, visibly, and keeps the data.
+    /// Stops, visibly, and keeps the data.
     pub(super) fn halt(&mut self, why: String, by: Option<(u64, Lineage)>, actions: &mut Vec<Action>) {
         actions.push(Action::Warn(format!("this node stops, and keeps its data: {why}")));
         actions.push(Action::Leave);

@@ -12,9 +12,9 @@ pub struct Options {
     pub grace_ms: u64,
     /// Between two heartbeats.
     pub heartbeat_ms: u64,
-    /// A member with less data waits so much longer for each one with more.
+    /// A member with less data waits longer by this for each one with more.
     pub rank_ms: u64,
-    /// A member that lacks for so long what the primary had is expelled.
+    /// A member is expelled that lacks for this time what the primary had.
     pub lag_ms: u64,
     /// The longest that commands are parked for a handover that does not come about.
     pub handover_ms: u64,

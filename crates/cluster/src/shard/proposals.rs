@@ -24,7 +24,7 @@ pub(super) struct Pending {
 }
 
 impl Shard {
-    /// Whether the outcome of a takeover by this node is open. It applies no stream meanwhile, cuts nothing and takes no copy: its
+    /// Whether the outcome of a takeover by this node is open. Meanwhile the node applies no stream, cuts nothing and takes no copy: its
     /// new history begins where its data ended.
     pub fn takes_over(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| {
@@ -150,7 +150,7 @@ impl Shard {
             self.nodes.get(node).is_some_and(|process| process.revision > *revision)
         };
         if pending.proposal.nodes.iter().any(has_moved) {
-            // No copy of it can succeed any more. One may have succeeded before: a read decides that began after this was seen.
+            // From now on no copy of it can succeed. A copy may have succeeded before: a read decides that began after this was seen.
             match pending.void_since {
                 Some(read) if number > read => self.give_up(actions),
                 Some(_) => {}
@@ -158,12 +158,12 @@ impl Shard {
             }
             return;
         }
-        // A member that was absent is there, and may be so for good. It may also be absent once more, when a lost copy comes: that is
+        // A member that was absent is there, and may be so for good. The member may also be absent once more, when a lost copy comes: that is
         // void as soon as this node's own record has moved, which it compares, too.
         if pending.proposal.transition == Transition::Force && pending.was_refused {
             return self.report(actions);
         }
-        // The record has not moved: a lost proposal may still come, and so may this copy of it. One of them wins, or neither.
+        // The record has not moved: a lost proposal may still come, and so may this copy of it. Of the two, one wins, or neither.
         self.read_wanted = false;
         self.next_number += 1;
         // Nodes of the record may have changed other records meanwhile.

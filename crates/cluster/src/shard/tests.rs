@@ -688,7 +688,7 @@ fn primary_of_a_record_with_another_history_leads_anew() {
 }
 
 fn lineage(marks: &[(u8, u64)]) -> Lineage {
-    let mark = |count| crate::records::Mark { count, id: count };
+    let mark = |count| crate::records::Mark::new(count, count);
     marks.iter().map(|(number, count)| (node(*number), mark(*count))).collect()
 }
 

@@ -185,6 +185,8 @@ pub struct World {
     keys: Keys,
     shard: ShardId,
     store: Store,
+    /// The node that plans, and its changes.
+    planner: (NodeId, Writer),
     /// Earlier states of the store.
     backups: Vec<Store>,
     /// Facts that nodes must not lose, since the store went back.
@@ -253,6 +255,7 @@ impl World {
             keys: Keys::new("simulated").expect("a name"),
             shard: ShardId::from_bytes([1; 20]),
             store: Store::default(),
+            planner: (NodeId::from_bytes([0; 20]), Writer::new(NodeId::from_bytes([0; 20]))),
             backups: Vec::new(),
             restored: None,
             store_down_until: 0,
@@ -839,7 +842,7 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                // One that stops keeps its data.
+                // A node that stops keeps its data.
                 Action::Leave => {
                     let known = self.nodes[at].shard().and_then(Shard::known);
                     leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));

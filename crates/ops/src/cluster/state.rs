@@ -17,6 +17,10 @@ pub(super) struct State {
     pub(super) me: String,
     /// The reason why it does not follow the records; empty if it does.
     pub(super) trouble: String,
+    /// The reason why etcd, which answers, refuses changes; empty where it makes them.
+    pub(super) refusal: String,
+    /// Whether requests are answered CLUSTERDOWN.
+    pub(super) is_down: bool,
     /// Replicas that each shard is to have.
     pub(super) replicas: usize,
     pub(super) durability: String,
@@ -174,6 +178,8 @@ impl State {
             name: word(answer, "name"),
             me: word(answer, "node"),
             trouble: word(answer, "trouble"),
+            refusal: word(answer, "etcd-refuses"),
+            is_down: word(answer, "state") == "fail",
             replicas: word(answer, "replicas").parse().unwrap_or(0),
             durability: word(answer, "durability"),
             controller: word(answer, "controller"),

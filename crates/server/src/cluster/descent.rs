@@ -431,13 +431,16 @@ impl Meta for Descent {
                 Err(error) => return Outcome::Failed(MetaError::Refused(error)),
             };
             let (signed, mark) = {
-                let state = self.state();
+                let mut state = self.state();
                 if let Some(line) = &state.strays {
                     return Outcome::Failed(MetaError::Refused(line.clone()));
                 }
                 state.writer.sign(transaction.clone(), &self.keys, id)
             };
             let outcome = self.meta.commit(&signed);
+            if matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_)) {
+                self.state().writer.undone(mark);
+            }
             match outcome {
                 Outcome::Done(revision) => {
                     let mut state = self.state();

@@ -76,7 +76,8 @@ impl Letter {
             words.push(record.0.to_string().into_bytes());
             words.push(record.1.encode());
             for (node, mark) in lineage.iter() {
-                let marks = [node.to_string(), mark.count.to_string(), mark.id.to_string()];
+                let Mark { count, id, runs } = mark;
+                let marks = [node.to_string(), count.to_string(), id.to_string(), runs.to_string()];
                 words.extend(marks.map(String::into_bytes));
             }
         }
@@ -149,15 +150,18 @@ fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
 fn lineage<'a>(words: &mut (impl Iterator<Item = &'a &'a [u8]> + ExactSizeIterator)) -> Option<Lineage> {
     let mut lineage = Lineage::default();
     while words.len() > 0 {
-        let (node, count, id) = (field(words)?, field(words)?, field(words)?);
-        lineage.set(node, Mark { count, id });
+        let (node, count, id, runs) = (field(words)?, field(words)?, field(words)?, field(words)?);
+        lineage.set(node, Mark { count, id, runs });
     }
     Some(lineage)
 }
 
 #[cfg(test)]
 mod tests {
-    use dunlin_cluster::{BootId, HistoryId, records::History};
+    use dunlin_cluster::{
+        BootId, HistoryId,
+        records::{History, Run, Runs},
+    };
 
     use super::*;
 
@@ -174,7 +178,8 @@ mod tests {
             wish: None,
         };
         let record = Box::new((12, record));
-        let marks = [(node, Mark { count: 3, id: u64::MAX })];
+        let runs = Runs::default().begun(Run { id: 9, after: 0 }).begun(Run { id: u64::MAX, after: 2 });
+        let marks = [(node, Mark { count: 3, id: u64::MAX, runs })];
         let heartbeat = |counted| Message::Heartbeat {
             epoch: 7,
             sent_ms: u64::MAX,

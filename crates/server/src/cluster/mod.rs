@@ -20,6 +20,7 @@ pub(crate) mod moves;
 pub(crate) mod overview;
 pub(crate) mod recovery;
 pub(crate) mod route;
+pub(crate) mod silence;
 pub(crate) mod topology;
 pub(crate) mod view;
 pub(crate) mod wide;
@@ -29,7 +30,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -51,6 +52,7 @@ use self::{
     moves::{Moves, Parked},
     overview::Overview,
     route::{EndpointRule, Rules},
+    silence::Silence,
     topology::Topology,
     wide::Wide,
 };
@@ -70,6 +72,42 @@ impl fmt::Debug for Join {
     }
 }
 
+/// The connections of one kind from this node to others.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigure {
+    open: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl LinkFigure {
+    /// Notes how many are made, and the bytes of their buffers. Their thread only.
+    pub(crate) fn note(&self, open: usize, bytes: usize) {
+        self.open.store(open, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+    }
+}
+
+/// The connections from this node to others, for INFO.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigures {
+    /// Of the messages of its shard.
+    pub(crate) shard: LinkFigure,
+    /// Of pub/sub.
+    pub(crate) bus: LinkFigure,
+}
+
+impl LinkFigures {
+    /// How many are made.
+    pub(crate) fn open(&self) -> usize {
+        self.shard.open.load(Relaxed) + self.bus.open.load(Relaxed)
+    }
+
+    /// The bytes of their buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shard.bytes.load(Relaxed) + self.bus.bytes.load(Relaxed)
+    }
+}
+
 /// How long clients without cluster support may take to learn that a node is demoted, in milliseconds.
 const LEARNING_MS: u64 = 10_000;
 
@@ -85,6 +123,12 @@ pub(crate) struct Cluster {
     /// The reason why the agent does not follow the records; `None` if it does.
     pub(crate) trouble: ArcSwapOption<String>,
     pub(crate) overview: ArcSwapOption<Overview>,
+    /// Why etcd refuses changes though it answers; `None` where it does not.
+    pub(crate) refuses: ArcSwapOption<String>,
+    /// The records in etcd are not to be obeyed, and have not been obeyed since.
+    pub(crate) strays: AtomicBool,
+    /// Primaries that neither etcd nor this node hears of.
+    pub(crate) silence: Silence,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
@@ -100,6 +144,8 @@ pub(crate) struct Cluster {
     pub(crate) ending: EndingFile,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     pub(crate) clean: OnceLock<HistoryId>,
+    /// This node's connections to other nodes.
+    pub(crate) links: LinkFigures,
     /// Slots on their way from and to this node.
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
@@ -183,6 +229,11 @@ impl Cluster {
             (None, false) => "etcd has not answered since this node has started".to_owned(),
             (None, true) => String::new(),
         }
+    }
+
+    /// Why etcd refused changes of the records when it was asked last, for operators; empty where it did not.
+    pub(crate) fn refusal(&self) -> String {
+        self.refuses.load_full().map_or(String::new(), |why| String::clone(&why))
     }
 
     /// The records' contents beside the topology, once they have been seen.

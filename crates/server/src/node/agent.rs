@@ -35,7 +35,7 @@ use super::{
     bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
     identity::{Process, place_of},
-    moves,
+    moves, probe,
     shard::{self, Restarts, Settings},
     wide,
 };
@@ -67,6 +67,12 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
 const REPORTED_BYTES_MIN: u64 = 1 << 20;
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// A revision that no key has.
+const REVISION_MAX: Revision = i64::MAX as Revision;
+/// Between two looks whether etcd makes changes.
+const ROOM_PAUSE: Duration = Duration::from_secs(10);
+/// etcd's words for an alarm of its space, or for a request beyond it.
+const NO_ROOM: &str = "space exceeded";
 /// Between two words about the progress of the node's moves.
 const MOVES_REPORT_PAUSE: Duration = Duration::from_millis(900);
 /// How much longer than its lease the presence of an earlier process is waited out.
@@ -114,6 +120,10 @@ struct Agent {
     reported: Instant,
     /// When the progress of moves was recorded last.
     told: Instant,
+    /// When etcd was asked last whether it makes changes.
+    asked_room: Option<Instant>,
+    /// The configuration whose addresses and names are announced.
+    announced: Arc<Config>,
     /// The time since which another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended: read when the data set is loaded, and taken when this one announces its start.
@@ -153,6 +163,7 @@ impl AgentThread {
     ) -> Result<Self, String> {
         let boot = BootId::from_bytes(draw()?);
         bus::start(shared)?;
+        probe::start(shared)?;
         let config = shared.config.current();
         let restarts = Arc::<Restarts>::default();
         let (me, keys) = (member.identity.node, member.keys.clone());
@@ -183,6 +194,8 @@ impl AgentThread {
             renewed: Instant::now(),
             reported: Instant::now(),
             told: Instant::now(),
+            asked_room: None,
+            announced: config,
             waits_since: None,
             ending,
             restarts,
@@ -274,12 +287,19 @@ impl Agent {
         while !self.is_ending() {
             match self.attend() {
                 Ok(()) => break,
-                Err(Failure::Later(reason) | Failure::NotObeyed(reason)) => {
+                Err(Failure::Later(reason)) => {
+                    self.complain(reason);
+                    pause = RETRY;
+                    thread::sleep(pause);
+                }
+                Err(Failure::NotObeyed(reason)) => {
+                    self.strays();
                     self.complain(reason);
                     pause = RETRY;
                     thread::sleep(pause);
                 }
                 Err(Failure::Backup(reason)) => {
+                    self.strays();
                     pause = if self.complain(reason) { RETRY } else { BACKUP_RETRY_MAX.min(2 * pause) };
                     let until = Instant::now() + pause;
                     while Instant::now() < until && !self.is_ending() {
@@ -321,7 +341,7 @@ impl Agent {
         tracing::error!("{line}");
         // The first one counts.
         let _ = self.shared.cluster.failure.set(line);
-        self.shared.stop(Stop { grace: Duration::ZERO });
+        self.shared.stop(Stop::within(Duration::ZERO));
     }
 
     fn is_ending(&self) -> bool {
@@ -331,12 +351,24 @@ impl Agent {
     /// Logs what keeps the node from following its cluster, once for as long as it lasts. Returns whether it is news.
     fn complain(&mut self, reason: String) -> bool {
         self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
+        if reason.contains(NO_ROOM) {
+            self.shared.cluster.refuses.store(Some(Arc::new(reason.clone())));
+        }
         let is_news = self.complaint.as_ref() != Some(&reason);
         if is_news {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
         }
         is_news
+    }
+
+    /// The records are not obeyed. The node is there all the same, and says so: its presence is renewed, unless etcd has none.
+    fn strays(&self) {
+        self.shared.cluster.strays.store(true, SeqCst);
+        if let Some(lease) = self.lease {
+            // A lease that a backup does not know has run out.
+            let _ = self.member.meta.keep_alive(lease);
+        }
     }
 
     /// Follows the records for as long as etcd answers and the server runs.
@@ -360,13 +392,16 @@ impl Agent {
             let obeys = match self.check_cluster(&view).and_then(|()| self.obey(&view)) {
                 Ok(()) => true,
                 Err(Failure::NotObeyed(reason)) => {
+                    self.shared.cluster.strays.store(true, SeqCst);
                     self.complain(reason);
                     false
                 }
                 Err(failure) => return Err(failure),
             };
             self.keep_presence(&view)?;
+            self.look_for_room();
             if obeys {
+                self.announce_again(&view)?;
                 self.report(&view);
                 self.report_moves(&view);
                 self.control(&view)?;
@@ -401,10 +436,6 @@ impl Agent {
                 Descends::Unknown => {}
                 Descends::No(line) => {
                     self.descent.compare(&view);
-                    if let Some(lease) = self.lease {
-                        // A lease that the backup does not know has run out.
-                        let _ = self.member.meta.keep_alive(lease);
-                    }
                     return Err(Failure::Backup(line));
                 }
             }
@@ -634,6 +665,58 @@ impl Agent {
         self.member.meta.commit(&transaction);
     }
 
+    /// Looks whether etcd makes changes, by one whose comparison never holds: etcd without space refuses it before it compares, and
+    /// answers reads as ever.
+    fn look_for_room(&mut self) {
+        if self.asked_room.is_some_and(|asked| asked.elapsed() < ROOM_PAUSE) {
+            return;
+        }
+        self.asked_room = Some(Instant::now());
+        let key = self.member.keys.text(Key::Alive(self.member.identity.node));
+        let never = Transaction::default().compare(key.clone(), REVISION_MAX).put(key, Vec::new());
+        let refuses = &self.shared.cluster.refuses;
+        match self.member.meta.commit(&never) {
+            Outcome::Done(_) | Outcome::Refused(_) => {
+                if refuses.swap(None).is_some() {
+                    tracing::info!("Cluster: etcd makes changes again");
+                }
+            }
+            Outcome::Unknown(why) | Outcome::Failed(MetaError::Refused(why)) if why.contains(NO_ROOM) => {
+                if refuses.swap(Some(Arc::new(why.clone()))).is_none() {
+                    tracing::warn!(
+                        "Cluster: etcd refuses changes: {why}. What was served before is served on, and no replica can take over"
+                    );
+                }
+            }
+            // The store does not answer, which the next read says, too.
+            Outcome::Unknown(_) | Outcome::Failed(_) => {}
+        }
+    }
+
+    /// Writes the node's record again if its addresses or names were changed by CONFIG SET.
+    fn announce_again(&mut self, view: &View) -> Result<(), Failure> {
+        let me = self.member.identity.node;
+        let config = self.shared.config.current();
+        let Some((revision, known)) = view.nodes.get(&me).filter(|(_, known)| known.boot == self.boot) else {
+            return Ok(());
+        };
+        if !Arc::ptr_eq(&config, &self.announced) {
+            if let Err(line) = self.member.follow(&config) {
+                tracing::warn!("Cluster: the addresses of this node stay as they are: {line}");
+            }
+            self.announced = Arc::clone(&config);
+        }
+        let wished = self.record(&config, known.state);
+        let record = NodeRecord { addresses: wished.addresses, name: wished.name, ..known.clone() };
+        if record == *known {
+            return Ok(());
+        }
+        let key = self.member.keys.text(Key::Node(me));
+        // If the record has changed meanwhile, the next view shows it.
+        self.commit(&Transaction::default().compare(key.clone(), *revision).put(key, record.encode()))?;
+        Ok(())
+    }
+
     fn has_keys(&self) -> Result<bool, Failure> {
         let survey = self.shared.engine.survey_unless_long();
         let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
@@ -737,6 +820,7 @@ impl Agent {
         }
         self.follow_wide(view);
         self.shared.cluster.trouble.store(None);
+        self.shared.cluster.strays.store(false, SeqCst);
         if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
             self.obeyed = view.revision;
             self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));

@@ -63,9 +63,12 @@ impl World {
     pub(super) fn signed_by_planner(&mut self, transaction: Transaction) -> Transaction {
         let planner = NodeId::from_bytes([if self.restored.is_some() { 202 } else { 201 }; 20]);
         let before = self.marks().get(&planner).copied();
-        let mut writer = Writer::new(planner);
-        writer.seen(before);
+        if self.planner.0 != planner {
+            self.planner = (planner, Writer::new(planner));
+        }
         let id = self.random.below(u64::MAX);
+        let writer = &mut self.planner.1;
+        writer.seen(before);
         writer.sign(transaction, &self.keys, id).0
     }
 
@@ -77,7 +80,7 @@ impl World {
         if process.strays {
             let boot = process.boot;
             let failed = Outcome::Failed(MetaError::Refused("it does not obey".to_owned()));
-            let answer = Answer::Outcome(proposal.number, failed, Mark { count: 0, id: 0 });
+            let answer = Answer::Outcome(proposal.number, failed, Mark::new(0, 0));
             return self.at(1, Happening::Answer { node: at, boot, answer });
         }
         let (signed, mark) = process.writer.sign(transaction.clone(), &self.keys, id);
@@ -133,9 +136,9 @@ impl World {
         true
     }
 
-    /// Views come one after the other. One that was asked for after another one had come, and has an earlier revision of a record, is of
-    /// a store that has gone back without losing what counts: the machine begins anew. So it does if its record is one that was read
-    /// before the store went back, which no view has shown.
+    /// Views come one after the other. A view that was asked for after another one had come, and has an earlier revision of a record, is of
+    /// a store that has gone back without losing what counts: the machine begins anew. So does a machine whose record was read before the
+    /// store went back, and which no view has shown.
     pub(super) fn follow_view(
         &mut self,
         at: usize,
@@ -149,7 +152,7 @@ impl World {
         let mut revisions: BTreeMap<NodeId, u64> =
             nodes.iter().map(|(id, revision, ..)| (*id, *revision)).collect();
         if sent < process.view.came {
-            // It was overtaken, and the machine hears what is newer in it all the same.
+            // This view was overtaken, and the machine hears what is newer in it all the same.
             for (id, revision) in &process.view.nodes {
                 let newest = revisions.entry(*id).or_default();
                 *newest = (*newest).max(*revision);

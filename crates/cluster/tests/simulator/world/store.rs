@@ -156,7 +156,11 @@ impl World {
                 if let Outcome::Done(revision) = outcome {
                     self.made(node, revision, mark);
                 }
+                let is_nothing = matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_));
                 let process = self.nodes[node].process.as_mut().expect("it runs");
+                if is_nothing {
+                    process.writer.undone(mark);
+                }
                 if process.asked.remove(&number).is_some() {
                     self.step(node, Event::Outcome(number, outcome));
                 }

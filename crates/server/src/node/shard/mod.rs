@@ -71,7 +71,7 @@ const HEIR_TIME_MAX: Duration = Duration::from_millis(times::HEIR_MS);
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 /// Bytes of messages that wait for another member at most: the next ones say the same, and newer.
-const WAITING_BYTES_MAX: usize = 64 << 10;
+const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(times::LINK_RETRY_MS);
 /// A connection to another member is made anew when its machine has acknowledged nothing for this long.
@@ -107,7 +107,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,
@@ -119,7 +119,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         replaced: BTreeMap::new(),
         ending_failed: None,
         is_refusing: false,
-        published: (0, 0, 0),
+        published: (0, 0, 0, 0),
         awaits_slots: Vec::new(),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
@@ -216,7 +216,7 @@ struct Driver {
     /// Clients are told that the primary has been without its lease for long.
     is_refusing: bool,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
-    published: (Revision, Revision, Revision),
+    published: (Revision, Revision, Revision, u64),
     /// Waiters for the newest record of slots to be in force.
     awaits_slots: Vec<Sender<()>>,
 }
@@ -417,7 +417,7 @@ impl Driver {
         if let Some(machine) = self.machine.take() {
             self.before = Some((machine.id, machine.shard.anew(lease_ms())));
         }
-        (self.slots, self.view, self.published) = (None, None, (0, 0, 0));
+        (self.slots, self.view, self.published) = (None, None, (0, 0, 0, 0));
         self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
         self.role = Role::Detached;
     }
@@ -746,14 +746,18 @@ impl Driver {
             slots: self.slots.as_ref(),
         };
         let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
-        let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
+        let silence = &self.shared.cluster.silence;
+        // The version first: a change in between costs a second look.
+        let version = silence.version();
+        let slots = self.slots.as_ref().map_or(0, |(revision, _)| *revision);
+        let sources = (view.revision, shard, slots, version);
         if self.published == sources {
             // A waiter that has gone needs no answer.
             self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
             return;
         }
         let view = view.renewed(&newest);
-        let Some(topology) = view.topology(self.settings.me) else {
+        let Some(topology) = view.topology(self.settings.me, &silence.nodes()) else {
             self.published = sources;
             return;
         };
@@ -875,7 +879,7 @@ impl Driver {
             tracing::error!("Cluster: {line}");
             let _ = self.shared.cluster.failure.set(line.to_owned());
             self.shared.cluster.lease.end();
-            return self.shared.stop(Stop { grace: Duration::ZERO });
+            return self.shared.stop(Stop::within(Duration::ZERO));
         }
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
