@@ -145,7 +145,7 @@ pub struct Client {
     pub input_bytes_total: Counter,
     /// `tot-net-out`.
     pub output_bytes_total: Counter,
-    /// Bytes of the stream of replication that wait to be sent to it. They stand in the log's ring, not in a buffer of its own.
+    /// Bytes of the stream of replication that wait to be sent to it: in the log's ring, not in a buffer of its own.
     /// Written by the thread that feeds replicas.
     pub stream_bytes: Counter,
 
@@ -380,7 +380,7 @@ impl Clients {
         sum
     }
 
-    /// Lists a connection that this process has made among the clients. It counts for no limit. The caller owns the client's
+    /// Lists a connection that this process has made among the clients; no limit counts it. The caller owns the client's
     /// counters, and is to [`Self::remove_outgoing`] it.
     pub fn add_outgoing(&self, transport: Transport, is_tls: bool, descriptor: i32) -> Arc<Client> {
         let id = self.id_last.fetch_add(1, Relaxed) + 1;

@@ -372,7 +372,7 @@ fn values(id: u8) -> Vec<u8> {
 
 /// A listpack of the names `field1` and `field2`, as a string.
 const NAMES: &[u8] = b"\x17\x17\0\0\0\x02\0\x86field1\x07\x86field2\x07\xff";
-/// The same names, counted.
+/// These names, counted.
 const COUNTED: &[u8] = b"\x02\x06field1\x06field2";
 
 #[test]
@@ -432,7 +432,7 @@ fn templates_that_cannot_be_are_refused() {
     assert!(error.contains("there is no type of value with the number 242"), "{error}");
 }
 
-/// What HIMPORT sends to replicas of Redis 8.10: the checksum is left out.
+/// HIMPORT of Redis 8.10 sends such a dump to replicas: the checksum is left out.
 #[test]
 fn restore_takes_dumps_without_a_checksum() {
     let footer = b"\x0f\0\0\0\0\0\0\0\0\0";

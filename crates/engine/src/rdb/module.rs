@@ -1,4 +1,4 @@
-//! What modules write: self-describing items, which can be passed over without the module.
+//! Data that modules write: self-describing items, which can be passed over without the module.
 //!
 //! ```text
 //! module id      length: nine characters of six bits │ version of its encoding: 10 bits

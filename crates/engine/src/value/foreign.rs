@@ -1,4 +1,4 @@
-//! Values of types that Dunlin does not have: those of modules, and Redis's arrays. They are kept as they were read, and can be
+//! Values of types that Dunlin does not have: those of modules, and Redis's arrays. Such values are kept as they were read, and can be
 //! copied, renamed, expired, evicted, moved and written again, byte for byte. No command looks into them.
 //!
 //! ```text

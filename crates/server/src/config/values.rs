@@ -260,7 +260,7 @@ words! {
         /// Values of types that are not there are kept as they came.
         #[default]
         "keep" => Keep,
-        /// They are left out.
+        /// Such values are left out.
         "skip" => Skip,
         /// Files that hold one are refused.
         "refuse" => Refuse,

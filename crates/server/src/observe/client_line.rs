@@ -13,7 +13,7 @@ use dunlin_net::{Client, Names, Now, OutputClass, Transport};
 use super::stats::CONNECTION_BYTES;
 use crate::session::ClientFlags;
 
-/// The user of the link to the primary: the stream is subject to no rule. It is in no list of users.
+/// The user of the link to the primary: the stream is subject to no rule. No list of users has it.
 const PRIMARYS_USER: &[u8] = b"(superuser)";
 /// A chunk of a replica's stream: a segment of the log's ring.
 const STREAM_CHUNK_BYTES: u64 = 1 << 20;

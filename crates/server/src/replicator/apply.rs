@@ -341,7 +341,7 @@ impl Applier {
         self.last_command = Some(index);
     }
 
-    /// Counts a command that is over, and has run for so long.
+    /// Counts a command that is over, with the time since it began.
     fn count_command(&mut self, words: &[&[u8]], begun: Instant) {
         if let Some(entry) = words.first().and_then(|name| self.shared.commands.find_row(name)) {
             self.meter.count_alone(entry.index, begun.elapsed().as_nanos() as u64);

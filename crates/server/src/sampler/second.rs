@@ -117,7 +117,7 @@ impl Sampler {
     }
 
     fn look_at_commands(&mut self, shared: &Shared, sample: &mut Sample) {
-        // The commands of a primary's stream are nobody's requests here.
+        // The commands of a primary's stream are not requests here.
         let workers = &shared.stats.workers[..shared.workers];
         let entries = shared.commands.entries();
         self.before.commands.resize(entries.len(), CommandTotals::default());
