@@ -65,7 +65,7 @@ thread_local! {
 
 fuzz_target!(|data: &[u8]| {
     let [version, value @ ..] = data else { return };
-    let number = if *version < 128 { u16::from(version % 13) } else { 80 + u16::from(version % 2) };
+    let number = if *version < 128 { u16::from(version % 16) } else { 80 + u16::from(version % 2) };
     let Some(version) = Version::from_number(number, false) else { return };
     let mut dump = value.to_vec();
     seal_dump(&mut dump, version);

@@ -99,6 +99,7 @@ fn number_of(value_type: ValueType) -> u32 {
         ValueType::Set => 2,
         ValueType::SortedSet => 3,
         ValueType::Hash => 4,
+        ValueType::Foreign => 5,
         ValueType::Stream => 6,
     }
 }

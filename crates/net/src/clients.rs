@@ -84,6 +84,9 @@ pub struct Address {
     pub slot: u32,
 }
 
+/// In place of the worker of a connection that this process has made.
+const OUTGOING: u32 = u32::MAX;
+
 /// Which `client-output-buffer-limit` applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
@@ -142,6 +145,9 @@ pub struct Client {
     pub input_bytes_total: Counter,
     /// `tot-net-out`.
     pub output_bytes_total: Counter,
+    /// Bytes of the stream of replication that wait to be sent to it: in the log's ring, not in a buffer of its own.
+    /// Written by the thread that feeds replicas.
+    pub stream_bytes: Counter,
 
     /// An [`OutputClass`] as a number.
     output_class: Counter,
@@ -214,6 +220,7 @@ impl Client {
             output_bytes: zero(),
             input_bytes_total: zero(),
             output_bytes_total: zero(),
+            stream_bytes: zero(),
             output_class: zero(),
             database: zero(),
             command: Counter::new(u64::MAX),
@@ -244,6 +251,13 @@ impl Client {
     #[inline]
     pub fn id(&self) -> u64 {
         self.address.id
+    }
+
+    /// Whether this process has made the connection. Then no worker serves it: messages to it are dropped, and nothing is to be pushed
+    /// to it. Its maker looks at [`Self::is_killed`].
+    #[inline]
+    pub fn is_outgoing(&self) -> bool {
+        self.address.worker == OUTGOING
     }
 
     /// The names that the client gives itself.
@@ -308,6 +322,21 @@ impl std::fmt::Display for Client {
     }
 }
 
+/// Sums over all clients, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// All that they hold beside their connections.
+    pub held_bytes: usize,
+    /// The number of replicas among them.
+    pub replicas: usize,
+    /// The share of replicas in `held_bytes`.
+    pub replicas_held_bytes: usize,
+    /// The largest buffers for requests of one client.
+    pub input_bytes_max: u64,
+    /// The most bytes that wait to be sent to one client.
+    pub output_bytes_max: u64,
+}
+
 /// The registry.
 #[derive(Debug, Default)]
 pub struct Clients {
@@ -331,9 +360,40 @@ impl Clients {
         clients
     }
 
-    /// Bytes that all clients hold beside their connections. O(n).
-    pub fn held_bytes(&self) -> usize {
-        self.by_id().values().map(|client| client.held_bytes()).sum::<u64>() as usize
+    /// Sums up the buffers of all clients. O(n).
+    pub fn buffers(&self) -> Buffers {
+        let mut sum = Buffers::default();
+        for client in self.by_id().values() {
+            let held = client.held_bytes() as usize;
+            sum.held_bytes += held;
+            if client.output_class() == OutputClass::Replica {
+                sum.replicas += 1;
+                sum.replicas_held_bytes += held;
+            }
+            let input = client.query_buffer_bytes.get()
+                + client.query_buffer_free_bytes.get()
+                + client.argument_bytes.get();
+            sum.input_bytes_max = sum.input_bytes_max.max(input);
+            let output = client.waiting_bytes() + client.stream_bytes.get();
+            sum.output_bytes_max = sum.output_bytes_max.max(output);
+        }
+        sum
+    }
+
+    /// Lists a connection that this process has made among the clients; no limit counts it. The caller owns the client's
+    /// counters, and is to [`Self::remove_outgoing`] it.
+    pub fn add_outgoing(&self, transport: Transport, is_tls: bool, descriptor: i32) -> Arc<Client> {
+        let id = self.id_last.fetch_add(1, Relaxed) + 1;
+        let address = Address { id, worker: OUTGOING, slot: 0 };
+        let client = Arc::new(Client::new(address, transport, is_tls, None, descriptor, Now::read()));
+        self.register(&client);
+        client
+    }
+
+    /// Takes such a connection off the list.
+    pub fn remove_outgoing(&self, client: &Client) {
+        debug_assert!(client.is_outgoing());
+        self.by_id().remove(&client.id());
     }
 
     /// Shows every client to `look`, in no order. O(n), with the registry locked.
@@ -392,6 +452,19 @@ pub fn test_client(id: u64) -> Arc<Client> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_that_the_process_made_are_listed_and_not_counted() {
+        let clients = Clients::default();
+        let transport = Transport::Unix(Path::new("/tmp/socket").into());
+        let link = clients.add_outgoing(transport, false, 5);
+        link.stream_bytes.set(7);
+        assert!(link.is_outgoing() && !test_client(1).is_outgoing());
+        assert_eq!((clients.connected(), clients.list().len()), (0, 1));
+        assert_eq!(clients.buffers().output_bytes_max, 7);
+        clients.remove_outgoing(&link);
+        assert!(clients.list().is_empty());
+    }
 
     #[test]
     fn clients_of_this_host_are_told_from_others() {

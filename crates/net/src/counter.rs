@@ -67,6 +67,8 @@ pub struct Traffic {
     pub handshakes_given_up: Counter,
     /// Ticks.
     pub ticks: Counter,
+    /// Nanoseconds between the beginning of a tick and the wait for the next one, summed up.
+    pub tick_ns: Counter,
     /// Stages of requests, of the ticks that are measured.
     pub stages: StageTimes,
 }

@@ -82,6 +82,8 @@ pub struct EventLoop<S: Service> {
     pub(crate) poll: Poll,
     pub(crate) limits: Arc<Limits>,
     pub(crate) now: Now,
+    /// When the tick at hand began, until its time is counted.
+    ticking_since: Option<Instant>,
     pub(crate) shared: Arc<Shared<S::Message>>,
     listeners: Vec<WatchedListener>,
     pub(crate) connections: Vec<Option<Box<Connection<S::Session>>>>,
@@ -124,6 +126,7 @@ impl<S: Service> EventLoop<S> {
             poll,
             limits: shared.limits.load_full(),
             now,
+            ticking_since: None,
             shared,
             listeners,
             connections: Vec::new(),
@@ -186,6 +189,7 @@ impl<S: Service> EventLoop<S> {
         };
         // The tick's own work has taken time: the clock of its beginning would oversleep.
         let begun = Instant::now();
+        self.end_tick(begun);
         let mailbox = self.shared.queues.mailbox(self.worker);
         for _ in 0..self.busy_poll.looks(begun) {
             thread::yield_now();
@@ -231,6 +235,9 @@ impl<S: Service> EventLoop<S> {
 
     pub(crate) fn begin_tick(&mut self) {
         self.now = Now::read();
+        // The tick before has not waited: its end is the beginning of this one.
+        self.end_tick(self.now.instant);
+        self.ticking_since = Some(self.now.instant);
         self.busy_poll.learn(self.now.instant);
         self.stages.begin_tick();
         self.traffic().ticks.add(1);
@@ -240,6 +247,14 @@ impl<S: Service> EventLoop<S> {
             self.limits = Arc::clone(&limits);
         }
         self.free_slots.append(&mut self.nested_poll.free_slots);
+    }
+
+    /// Counts the time of the tick at hand, if that has not been done: it ends at `now`.
+    #[inline]
+    fn end_tick(&mut self, now: Instant) {
+        if let Some(since) = self.ticking_since.take() {
+            self.traffic().tick_ns.add(now.duration_since(since).as_nanos() as u64);
+        }
     }
 
     /// Acts on the poller's events, on work that was left for this tick, and on messages.

@@ -54,7 +54,7 @@ mod workers;
 
 #[cfg(any(test, feature = "testing"))]
 pub use clients::test_client;
-pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
+pub use clients::{Address, Buffers, Client, Clients, Names, OutputClass, PeerIds, Transport};
 pub use connection::{SHARED_BYTES, STRANGER_AGE_MAX, connection_bytes};
 pub use counter::{Counter, Traffic};
 /// The parts of [`StageTimes`].

@@ -132,10 +132,7 @@ impl<M> WorkerQueues<M> {
         self.post(client.worker as usize, Message::Service(To::Client(client), message));
     }
 
-    /// Sends a message to the service of one worker.
-    ///
-    /// # Panics
-    /// When there is no such worker.
+    /// Sends a message to the service of one worker. Dropped when there is no such worker.
     pub fn send_to_service(&self, worker: usize, message: M) {
         self.post(worker, Message::Service(To::Service, message));
     }
@@ -281,8 +278,11 @@ impl<M> WorkerQueues<M> {
         }
     }
 
+    /// No worker has a connection that this process has made: messages to one are dropped.
     pub(crate) fn post(&self, worker: usize, messages: Message<M>) {
-        self.mailboxes[worker].post(messages);
+        if let Some(mailbox) = self.mailboxes.get(worker) {
+            mailbox.post(messages);
+        }
     }
 
     pub(crate) fn mailbox(&self, worker: usize) -> &WorkerQueue<M> {

@@ -241,7 +241,7 @@ impl Machine {
         };
         let result = self.core.call(|| sha.hex(), push, host, reply);
         if self.heap().is_collection_due() {
-            // They would stay until the next script.
+            // The operands would stay until the next script.
             self.set_operands(&[], &[]);
         }
         result

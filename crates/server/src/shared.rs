@@ -39,6 +39,7 @@ use crate::{
     tls::Tls,
     workers::{
         WorkerMessage, blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause,
+        shutdown::Shutdown,
     },
 };
 
@@ -47,6 +48,15 @@ use crate::{
 pub(crate) struct Stop {
     /// How long clients get to take replies that are on their way.
     pub(crate) grace: Duration,
+    /// How long replicas get to take what they lack.
+    pub(crate) replicas: Duration,
+}
+
+impl Stop {
+    /// Clients and replicas get the same time.
+    pub(crate) fn within(grace: Duration) -> Self {
+        Self { grace, replicas: grace }
+    }
 }
 
 /// The state that all workers of a server share.
@@ -64,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) offload: Offload,
     pub(crate) stats: Stats,
     pub(crate) pause: Pause,
+    pub(crate) shutdown: Shutdown,
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Arc<Exchange>,
@@ -131,6 +142,7 @@ impl Shared {
             offload: Offload::new(),
             stats,
             pause,
+            shutdown: Shutdown::default(),
             persistence,
             blocked: BlockedClients::new(workers),
             exchange,

@@ -15,6 +15,7 @@
 //! A file that does not begin as one of ours is none, and is not cut. The cut part is kept beside the file, as
 //! `NAME.cut-BYTE`, until the user removes it.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use dunlin_engine::{
     keyspace::Keyspace,
+    rdb::Value,
     value::{CollectionLimits, Layout},
 };
 use dunlin_persist::{
@@ -305,7 +307,10 @@ fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(
     let (mut start, mut good, mut count) = (0, String::new(), 0);
     if head.starts_with(b"REDIS") || head.starts_with(b"VALKE") {
         match check_snapshot(&file, note) {
-            Ok((keys, end)) => (start, good, count) = (end, format!("an RDB file of {keys} keys"), keys),
+            Ok(found) => {
+                (start, good, count) =
+                    (found.end, format!("an RDB file of {}", found.keys_in_words()), found.keys);
+            }
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
                 let good = "nothing that could be kept".to_owned();
@@ -368,19 +373,50 @@ fn begins_as_log(head: &[u8]) -> bool {
     }
 }
 
-/// Keys of an RDB file, and its end; or the place of the damage, and its kind.
-fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u64, String)> {
+/// The contents of an RDB file that is good.
+#[derive(Debug, Default)]
+struct Snapshot {
+    keys: u64,
+    /// Keys of types that Dunlin does not have, by type.
+    foreign: BTreeMap<String, u64>,
+    /// Its length in bytes.
+    end: u64,
+}
+
+impl Snapshot {
+    fn keys_in_words(&self) -> String {
+        let mut words = format!("{} keys", self.keys);
+        if !self.foreign.is_empty() {
+            let counts: Vec<_> = self.foreign.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            words += &format!(
+                ", of these {} of types that are kept and that no command here can read: {}",
+                self.foreign.values().sum::<u64>(),
+                counts.join(", ")
+            );
+        }
+        words
+    }
+}
+
+/// The contents of an RDB file; or the place of the damage, and its kind.
+fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<Snapshot, (u64, String)> {
     let keyspace = Keyspace::new(1, 1, 1, [0; 4]);
     let limits = CollectionLimits::default();
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let options = ReadOptions { checksum: true, known_versions: true };
     let mut reader = rdb::Reader::open(file, options).map_err(|error| (error.offset, error.to_string()))?;
-    let mut keys = 0;
+    let mut found = Snapshot::default();
     while let Some(item) = reader.next(layout).map_err(|error| (error.offset, error.to_string()))? {
-        keys += u64::from(matches!(item, Item::Key { .. }));
+        if let Item::Key { value, .. } = &item {
+            found.keys += 1;
+            if let Some(name) = value.as_ref().and_then(Value::foreign_type) {
+                *found.foreign.entry(name.to_owned()).or_default() += 1;
+            }
+        }
         note(reader.offset());
     }
-    Ok((keys, reader.offset()))
+    found.end = reader.offset();
+    Ok(found)
 }
 
 /// How far the commands of a file are good, and the fault behind.

@@ -61,7 +61,7 @@ enum Story {
         /// How many power cuts in each of them.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
         cuts: u64,
-        /// What is promised.
+        /// The promise.
         #[arg(long, default_value = "always")]
         policy: Policy,
     },

@@ -26,6 +26,8 @@ pub struct Policy {
     pub compress_dumps: bool,
     /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
     pub relaxed_versions: bool,
+    /// Whether dumps of values whose types Dunlin does not have are refused (`module-data`).
+    pub refuses_foreign: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
     /// The classes of keyspace events that are published (`notify-keyspace-events`).

@@ -141,6 +141,19 @@ impl<R: io::BufRead> Input<R> {
         self.offset += bytes as u64;
     }
 
+    /// Reads something by `read`; returns the bytes that it has read, too.
+    pub(crate) fn recorded<T>(
+        &mut self,
+        read: impl FnOnce(&mut Input<Recording<'_>>) -> Result<T, RdbError>,
+    ) -> Result<(T, Vec<u8>), RdbError> {
+        let mut input = Input::new(Recording { source: &mut self.source, bytes: Vec::new() });
+        let result = read(&mut input);
+        let (offset, mut bytes) = (input.offset, input.source.bytes);
+        self.offset += offset;
+        bytes.shrink_to_fit();
+        Ok((result?, bytes))
+    }
+
     /// Whether the source has ended.
     pub fn is_at_end(&mut self) -> Result<bool, RdbError> {
         Ok(self.arrived()?.is_empty())
@@ -312,6 +325,34 @@ impl<R: io::BufRead> Input<R> {
     /// Reads a floating-point number of eight bytes.
     pub fn double(&mut self) -> Result<f64, RdbError> {
         Ok(f64::from_le_bytes(self.array()?))
+    }
+}
+
+/// A source that keeps what is read from it.
+pub(crate) struct Recording<'r> {
+    source: &'r mut dyn io::BufRead,
+    bytes: Vec<u8>,
+}
+
+impl io::Read for Recording<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(out)?;
+        self.bytes.extend_from_slice(&out[..count]);
+        Ok(count)
+    }
+}
+
+impl io::BufRead for Recording<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.source.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        // The caller has seen them, so they are there.
+        if let Ok(arrived) = self.source.fill_buf() {
+            self.bytes.extend_from_slice(&arrived[..count]);
+        }
+        self.source.consume(count);
     }
 }
 

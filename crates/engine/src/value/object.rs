@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_structures::Element;
 
 use super::{
-    Hash, List, Resources, Set, SortedSet, Stream, ValueType,
+    Foreign, Hash, List, Resources, Set, SortedSet, Stream, ValueType,
     incremental_copy::table::CopiedTable,
     shared::Shared,
     stored::{Stored, each},
@@ -48,6 +48,8 @@ pub enum Object {
     SortedSet(SortedSet),
     /// A stream: in an allocation of its own, being much larger than the others.
     Stream(Shared<Stream>),
+    /// A value of a type that Dunlin does not have.
+    Foreign(Foreign),
 }
 
 const _: () = assert!(size_of::<Object>() == 24, "every small collection takes as much of its cell");
@@ -59,6 +61,14 @@ impl Object {
             T::TYPE
         }
         each!(self, collection => type_of(collection))
+    }
+
+    /// The name that `TYPE` answers.
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::Foreign(value) => value.type_name(),
+            _ => self.value_type().name(),
+        }
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -80,6 +90,7 @@ impl Object {
             Self::Set(set) => Self::Set(set.copied()),
             Self::SortedSet(set) => Self::SortedSet(set.copied()),
             Self::Stream(stream) => Self::Stream(stream.copied()),
+            Self::Foreign(value) => Self::Foreign(value.copied()),
         }
     }
 
@@ -102,6 +113,7 @@ impl Object {
             (Self::Set(set), Self::Set(other)) => set.is(other),
             (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
             (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
+            (Self::Foreign(value), Self::Foreign(other)) => value.is(other),
             _ => false,
         }
     }

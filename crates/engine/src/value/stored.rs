@@ -82,8 +82,13 @@ pub(crate) trait Stored: Sized {
         Version::OLDEST
     }
 
-    /// [`Self::oldest_version`], or the version that also carries what [`Self::auxiliary_field`] would say.
+    /// [`Self::oldest_version`], or the version that also carries what [`Self::auxiliary_fields`] would say.
     fn whole_version(&self) -> Version {
+        self.oldest_version()
+    }
+
+    /// The version of a dump of it: [`Self::oldest_version`], or the version that also carries what must not be lost.
+    fn dump_version(&self) -> Version {
         self.oldest_version()
     }
 
@@ -109,10 +114,10 @@ pub(crate) trait Stored: Sized {
         true
     }
 
-    /// An auxiliary field that stands before the key in files of a version, name and value: for parts of the value that its
-    /// form does not carry.
-    fn auxiliary_field(&self, _version: Version) -> Option<(&'static [u8], Vec<u8>)> {
-        None
+    /// Auxiliary fields before the key in files of a version, names and values: for parts of the value that its form does not
+    /// carry.
+    fn auxiliary_fields(&self, _version: Version) -> Vec<(&'static [u8], Vec<u8>)> {
+        Vec::new()
     }
 
     /// Reads it in a form; `None` if the number is that of no form of this type. A collection of the right form for a
@@ -143,6 +148,7 @@ macro_rules! each {
             $crate::value::Object::Set($collection) => $work,
             $crate::value::Object::SortedSet($collection) => $work,
             $crate::value::Object::Stream($collection) => $work,
+            $crate::value::Object::Foreign($collection) => $work,
         }
     };
 }
@@ -164,6 +170,6 @@ pub(crate) fn read_object<R: io::BufRead>(
             )*
         };
     }
-    first_of!(Hash, List, Set, SortedSet, Stream);
+    first_of!(Hash, List, Set, SortedSet, Stream, Foreign);
     None
 }

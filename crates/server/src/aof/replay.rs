@@ -184,6 +184,7 @@ impl<'a> Replay<'a> {
         let policy = Policy {
             string_bytes_max: usize::MAX,
             relaxed_versions: true,
+            refuses_foreign: false,
             // No client is there to hear of them, and they would pile up.
             notifications: EventClasses::default(),
             ..policy(config)

@@ -30,7 +30,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -72,6 +72,42 @@ impl fmt::Debug for Join {
     }
 }
 
+/// The connections of one kind from this node to others.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigure {
+    open: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl LinkFigure {
+    /// Notes how many are made, and the bytes of their buffers. Their thread only.
+    pub(crate) fn note(&self, open: usize, bytes: usize) {
+        self.open.store(open, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+    }
+}
+
+/// The connections from this node to others, for INFO.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigures {
+    /// Of the messages of its shard.
+    pub(crate) shard: LinkFigure,
+    /// Of pub/sub.
+    pub(crate) bus: LinkFigure,
+}
+
+impl LinkFigures {
+    /// How many are made.
+    pub(crate) fn open(&self) -> usize {
+        self.shard.open.load(Relaxed) + self.bus.open.load(Relaxed)
+    }
+
+    /// The bytes of their buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shard.bytes.load(Relaxed) + self.bus.bytes.load(Relaxed)
+    }
+}
+
 /// How long clients without cluster support may take to learn that a node is demoted, in milliseconds.
 const LEARNING_MS: u64 = 10_000;
 
@@ -108,6 +144,8 @@ pub(crate) struct Cluster {
     pub(crate) ending: EndingFile,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     pub(crate) clean: OnceLock<HistoryId>,
+    /// This node's connections to other nodes.
+    pub(crate) links: LinkFigures,
     /// Slots on their way from and to this node.
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.

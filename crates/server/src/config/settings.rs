@@ -11,9 +11,9 @@ use super::{
     lines::{IgnoredLine, RenameLine, UserLine},
     values::{
         AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, DatabaseLimits,
-        EndpointType, LogLevel, MaxmemoryPolicy, MemoryShare, OutputBufferLimits, PeerUser, Permission,
-        PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags,
-        Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
+        EndpointType, LogLevel, MaxmemoryPolicy, MemoryShare, ModuleData, OutputBufferLimits, PeerUser,
+        Permission, PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret,
+        ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
     },
 };
 
@@ -241,6 +241,8 @@ config! {
     rdb_key_save_delay: u32,
     /// Make snapshots durable as they grow.
     rdb_save_incremental_fsync: bool,
+    /// The treatment of values whose types Dunlin does not have.
+    module_data: ModuleData,
     /// The treatment of files and dumps of unknown versions.
     rdb_version_check: VersionCheck,
     /// Whether snapshots have checksums.

@@ -255,6 +255,19 @@ words! {
 }
 
 words! {
+    /// `module-data`.
+    ModuleData {
+        /// Values of types that are not there are kept as they came.
+        #[default]
+        "keep" => Keep,
+        /// Such values are left out.
+        "skip" => Skip,
+        /// Files that hold one are refused.
+        "refuse" => Refuse,
+    }
+}
+
+words! {
     /// `rdb-version-check`.
     VersionCheck {
         /// Unknown versions are refused.

@@ -363,6 +363,7 @@ impl Executor {
         }
         let may_go = |client: &Arc<Client>| {
             client.output_class() != OutputClass::Replica
+                && !client.is_outgoing()
                 && !ClientFlags::of(client).has(ClientFlags::NO_EVICT)
         };
         let clients = self.clients.list().into_iter().filter(may_go);

@@ -164,6 +164,8 @@ impl Executor {
         let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
         let error = error_line(last).filter(|_| finished.reply.len() == 1);
         let nanoseconds = finished.nanoseconds;
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
         self.finish(session, &words, &Finish { nanoseconds, reply_bytes, error, event: None });
         if session.offloaded.take().is_some_and(|offloaded| offloaded.is_heard == IsHeard(true)) {
             reply.set_protocol(session.protocol);

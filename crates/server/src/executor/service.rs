@@ -298,7 +298,8 @@ impl Service for Executor {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
                 session.waits_for_room &= matches!(message, WorkerMessage::Unpaused);
-                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_waiting =
+                    session.waiting.is_some() || session.durability.is_some() || session.offloaded.is_some();
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Display},
+    time::Instant,
 };
 
 use dunlin_replication::LinkState;
@@ -97,8 +98,10 @@ pub(crate) enum Shown {
     WhileSyncing,
     /// While the primary's stream does not come.
     WhileLinkIsDown,
-    /// While the link to the primary was stopped for good.
-    WhileLinkIsStopped,
+    /// While the primary's stream does not come, since an attempt to have it failed.
+    WhileLinkFails,
+    /// While a shutdown waits for replicas.
+    WhileShuttingDown,
     /// Only if `min-replicas-to-write` is set.
     WithMinReplicas,
 }
@@ -116,7 +119,11 @@ impl Shown {
             Self::WhileLinkIsDown => {
                 replication.is_replica() && replication.link().state != LinkState::Connected
             }
-            Self::WhileLinkIsStopped => replication.is_replica() && replication.link().stopped.is_some(),
+            Self::WhileLinkFails => {
+                let link = replication.link();
+                replication.is_replica() && link.state != LinkState::Connected && link.error().is_some()
+            }
+            Self::WhileShuttingDown => reading.shared.shutdown.left(Instant::now()).is_some(),
             Self::WithMinReplicas => {
                 reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
             }

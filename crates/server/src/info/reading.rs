@@ -13,7 +13,7 @@ use crate::{
     observe::{
         command_stats::WorkerStatistics,
         hot_keys::HotKeySession,
-        stats::{Rates, TrafficTotals},
+        stats::{LargestBuffers, Rates, TrafficTotals},
     },
     persistence::saving::Progress,
     shared::Shared,
@@ -45,8 +45,14 @@ pub(super) struct Memory {
     pub(super) used: u64,
     pub(super) peak: u64,
     pub(super) startup: u64,
-    /// Bytes that clients hold.
+    /// Bytes that clients hold which are no replicas.
     pub(super) clients: u64,
+    /// Bytes that replicas hold: their connections, and the part of the ring that is kept for those who are behind.
+    pub(super) replicas: u64,
+    /// Bytes of the backlog of replication.
+    pub(super) backlog: u64,
+    /// Bytes of the ring that are kept for replication: the backlog, and what replicas lack beyond it.
+    pub(super) replication: u64,
     /// Bytes that `maxmemory` does not limit.
     pub(super) uncounted: u64,
     /// All but keys and values.
@@ -121,6 +127,12 @@ impl<'a> Reading<'a> {
         self.clients.get_or_init(|| self.shared.stats.clients().map(|all| all.list()).unwrap_or_default())
     }
 
+    /// The largest buffers of a client in the last seconds, and now.
+    pub(super) fn largest_buffers(&self) -> LargestBuffers {
+        self.memory();
+        self.shared.stats.recent_buffers()
+    }
+
     pub(super) fn traffic(&self) -> &TrafficTotals {
         self.traffic.get_or_init(|| self.shared.stats.traffic())
     }
@@ -184,7 +196,8 @@ impl<'a> Reading<'a> {
     fn read_memory(&self) -> Memory {
         let (shared, stats) = (self.shared, &self.shared.stats);
         let keyspace = &shared.engine.keyspace;
-        let clients = stats.visit_clients() as u64;
+        let clients = stats.visit_clients();
+        let kept = shared.replication.kept(shared.durability.tail(), self.config.repl_backlog_size);
         let held = shared.held();
         stats.note_held(&held);
         let used = stats.used_bytes(&shared.engine) as u64;
@@ -198,9 +211,12 @@ impl<'a> Reading<'a> {
             used,
             peak: stats.peak_bytes(&shared.engine) as u64,
             startup,
-            clients,
+            clients: (clients.all - clients.replicas.min(clients.all)) as u64,
+            replicas: clients.replicas as u64 + kept.for_replicas,
+            backlog: kept.backlog,
+            replication: kept.backlog + kept.for_replicas,
             uncounted: held.uncounted() as u64,
-            overhead: startup + usage.table_bytes as u64 + clients + held.total() as u64,
+            overhead: startup + (usage.table_bytes + clients.all + held.total()) as u64,
             resident: host::resident_bytes(),
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,

@@ -110,10 +110,10 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(
         Metric::text(
             "master_link_error",
-            "Why the link was stopped for good: the command, the key and the error. REPLICAOF begins anew.",
-            |reading| reading.shared.replication.link().stopped.clone().unwrap_or_default().into(),
+            "Why the stream does not come: the last attempt's failure, as a refused password; or, of a link that was stopped for good, the command, the key and the error. REPLICAOF begins such a link anew.",
+            |reading| reading.shared.replication.link().error().unwrap_or_default().to_owned().into(),
         )
-        .shown(Shown::WhileLinkIsStopped),
+        .shown(Shown::WhileLinkFails),
     ),
     Row::One(
         Metric::gauge("slave_priority", Unit::Count, "`replica-priority`, for Sentinel.", |reading| {

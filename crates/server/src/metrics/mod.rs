@@ -206,7 +206,8 @@ fn write_replicas(reading: &Reading<'_>, out: &mut Exposition) {
 
 fn write_users(reading: &Reading<'_>, out: &mut Exposition) {
     let mut users: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for client in reading.clients() {
+    // The link to the primary is no user's.
+    for client in reading.clients().iter().filter(|client| !client.is_outgoing()) {
         let name = match client.names().user.as_slice() {
             // A client that has not authenticated is the default user.
             b"" => "default".to_owned(),

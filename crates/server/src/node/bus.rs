@@ -52,7 +52,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let thread = Thread {
         shared: Arc::clone(shared),
         poll,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.bus),
         peers: Vec::new(),
         withheld: VecDeque::new(),
         withheld_bytes: 0,

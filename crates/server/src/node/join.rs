@@ -117,7 +117,7 @@ fn join(shared: &Arc<Shared>, mut config: Config, agent: &AgentSlot) -> Result<(
     let started = AgentThread::start_after(Some(ending), shared, member).inspect_err(|line| {
         // Etcd says that this node leads: it goes on after a restart, which is all that is left to do.
         let _ = shared.cluster.failure.set(line.clone());
-        shared.stop(Stop { grace: Duration::ZERO });
+        shared.stop(Stop::within(Duration::ZERO));
     })?;
     *agent = Some(started);
     let until = Instant::now() + LEAD_TIME_MAX;

@@ -21,7 +21,12 @@ use dunlin_net::{Stream, begin_connection, tls::refusal};
 use mio::{Interest, Registry, Token, unix::SourceFd};
 use socket2::Socket;
 
-use crate::{config::Config, shared::Shared, system::sockets::limit_silence};
+use crate::{
+    cluster::{LinkFigure, LinkFigures},
+    config::Config,
+    shared::Shared,
+    system::sockets::limit_silence,
+};
 
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -72,12 +77,19 @@ pub(super) struct Links {
     retry: Duration,
     /// A connection is given up when the other machine has acknowledged nothing for this long.
     silence_max: Duration,
+    /// INFO's figures of these connections.
+    figure: fn(&LinkFigures) -> &LinkFigure,
 }
 
 impl Links {
-    pub(super) fn new(waiting_bytes_max: usize, retry: Duration, silence_max: Duration) -> Self {
+    pub(super) fn new(
+        waiting_bytes_max: usize,
+        retry: Duration,
+        silence_max: Duration,
+        figure: fn(&LinkFigures) -> &LinkFigure,
+    ) -> Self {
         let (links, found) = (BTreeMap::new(), channel());
-        Self { links, found, look_up, next: 0, waiting_bytes_max, retry, silence_max }
+        Self { links, found, look_up, next: 0, waiting_bytes_max, retry, silence_max, figure }
     }
 
     /// Keeps a connection to each of these nodes, and to no other.
@@ -159,6 +171,9 @@ impl Links {
                 link.disconnect(registry);
             }
         }
+        let open = self.links.values().filter(|link| link.is_made).count();
+        let bytes = self.links.values().map(|link| link.waiting.capacity()).sum();
+        (self.figure)(&shared.cluster.links).note(open, bytes);
     }
 }
 
@@ -315,7 +330,7 @@ mod tests {
         static LOOKUPS: AtomicU8 = AtomicU8::new(0);
         let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
         let poll = Poll::new().unwrap();
-        let mut links = Links::new(100, Duration::ZERO, Duration::ZERO);
+        let mut links = Links::new(100, Duration::ZERO, Duration::ZERO, |figures| &figures.bus);
         links.look_up = |place| match LOOKUPS.fetch_add(1, SeqCst) {
             0 => Err(ErrorKind::NotFound.into()),
             count => Ok(SocketAddr::new(IpAddr::from([127, 0, 0, count]), place.1)),

@@ -44,6 +44,9 @@ pub(crate) struct CommandCounters {
     pub(crate) calls: Counter,
     /// Time spent executing.
     pub(crate) nanoseconds: Counter,
+    /// Of these calls and this time, those by scripts.
+    pub(crate) called: Counter,
+    pub(crate) called_ns: Counter,
     /// Refused before they ran (arity, authentication, memory).
     pub(crate) rejected: Counter,
     /// Ran and answered an error.
@@ -87,6 +90,8 @@ impl WorkerStatistics {
         for command in self.commands.iter().chain([&self.calls]) {
             command.calls.reset();
             command.nanoseconds.reset();
+            command.called.reset();
+            command.called_ns.reset();
             command.rejected.reset();
             command.failed.reset();
             command.histogram.get().inspect(|histogram| histogram.reset());
@@ -100,6 +105,8 @@ impl WorkerStatistics {
 pub(crate) struct CommandTotals {
     pub(crate) calls: u64,
     pub(crate) nanoseconds: u64,
+    pub(crate) called: u64,
+    pub(crate) called_ns: u64,
     pub(crate) rejected: u64,
     pub(crate) failed: u64,
     pub(crate) latencies: Latencies,
@@ -121,6 +128,8 @@ impl CommandTotals {
         for counters in all {
             totals.calls += counters.calls.get();
             totals.nanoseconds += counters.nanoseconds.get();
+            totals.called += counters.called.get();
+            totals.called_ns += counters.called_ns.get();
             totals.rejected += counters.rejected.get();
             totals.failed += counters.failed.get();
             counters.histogram.get().inspect(|histogram| totals.latencies.add(histogram));
@@ -466,6 +475,9 @@ impl Meter {
         }
         let nanoseconds = self.samples[index].nanoseconds;
         self.count_alone(index, nanoseconds);
+        let counters = &self.statistics.commands[index];
+        counters.called.add(1);
+        counters.called_ns.add(nanoseconds);
         self.add(&self.statistics.calls, nanoseconds);
         begun.map(|_| nanoseconds)
     }

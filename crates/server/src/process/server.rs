@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, ExclusiveContext, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, Worker, keyspace::Keyspace};
 use dunlin_net::{
     Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
     reserve_open_files,
@@ -29,8 +29,7 @@ use signal_hook::{
 
 use crate::{
     aof::LogThread,
-    audit,
-    commands::{self, grace, saves},
+    audit, commands,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, MarkedRing, Order, RING, SeenMarks},
     executor::{Executor, configure_access, offload_threads},
@@ -46,7 +45,9 @@ use crate::{
         supervisor::Supervisor,
         syslog::Syslog,
     },
-    replication, replicator, sampler,
+    replication,
+    replicator::{self, shutdown},
+    sampler,
     shared::{Shared, Stop},
     system::{
         arguments,
@@ -58,6 +59,8 @@ use crate::{
         maintenance::{Maintenance, Order as MaintenanceOrder},
     },
 };
+
+pub use crate::workers::shutdown::ShutdownOutcome;
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -245,7 +248,7 @@ impl Server {
                 agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }
-            replicator::drain(&self.shared, stop.grace);
+            shutdown::drain(&self.shared, stop.replicas);
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
@@ -348,23 +351,24 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops as SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
-    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to take their replies,
-    /// unless `now` is among the options. A snapshot waits for a script; all other clients are served meanwhile.
-    /// Returns whether the server ends.
-    pub fn stop(&self, flags: ShutdownFlags) -> bool {
+    /// As SHUTDOWN with these options would: replicas that are behind get `shutdown-timeout`, unless `now` is among the options,
+    /// and SHUTDOWN ABORT may end the wait. With `save`, a snapshot follows, without which the server goes on unless `force` is among
+    /// the options. Clients that are being answered get `shutdown-timeout`, too, to take their replies. A snapshot waits for a script; all other clients
+    /// are served meanwhile. Blocks until the outcome is known.
+    pub fn stop(&self, flags: ShutdownFlags) -> ShutdownOutcome {
         let shared = &self.shared;
-        let grace = grace(flags, &shared.config.current());
-        let save = |context: &mut ExclusiveContext<'_>| {
-            // A client that has ended the server meanwhile, and with it the script, may have said NOSAVE.
-            if shared.is_ending() { Ok(()) } else { shared.save_last(context, !grace.is_zero()) }
-        };
-        if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
-            return false;
+        if shutdown::waits(flags, shared) {
+            return match shutdown::begin(shared, flags) {
+                (wait, true) => shutdown::carry_out(shared, &wait, flags),
+                (wait, false) => wait.outcome(),
+            };
+        }
+        if !shutdown::save_last(shared, flags) {
+            return ShutdownOutcome::NotSaved;
         }
         // Without a receiver, the server has ended already.
-        let _ = self.orders.send(Stop { grace });
-        true
+        let _ = self.orders.send(Stop::within(shutdown::grace(flags, &shared.config.current())));
+        ShutdownOutcome::Ends
     }
 
     /// Snapshots written so far.
@@ -459,8 +463,13 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
             let (stopper, is_stopping, failed_at) =
                 (stopper.clone(), Arc::clone(&stopping), Arc::clone(&failed_at));
             // Apart from this thread, since the snapshot may take long, or fail; then all is as before.
-            let stop = move || {
-                if !stopper.stop(flags) {
+            let stop = move || match stopper.stop(flags) {
+                ShutdownOutcome::Ends => {}
+                ShutdownOutcome::Aborted => {
+                    is_stopping.store(false, Relaxed);
+                    tracing::warn!("The shutdown that {name} has begun is called off");
+                }
+                ShutdownOutcome::NotSaved => {
                     *lock(&failed_at) = Some(stopper.saves());
                     is_stopping.store(false, Relaxed);
                     tracing::warn!(

@@ -62,7 +62,8 @@ impl Connected<'_> {
     /// Closes the connections of all clients that send requests: not of replicas, nor of those that listen.
     pub(crate) fn disconnect_all(self) {
         let clients = self.clients.map(Clients::list).unwrap_or_default();
-        let is_normal = |client: &&Arc<Client>| client.output_class() == OutputClass::Normal;
+        let is_normal =
+            |client: &&Arc<Client>| client.output_class() == OutputClass::Normal && !client.is_outgoing();
         clients.iter().filter(is_normal).for_each(|client| self.close(client));
     }
 
@@ -75,7 +76,9 @@ impl Connected<'_> {
 
     /// The clients that are one of these users.
     fn clients_of(self, names: &[&[u8]]) -> Vec<Arc<Client>> {
-        let is_one = |client: &Arc<Client>| names.contains(&client_line::user(&client.names()));
+        let is_one = |client: &Arc<Client>| {
+            !client.is_outgoing() && names.contains(&client_line::user(&client.names()))
+        };
         match (names, self.clients) {
             ([], _) | (_, None) => Vec::new(),
             (_, Some(clients)) => clients.list().into_iter().filter(is_one).collect(),

@@ -25,7 +25,7 @@ use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, Reader};
 use dunlin_replication::{History, Id, Place};
 
-use super::tell;
+use super::{foreign::ForeignValues, tell};
 use crate::{
     config::{describe, policy},
     loading::{LoadError, Reporter, helpers},
@@ -163,6 +163,7 @@ fn read(
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
     let (mut found, mut libraries) = (LoadedSnapshot::default(), Vec::new());
+    let mut foreign = ForeignValues::new(config.module_data);
     let (mut batch, mut turns) = (Vec::with_capacity(BATCH_KEYS), (0..queues.len()).cycle());
     let mut hand_over = |batch: &mut Vec<Loaded>| {
         let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_KEYS));
@@ -208,6 +209,12 @@ fn read(
                         keyspace.databases()
                     )
                 })?;
+                let admitted = foreign.admit(&value).map_err(|why| {
+                    format!("at byte {}: key \"{}\" {why}", reader.offset(), key.escape_ascii())
+                })?;
+                if !admitted {
+                    continue;
+                }
                 let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
                 let idle_seconds = idle_seconds.unwrap_or(0);
                 batch.push(Loaded { database, key, value, expiry_ms, idle_seconds });
@@ -222,6 +229,7 @@ fn read(
         }
     }
     hand_over(&mut batch);
+    foreign.report();
     shared.libraries.replace_all(&shared.commands, &libraries)?;
     found.bytes = reader.offset();
     Ok(found)

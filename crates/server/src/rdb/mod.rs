@@ -5,6 +5,7 @@
 //! background is in [`background`].
 
 mod background;
+mod foreign;
 mod load;
 mod pace;
 
@@ -32,6 +33,7 @@ use dunlin_replication::Place;
 
 use dunlin_scripting::REDIS_VERSION;
 
+use self::foreign::ForeignValues;
 use crate::{
     config::{Config, VersionCheck},
     lua::Libraries,
@@ -338,6 +340,7 @@ impl Shared {
         let options = read_options(config);
         let (now_ms, layout) = (context.caller().now_ms, context.layout());
         let (mut loaded, mut libraries) = (Loaded::default(), Vec::new());
+        let mut foreign = ForeignValues::new(config.module_data);
         // Otherwise a key goes with a DEL in the stream, and not before.
         let drops_expired = !self.replication.has_place();
         let is_past = |at: i64| at < 0 || at as u64 <= now_ms;
@@ -362,6 +365,9 @@ impl Shared {
                             "is in a database that does not exist: raise databases above {databases}"
                         ))
                     })?;
+                    if !foreign.admit(&value).map_err(|why| refused(&why))? {
+                        continue;
+                    }
                     if existing == Existing::Replaced {
                         context.remove(database, &key);
                     }
@@ -373,6 +379,7 @@ impl Shared {
                 }
             }
         }
+        foreign.report();
         self.libraries.replace_all(&self.commands, &libraries)?;
         Ok(loaded)
     }

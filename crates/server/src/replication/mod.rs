@@ -97,6 +97,28 @@ pub(crate) struct LinkStatus {
     pub(crate) snapshot: Option<(u64, Option<u64>)>,
     /// Why the link was given up for good.
     pub(crate) stopped: Option<String>,
+    /// Why the last attempt to have the stream failed, until the stream comes.
+    pub(crate) failed: Option<String>,
+}
+
+impl LinkStatus {
+    /// Returns why the stream does not come, where that is known.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.stopped.as_deref().or(self.failed.as_deref())
+    }
+
+    /// A link to a primary is made, or ended, by order: former errors are none of its.
+    pub(crate) fn begin_anew(&mut self) {
+        (self.stopped, self.failed) = (None, None);
+    }
+}
+
+/// Bytes of the ring that are kept for replication.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) backlog: u64,
+    /// Beyond the backlog, for the replica that is furthest behind.
+    pub(crate) for_replicas: u64,
 }
 
 /// Resynchronisations so far.
@@ -157,6 +179,7 @@ impl Replication {
                 down_since_ms: 0,
                 snapshot: None,
                 stopped: None,
+                failed: None,
             }),
             order: Mutex::default(),
             carried_out: AtomicU64::new(0),
@@ -392,6 +415,14 @@ impl Replication {
     /// The ring's bytes that are kept for replicas: from the first to behind the last, if there are any.
     pub(crate) fn backlog(&self, tail: u64) -> Option<(u64, u64)> {
         self.has_backlog.load(Acquire).then(|| (self.backlog_from.load(Acquire).min(tail), tail))
+    }
+
+    /// Returns how much of the ring is kept for replication: of the backlog, `repl-backlog-size` at most, and beyond it for replicas
+    /// that are behind.
+    pub(crate) fn kept(&self, tail: u64, backlog_size: u64) -> Kept {
+        let bytes = self.backlog(tail).map_or(0, |(first, end)| end - first);
+        let for_replicas = if self.replicas().is_empty() { 0 } else { bytes.saturating_sub(backlog_size) };
+        Kept { backlog: bytes - for_replicas, for_replicas }
     }
 
     /// Whether replicas of this server can be told something: it is a primary, or its own link is up.

@@ -391,7 +391,10 @@ impl Feeder {
             };
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
-                Phase::Online if is_catching_up(replica) => continue,
+                Phase::Online if is_catching_up(replica) => {
+                    replica.note_lag(published);
+                    continue;
+                }
                 // The replica goes on after its snapshot.
                 Phase::Sending | Phase::AwaitingAck if !takes_stream => replica.sent.load(Acquire),
                 Phase::Sending | Phase::AwaitingAck | Phase::Online => {
@@ -402,12 +405,14 @@ impl Feeder {
                         replica.cut(&error.to_string());
                         before
                     });
+                    server.stats.links.to_replicas.fetch_add(sent - before, Relaxed);
                     has_sent |= sent > before;
                     has_more |= sent < end && !known.is_full;
                     replica.sent.store(sent, Release);
                     sent
                 }
             };
+            replica.note_lag(published);
             if published.saturating_sub(sent) > bound {
                 replica.cut("it is behind by more than client-output-buffer-limit replica allows");
                 continue;

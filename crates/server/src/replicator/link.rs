@@ -13,15 +13,17 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc,
+        atomic::Ordering::Relaxed,
         mpsc::{Receiver, TryRecvError, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use dunlin_net::{Address, Stream, WorkerQueues, begin_connection};
+use dunlin_net::{Address, Client, Now, Stream, Transport, WorkerQueues, begin_connection};
 use dunlin_replication::{Action, Event, LinkState, Replica, ReplicaOptions};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
+use socket2::SockAddr;
 
 use super::{apply::Applier, failover, snapshot::Incoming, waiting::WaitingStream};
 use crate::{
@@ -84,6 +86,11 @@ pub(super) struct Connection {
     writable: bool,
     /// Bytes that it could not be sent yet.
     output: Vec<u8>,
+    /// Bytes that have come and that have left.
+    received: u64,
+    sent: u64,
+    /// The link as CLIENT LIST shows it, once the stream comes.
+    client: Option<Arc<Client>>,
 }
 
 /// The primary that is followed.
@@ -145,6 +152,7 @@ impl Link {
                 self.unblock_clients();
             }
             self.publish();
+            self.show_client();
         }
     }
 
@@ -178,12 +186,49 @@ impl Link {
         status.heard_ms = replica.heard_ms();
         status.down_since_ms = replica.down_since_ms().unwrap_or(0);
         status.snapshot = replica.snapshot_progress();
+        if status.state == LinkState::Connected {
+            status.failed = None;
+        }
         drop(status);
         replication.set_state(STALE, replica.link() != LinkState::Connected);
         if has_changed {
             // A shard's follower that is sent away tries again soon.
             self.shared.cluster.shard.wake();
         }
+    }
+
+    /// Shows the link among the clients while the stream comes, and obeys CLIENT KILL.
+    fn show_client(&mut self) {
+        let is_connected =
+            self.primary.as_ref().is_some_and(|primary| primary.replica.link() == LinkState::Connected);
+        let (Some(connection), Some(clients)) = (&mut self.connection, self.shared.stats.clients()) else {
+            return;
+        };
+        if connection.client.is_none() && is_connected {
+            let socket = connection.stream.socket();
+            let address =
+                |address: io::Result<SockAddr>| address.ok().and_then(|address| address.as_socket());
+            let (peer, local) = (address(socket.peer_addr()), address(socket.local_addr()));
+            // Without an address it is gone already, which the next read shows.
+            let (Some(peer), Some(local)) = (peer, local) else { return };
+            let (transport, is_tls) = (Transport::Tcp { peer, local }, connection.stream.is_tls());
+            connection.client = Some(clients.add_outgoing(transport, is_tls, connection.stream.as_raw_fd()));
+        }
+        let Some(client) = &connection.client else { return };
+        if client.is_killed() {
+            return self.lose("CLIENT KILL has closed it");
+        }
+        if client.input_bytes_total.get() != connection.received {
+            client.last_interaction_ms.set(Now::read().steady_ms);
+        }
+        client.input_bytes_total.set(connection.received);
+        client.output_bytes_total.set(connection.sent);
+        client.output_bytes.set(connection.output.len() as u64);
+        client.query_buffer_bytes.set(self.applier.waiting_bytes() as u64);
+        client.database.set(self.applier.database() as u64);
+        let (commands, last) = self.applier.applied();
+        client.commands_total.set(commands);
+        client.command.set(last.map_or(u64::MAX, |index| index as u64));
     }
 
     pub(super) fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
@@ -236,6 +281,8 @@ impl Link {
                 Ok(0) => return self.lose("it was closed"),
                 Ok(bytes) => {
                     connection.readable = true;
+                    connection.received += bytes as u64;
+                    self.shared.stats.links.from_primary.fetch_add(bytes as u64, Relaxed);
                     read += bytes;
                     self.receive(&buffer[..bytes]);
                 }
@@ -300,8 +347,10 @@ impl Link {
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);
         self.publish();
-        if let Some(connection) = &mut self.connection {
-            let _ = connection.send();
+        if let Some(connection) = &mut self.connection
+            && let Ok(sent) = connection.send()
+        {
+            self.shared.stats.links.to_primary.fetch_add(sent, Relaxed);
         }
     }
 
@@ -342,7 +391,7 @@ impl Link {
                 }
                 Action::Close(reason) => {
                     tracing::warn!("The link to the primary is closed: {reason}");
-                    self.disconnect(&reason);
+                    self.break_off(&reason);
                 }
                 Action::Warn(line) => tracing::warn!("{line}"),
                 Action::BeginSnapshot { id, offset, framing } => self.begin_snapshot(id, offset, framing),
@@ -433,7 +482,16 @@ impl Link {
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), SOCKET, interest)?;
-        Ok(Connection { stream, is_made: false, readable: false, writable: false, output: Vec::new() })
+        Ok(Connection {
+            stream,
+            is_made: false,
+            readable: false,
+            writable: false,
+            output: Vec::new(),
+            received: 0,
+            sent: 0,
+            client: None,
+        })
     }
 
     /// Goes on with a connection that is being made.
@@ -463,19 +521,29 @@ impl Link {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_made) else {
             return;
         };
-        if let Err(error) = connection.send() {
-            self.lose(&error.to_string());
+        match connection.send() {
+            Ok(sent) => _ = self.shared.stats.links.to_primary.fetch_add(sent, Relaxed),
+            Err(error) => self.lose(&error.to_string()),
         }
     }
 
     /// The connection is gone, or could not be made.
     pub(super) fn lose(&mut self, reason: &str) {
         tracing::warn!("The link to the primary is lost: {reason}");
+        self.break_off(reason);
+    }
+
+    /// Ends a link that has failed. INFO shows why, until another attempt succeeds.
+    fn break_off(&mut self, reason: &str) {
         self.disconnect(reason);
+        self.shared.replication.link().failed = Some(reason.to_owned());
     }
 
     pub(super) fn disconnect(&mut self, reason: &str) {
         if let Some(connection) = self.connection.take() {
+            if let (Some(clients), Some(client)) = (self.shared.stats.clients(), &connection.client) {
+                clients.remove_outgoing(client);
+            }
             let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
@@ -489,7 +557,7 @@ impl Link {
     /// Something here went wrong; it is tried again.
     pub(super) fn fail(&mut self, reason: &str) {
         tracing::error!("Replication fails: {reason}");
-        self.disconnect(reason);
+        self.break_off(reason);
     }
 
     /// The primary has something that this server cannot hold: trying again would come to the same.
@@ -527,17 +595,23 @@ fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result
 }
 
 impl Connection {
-    fn send(&mut self) -> io::Result<()> {
+    /// Sends what the socket takes; how many bytes that was.
+    fn send(&mut self) -> io::Result<u64> {
+        let before = self.sent;
         while !self.output.is_empty() {
             match (&self.stream).write(&self.output) {
-                Ok(sent) => drop(self.output.drain(..sent)),
+                Ok(sent) => {
+                    self.sent += sent as u64;
+                    drop(self.output.drain(..sent));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         // Records of earlier bytes may wait.
-        self.stream.flush().map(drop)
+        self.stream.flush()?;
+        Ok(self.sent - before)
     }
 }
 

@@ -43,7 +43,7 @@ impl Link {
         tracing::info!("Following the primary {}:{}", address.host, address.port);
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         replication.set_state(REPLICA | STALE, true);
         let position = match self.primary.take() {
             // The history that the former primary's stream has.
@@ -76,7 +76,7 @@ impl Link {
     fn join(&mut self, primary: Option<ShardPrimary>, begins: Option<Id>) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         self.primary = None;
         {
             let _closed = shared.engine.keyspace.close();
@@ -119,7 +119,7 @@ impl Link {
     fn lead(&mut self, history: Id, previous: Option<Id>, from: u64) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         self.primary = None;
         if !replication.has_place() {
             // An empty data set is the beginning of the history before, too.
@@ -148,7 +148,7 @@ impl Link {
     pub(super) fn promote(&mut self) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         if self.primary.take().is_none() {
             // An order to follow another server that was overtaken by this one.
             replication.set_state(REPLICA | STALE, false);

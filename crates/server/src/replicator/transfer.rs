@@ -15,7 +15,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::Ordering::{Acquire, Release},
+        atomic::Ordering::{Acquire, Relaxed, Release},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -320,6 +320,7 @@ pub(super) fn send_all(
                 bytes = &bytes[sent..];
                 stalled = None;
                 replica.client.output_bytes_total.add(sent as u64);
+                server.stats.links.to_replicas.fetch_add(sent as u64, Relaxed);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -117,7 +117,8 @@ impl Sampler {
     }
 
     fn look_at_commands(&mut self, shared: &Shared, sample: &mut Sample) {
-        let workers = &shared.stats.workers;
+        // The commands of a primary's stream are not requests here.
+        let workers = &shared.stats.workers[..shared.workers];
         let entries = shared.commands.entries();
         self.before.commands.resize(entries.len(), CommandTotals::default());
         let (mut latencies, mut commands, mut busy_ns) = (Latencies::default(), 0, 0);
@@ -134,8 +135,11 @@ impl Sampler {
             let new = totals.latencies.since(&before.latencies);
             commands += new_calls;
             busy_ns += new_ns;
-            if new_ns > top.0 {
-                top = (new_ns, entry.index as u32, new_calls);
+            // Calls of scripts are part of the time of EVAL.
+            let own_ns = new_ns.saturating_sub(totals.called_ns.saturating_sub(before.called_ns));
+            if own_ns > top.0 {
+                let own_calls = new_calls.saturating_sub(totals.called.saturating_sub(before.called));
+                top = (own_ns, entry.index as u32, own_calls);
             }
             let longest = new.longest();
             if longest > worst.0 {

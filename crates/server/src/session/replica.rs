@@ -81,6 +81,11 @@ impl ReplicaClient {
         self.sent.store(ring_offset, Release);
     }
 
+    /// Shows how many bytes of the stream, which has come to the ring's offset `published`, it was not sent. The feeder only.
+    pub(crate) fn note_lag(&self, published: u64) {
+        self.client.stream_bytes.set(published.saturating_sub(self.sent.load(Acquire)));
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(SeqCst)
     }

@@ -7,6 +7,7 @@ pub(crate) mod maintenance;
 pub(crate) mod migration;
 pub(crate) mod offload;
 pub(crate) mod pause;
+pub(crate) mod shutdown;
 
 use std::{
     sync::{Arc, Mutex},

@@ -94,7 +94,7 @@ pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliverie
     for id in &done.ids {
         let delivery = group.pending().get(id);
         let told = delivery.map(|delivery| {
-            (delivery.consumer.to_vec(), delivery.time_ms.to_string(), delivery.count.to_string())
+            (delivery.owner().to_vec(), delivery.time_ms.to_string(), delivery.count.to_string())
         });
         deliveries.push((id.to_string(), told));
     }

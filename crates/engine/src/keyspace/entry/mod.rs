@@ -452,6 +452,11 @@ impl<'a> EntryRef<'a> {
         self.object().map_or(ValueType::String, Object::value_type)
     }
 
+    /// The name that `TYPE` answers.
+    pub fn type_name(&self) -> &str {
+        self.object().map_or(ValueType::String.name(), Object::type_name)
+    }
+
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(self) -> &'static str {
         if let Some(object) = self.object() {

@@ -14,12 +14,14 @@
 //! memory may not have been reclaimed yet.
 
 mod stored;
+mod template;
 
 use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
 pub(crate) use stored::write_deadline;
+pub use template::HashTemplates;
 
 use super::{
     Collection, Layout, Object, Record, Resources, field_block::FieldBlock, field_table::FieldTable,

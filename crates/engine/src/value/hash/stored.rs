@@ -15,6 +15,7 @@
 //! HASH_LISTPACK_EX earliest: i64 LE │ a string: the listpack          field, value, deadline or 0 …
 //! …_PRE_GA         as these, without the earliest, times in full      release candidates of Redis 7.4
 //! HASH_ZIPMAP      a string: the zipmap
+//! HASH_TEMPLATE…   see `template`
 //! ```
 //!
 //! Times are unix milliseconds. Fields whose time has come are not written; they may be read, and are
@@ -24,7 +25,7 @@ use std::{io, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Fields, Hash};
+use super::{Fields, Hash, template};
 use crate::{
     aof_rewrite::CommandWriter,
     context::ExpiryChange,
@@ -190,6 +191,9 @@ impl Stored for Hash {
                 .milliseconds()
                 .and_then(|_| read_listpack(input))
                 .and_then(|listpack| from_triples(&listpack, layout)),
+            _ if matches!(version, Version::Redis(_)) => {
+                return template::read_whole(type_number, input, layout);
+            }
             _ => return None,
         })
     }
@@ -302,7 +306,7 @@ fn deadline(time_ms: i64) -> Result<Option<u64>, RdbError> {
 }
 
 /// Adds a field that must be new.
-fn add(
+pub(super) fn add(
     hash: &mut Hash,
     field: &[u8],
     value: &[u8],

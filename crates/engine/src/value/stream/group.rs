@@ -8,8 +8,11 @@
 //! A copy of a group, which a snapshot has, shares all parts that neither changes, but for the consumers' names and
 //! times.
 //!
+//! A delivery that was released (XNACK) has no consumer, and the time 0: it is claimed before all others.
+//!
 //! Invariants:
-//! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
+//! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names; in none if it was
+//!   released.
 //! - The index by time, if there is one, holds each delivery under its present time, and nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -21,18 +24,23 @@ use super::{StreamId, StreamLog};
 /// An entry that was handed to a consumer and has not been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Unix time of the last delivery, in milliseconds.
+    /// Unix time of the last delivery, in milliseconds; 0 after a release.
     pub time_ms: u64,
     /// How often it was delivered.
     pub count: u64,
-    /// The consumer.
-    pub consumer: Arc<[u8]>,
+    /// The consumer; `None` after a release.
+    pub consumer: Option<Arc<[u8]>>,
 }
 
 impl Delivery {
-    /// Milliseconds since the last delivery.
+    /// Milliseconds since the last delivery: as long as can be after a release.
     pub fn idle_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.time_ms)
+        if self.consumer.is_none() { u64::MAX } else { now_ms.saturating_sub(self.time_ms) }
+    }
+
+    /// The consumer's name; empty after a release.
+    pub fn owner(&self) -> &[u8] {
+        self.consumer.as_deref().unwrap_or_default()
     }
 }
 
@@ -64,6 +72,17 @@ pub struct Claim {
     pub keeps_count: bool,
 }
 
+/// The change of a delivery's count by a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseCount {
+    /// The delivery does not count: one less.
+    Undone,
+    /// The count stays.
+    Kept,
+    /// The count from now on.
+    Exactly(u64),
+}
+
 /// Bytes of a tree that is five eighths full.
 fn tree_bytes(entries: usize, bytes: usize) -> usize {
     entries * bytes * 8 / 5
@@ -75,6 +94,8 @@ pub struct ConsumerGroup {
     last_id: StreamId,
     entries_read: Option<u64>,
     pending: LeafMap<StreamId, Delivery>,
+    /// How many of them were released.
+    released: usize,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
     /// Deliveries in the order of their times. Only groups that claim by idle time pay for it.
     by_time: Option<LeafMap<(u64, StreamId), ()>>,
@@ -91,6 +112,7 @@ impl ConsumerGroup {
             last_id,
             entries_read,
             pending: LeafMap::default(),
+            released: 0,
             consumers: BTreeMap::new(),
             by_time: None,
             name_bytes: 0,
@@ -252,22 +274,33 @@ impl ConsumerGroup {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return };
         let name = Arc::clone(name);
         for id in ids {
-            self.assign(id, &name, Delivery { time_ms: now_ms, count: 1, consumer: Arc::clone(&name) });
+            self.assign(id, Delivery { time_ms: now_ms, count: 1, consumer: Some(Arc::clone(&name)) });
             self.consumer_mut(&name).active_ms = Some(now_ms);
         }
     }
 
     /// Puts a delivery in place of the one there may be.
-    fn assign(&mut self, id: StreamId, name: &Arc<[u8]>, delivery: Delivery) {
-        let time_ms = delivery.time_ms;
+    fn assign(&mut self, id: StreamId, delivery: Delivery) {
+        let (time_ms, name) = (delivery.time_ms, delivery.consumer.clone());
+        self.released += usize::from(name.is_none());
         if let Some(former) = self.pending.insert(id, delivery) {
             self.forget_time(former.time_ms, id);
-            if former.consumer != *name {
-                self.edit_own(&former.consumer, |own| own.remove(&id));
+            if former.consumer.is_none() || former.consumer != name {
+                self.disown(&former, id);
             }
         }
         self.note_time(time_ms, id);
-        self.edit_own(name, |own| own.insert(id, ()));
+        if let Some(name) = name {
+            self.edit_own(&name, |own| own.insert(id, ()));
+        }
+    }
+
+    /// Takes a delivery from the consumer that it names, or from those that were released.
+    fn disown(&mut self, delivery: &Delivery, id: StreamId) {
+        match &delivery.consumer {
+            Some(name) => _ = self.edit_own(name, |own| own.remove(&id)),
+            None => self.released -= 1,
+        }
     }
 
     /// Works on the deliveries of a consumer.
@@ -311,7 +344,10 @@ impl ConsumerGroup {
 
     /// Deliveries that have been idle for at least `idle_ms_min` milliseconds, longest first.
     pub fn idle_deliveries(&self, idle_ms_min: u64, now_ms: u64) -> impl Iterator<Item = StreamId> {
-        let is_idle = move |(time_ms, _): &(u64, StreamId)| now_ms.saturating_sub(*time_ms) >= idle_ms_min;
+        // Deliveries that were released have the time 0.
+        let is_idle = move |(time_ms, _): &(u64, StreamId)| {
+            *time_ms == 0 || now_ms.saturating_sub(*time_ms) >= idle_ms_min
+        };
         self.deliveries_by_time().take_while(is_idle).map(|(_, id)| id)
     }
 
@@ -332,7 +368,7 @@ impl ConsumerGroup {
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
         self.forget_time(delivery.time_ms, id);
-        self.edit_own(&delivery.consumer, |own| own.remove(&id));
+        self.disown(&delivery, id);
         true
     }
 
@@ -353,7 +389,7 @@ impl ConsumerGroup {
         let name = Arc::clone(name);
         let count = self.pending.get(&id).map_or(1, |delivery| delivery.count);
         let count = claim.count.unwrap_or(count + u64::from(!claim.keeps_count));
-        self.assign(id, &name, Delivery { time_ms: claim.time_ms, count, consumer: Arc::clone(&name) });
+        self.assign(id, Delivery { time_ms: claim.time_ms, count, consumer: Some(Arc::clone(&name)) });
         self.consumer_mut(&name).active_ms = Some(now_ms);
     }
 
@@ -371,9 +407,35 @@ impl ConsumerGroup {
         if self.pending.contains_key(&id) {
             return false;
         }
-        let name = Arc::clone(name);
-        self.assign(id, &name, Delivery { time_ms, count, consumer: Arc::clone(&name) });
+        let consumer = Some(Arc::clone(name));
+        self.assign(id, Delivery { time_ms, count, consumer });
         true
+    }
+
+    /// Takes a delivery from its consumer, so that any other may claim it at once; `creates` makes one, with a count of 0, if
+    /// there is none. Returns whether there is one now.
+    pub fn release(&mut self, id: StreamId, count: ReleaseCount, creates: bool) -> bool {
+        let Some(former) = self.pending.get(&id).map_or(creates.then_some(0), |found| Some(found.count))
+        else {
+            return false;
+        };
+        let count = match count {
+            ReleaseCount::Undone => former.saturating_sub(1),
+            ReleaseCount::Kept => former,
+            ReleaseCount::Exactly(count) => count,
+        };
+        self.assign(id, Delivery { time_ms: 0, count, consumer: None });
+        true
+    }
+
+    /// How many deliveries were released.
+    pub fn released_len(&self) -> usize {
+        self.released
+    }
+
+    /// Deliveries that were released, in the order of their IDs. O(n) in the number of all deliveries, if there are any.
+    pub fn released(&self) -> impl Iterator<Item = (&StreamId, &Delivery)> {
+        self.pending.iter().filter(|(_, delivery)| delivery.consumer.is_none()).take(self.released)
     }
 }
 

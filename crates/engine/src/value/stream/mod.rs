@@ -19,12 +19,12 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use group::{Claim, Consumer, ConsumerGroup, Delivery};
+pub use group::{Claim, Consumer, ConsumerGroup, Delivery, ReleaseCount};
 pub use id::{NewId, StreamId};
 pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo, Trimmed};
 pub use node::StreamEntry;
 pub use producers::{ProducerLimits, Producers};
-pub(crate) use stored::{read_producers, write_node, write_tail};
+pub(crate) use stored::{read_producers, read_released, write_node, write_tail};
 
 use super::{Collection, Object, Resources, shared::Shared};
 

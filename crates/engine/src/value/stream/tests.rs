@@ -68,7 +68,7 @@ fn assert_deliveries(stream: &Stream, names: &[&[u8]], model: &BTreeMap<StreamId
     let group = stream.group(b"g").expect("created");
     let position = |name: &[u8]| names.iter().position(|known| *known == name).expect("a known name");
     let told =
-        group.pending().iter().map(|(id, delivery)| (*id, (position(&delivery.consumer), delivery.count)));
+        group.pending().iter().map(|(id, delivery)| (*id, (position(delivery.owner()), delivery.count)));
     assert_eq!(&told.collect::<BTreeMap<_, _>>(), model);
     assert_eq!(
         group.own_bytes(),

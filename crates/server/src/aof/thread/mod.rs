@@ -155,7 +155,7 @@ impl LogThread {
                 loaded();
             }
             Err(LoadError::Failed(line)) => {
-                shared.stop(Stop { grace: Duration::ZERO });
+                shared.stop(Stop::within(Duration::ZERO));
                 return Err(line);
             }
             Err(LoadError::Abandoned) => return Ok(()),

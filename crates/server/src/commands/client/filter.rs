@@ -165,7 +165,7 @@ impl Subject<'_> {
         match self {
             Self::Ids(ids) => ids.contains(&(client.id() as i64)),
             Self::Kind(kind) => Kind::of(client) == *kind,
-            Self::User(wanted) => user(&client.names()) == *wanted,
+            Self::User(wanted) => !client.is_outgoing() && user(&client.names()) == *wanted,
             Self::Address(wanted) => client.transport.peer_text().as_bytes() == *wanted,
             Self::LocalAddress(wanted) => client.transport.local_text().as_bytes() == *wanted,
             Self::Ip(wanted) => match &client.transport {

@@ -175,6 +175,10 @@ pub(super) fn close(context: &mut ServerContext<'_, '_>, client: &Client) {
     if client.id() == context.session.client.id() {
         context.session.flags.set(ClientFlags::CLOSING, true);
         context.flow = Flow::Stop(Next::CloseAfterReply);
+    } else if client.is_outgoing() {
+        // The link to the primary: its thread ends the connection, and makes another one.
+        client.mark_killed();
+        context.shared.replication.wake_replica();
     } else {
         client.mark_killed();
         // The client takes nothing from now on, though its connection is still to be closed.
@@ -312,6 +316,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     let id = parse_integer(id).ok_or(CommandError::NotInteger)?;
     // A client that is held back by a pause waits for no key: it is left alone.
     let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
+    let client = client.filter(|client| !client.is_outgoing());
     let blocked = &context.shared.blocked;
     let ended = match client {
         None => None,

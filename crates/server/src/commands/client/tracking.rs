@@ -25,7 +25,8 @@ pub(super) fn tracking(
             let id = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
             let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
             let missing = CommandError::text("ERR The client ID you want redirect to does not exist");
-            redirect = Some(client.ok_or(missing)?);
+            // Nothing is pushed to the primary.
+            redirect = Some(client.filter(|client| !client.is_outgoing()).ok_or(missing)?);
         } else if args.token("BCAST") {
             broadcast = true;
         } else if args.token("OPTIN") {

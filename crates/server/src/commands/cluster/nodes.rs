@@ -260,7 +260,7 @@ pub(super) fn reset(
     }
     tracing::warn!("CLUSTER RESET by {}: the node leaves the cluster, and ends", context.session.client);
     cluster.leaves.store(true, SeqCst);
-    context.shared.stop(Stop { grace: GRACE });
+    context.shared.stop(Stop::within(GRACE));
     context.flow = Flow::Stop(Next::CloseAfterReply);
     reply.ok();
     Ok(())

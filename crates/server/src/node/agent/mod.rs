@@ -338,7 +338,7 @@ impl Agent {
         tracing::error!("{line}");
         // The first one counts.
         let _ = self.shared.cluster.failure.set(line);
-        self.shared.stop(Stop { grace: Duration::ZERO });
+        self.shared.stop(Stop::within(Duration::ZERO));
     }
 
     fn is_ending(&self) -> bool {

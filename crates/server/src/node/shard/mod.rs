@@ -102,7 +102,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,

@@ -173,7 +173,7 @@ impl Driver {
             tracing::error!("Cluster: {line}");
             let _ = self.shared.cluster.failure.set(line.to_owned());
             self.shared.cluster.lease.end();
-            return self.shared.stop(Stop { grace: Duration::ZERO });
+            return self.shared.stop(Stop::within(Duration::ZERO));
         }
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
