@@ -12,7 +12,7 @@ import redis
 from etcd_cluster import DUNLIN, NEEDS_ETCD, ask_etcd, dunlin_nodes, records, text, told_again, until
 from harness import command
 from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
-from test_cluster_moves import ends, key_in, migrate, record, state
+from test_cluster_moves import ends, jobs, key_in, migrate, record, state
 from test_cluster_outages import ALWAYS, kill, start_again
 
 pytestmark = NEEDS_ETCD
@@ -195,7 +195,7 @@ def test_a_source_that_cannot_obey_the_records_sends_clients_to_the_target(etcd)
         # Enough for the records to change while they are sent slowly.
         cluster.client(0).mset({key: "value"} | {f"{{{key}}}{at}": at for at in range(200)})
         name = migrate(cluster, [0, 99], slow=True)
-        until(lambda: state(cluster, name) == "snapshotting", lambda: logs(cluster))
+        until(lambda: state(cluster, name) == "snapshotting", lambda: f"{jobs(cluster)} {logs(cluster)}")
         known = record(etcd, "cluster")
         record(etcd, "cluster", {**known, "v": 99})
         until(lambda: all("/cluster: " in node.log() for node in cluster.nodes), lambda: logs(cluster))

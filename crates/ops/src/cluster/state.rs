@@ -178,7 +178,7 @@ impl State {
             name: word(answer, "name"),
             me: word(answer, "node"),
             trouble: word(answer, "trouble"),
-            refusal: word(answer, "etcd-refuses"),
+            refusal: word(answer, "refusal"),
             is_down: word(answer, "state") == "fail",
             replicas: word(answer, "replicas").parse().unwrap_or(0),
             durability: word(answer, "durability"),

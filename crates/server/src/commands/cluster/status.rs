@@ -40,7 +40,7 @@ pub(super) fn status(
             // Empty: etcd answers.
             ("trouble", &cluster.trouble()),
             // Why etcd, which answers, refuses changes; empty: it makes them.
-            ("etcd-refuses", &cluster.refusal()),
+            ("refusal", &cluster.refusal()),
             // Whether requests are served at all, or answered CLUSTERDOWN.
             ("state", if topology.is_ok(demands_all) { "ok" } else { "fail" }),
             ("replicas", &overview.replicas.to_string()),

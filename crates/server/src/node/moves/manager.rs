@@ -287,7 +287,7 @@ impl Manager {
     fn begin(&mut self, view: &View, mine: ShardId) {
         let from_here: Vec<&Move> = view.moves().filter(|one| one.from == mine).collect();
         if self.is_first {
-            let ids: BTreeSet<MoveId> = from_here.iter().map(|one| one.id).collect();
+            let ids = of_earlier_process(&from_here, &self.requested);
             if !ids.is_empty()
                 && let Err(why) = self.strike_off(|one| ids.contains(&one.id))
             {
@@ -431,5 +431,35 @@ impl Manager {
         shared.durability.wake_log(shared.durability.tail());
         shared.replication.note_recorded();
         is_over
+    }
+}
+
+/// Returns the moves that an earlier process of this node may have begun: those that this one was not asked for. An operator may ask
+/// before the node has led for the first time.
+fn of_earlier_process(from_here: &[&Move], requested: &[(MoveId, Revision)]) -> BTreeSet<MoveId> {
+    let ids = from_here.iter().map(|one| one.id);
+    ids.filter(|id| requested.iter().all(|(own, _)| own != id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_cluster::SlotRange;
+
+    use super::*;
+
+    #[test]
+    fn move_that_was_asked_for_at_once_is_not_of_an_earlier_process() {
+        let id = |number| MoveId::from_bytes([number; 20]);
+        let one = |number| Move {
+            id: id(number),
+            slots: SlotRange::new(0, 9).unwrap().into(),
+            from: ShardId::from_bytes([1; 20]),
+            to: ShardId::from_bytes([2; 20]),
+            from_epoch: 1,
+            to_epoch: 1,
+        };
+        let (old, new) = (one(7), one(8));
+        assert_eq!(of_earlier_process(&[&old, &new], &[(id(8), 12)]), [id(7)].into());
+        assert!(of_earlier_process(&[], &[(id(8), 12)]).is_empty());
     }
 }

@@ -15,50 +15,45 @@
 
 mod errands;
 mod orders;
+mod records;
+mod role;
 mod start;
 
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    sync::{
-        Arc,
-        atomic::Ordering::{Relaxed, SeqCst},
-        mpsc::Sender,
-    },
+    sync::{Arc, atomic::Ordering::SeqCst, mpsc::Sender},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
-    lineage::Lineage,
     meta::{Meta, MetaError, Outcome, Revision},
-    records::{Durability, Keys, RecordError, ShardRecord, SlotsRecord},
+    records::{Keys, RecordError, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
     times,
 };
-use dunlin_replication::{Id, LinkState};
+use dunlin_replication::LinkState;
 use mio::{Events, Poll, Token, Waker};
 
 use self::errands::{Errand, Errands};
 pub(super) use self::start::{Restarts, report};
 use super::{
-    data::{history_of, id_of, is_durable, local},
-    links::{Links, Place},
-    publish::publish,
+    data::{history_of, is_durable, local},
+    links::Links,
 };
 use crate::{
     cluster::{
         Letter,
         descent::Descent,
-        inbox::{Input, Standing},
-        view::{Newest, Stored, View},
+        inbox::Input,
+        view::{Stored, View},
     },
     config::PrimaryAddress,
-    replication::{RoleOrder, ShardPrimary},
-    shared::{Shared, Stop},
+    replication::RoleOrder,
+    shared::Shared,
     system::host::lease_ms,
-    workers::WorkerMessage,
 };
 
 /// Between two attempts to join a stream.
@@ -385,152 +380,6 @@ impl Driver {
         Some(self.view.as_ref()?.cluster.as_ref()?.1.id)
     }
 
-    fn take_records(&mut self, view: Arc<View>) {
-        self.view = Some(Arc::clone(&view));
-        let is_sync =
-            view.cluster.as_ref().is_some_and(|(_, cluster)| cluster.durability == Durability::Sync);
-        self.shared.cluster.is_sync.store(is_sync, SeqCst);
-        if self.machine.as_ref().is_some_and(|machine| view.has_dissolved(machine.id)) {
-            tracing::info!("Cluster: this node's shard is dissolved: its slots are other shards'");
-            self.leave();
-        }
-        match self.machine {
-            Some(_) => self.feed_records(&view),
-            None => self.begin(),
-        }
-    }
-
-    /// Gives the machine the marks of the newest state of the store that the node has obeyed.
-    fn note_lineage(&mut self) {
-        let known = self.machine.as_ref().map(|machine| machine.joins);
-        let (joins, lineage, revisions) = self.settings.descent.obeyed();
-        if known.is_some_and(|known| known != Some(joins)) {
-            self.step(Event::Obeyed(lineage, revisions));
-            self.machine.iter_mut().for_each(|machine| machine.joins = Some(joins));
-        }
-    }
-
-    /// The records begin anew, with any numbers: so does the machine, as after a restart, with the data as they are.
-    fn begin_anew(&mut self) {
-        self.end_term();
-        self.unpark();
-        if let Some(machine) = self.machine.take() {
-            self.before = Some((machine.id, machine.shard.anew(lease_ms())));
-        }
-        (self.slots, self.view, self.published) = (None, None, (0, 0, 0, 0));
-        self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
-        self.role = Role::Detached;
-    }
-
-    /// The node has left its shard, and its data belong to none.
-    fn leave(&mut self) {
-        self.end_term();
-        self.unpark();
-        if let Some(machine) = self.machine.take() {
-            self.replaced.insert(machine.id, machine.shard.copies() + 1);
-        }
-        self.shared.cluster.shard.set_standing(None);
-        self.publish();
-        self.cleared = self.shared.replication.order(RoleOrder::Clear);
-        self.role = Role::Detached;
-    }
-
-    /// Makes a machine, once the node is part of a shard.
-    fn begin(&mut self) {
-        let Some(view) = self.view.clone() else { return };
-        let me = self.settings.me;
-        let Some((id, (_, record))) = view.shard_of(me) else { return };
-        // Data that are to be thrown away are nothing to begin with.
-        if !self.shared.replication.is_carried_out(self.cleared) {
-            return;
-        }
-        let options = self.options(&view);
-        let local = self.started.take().unwrap_or_else(|| self.local(true));
-        let replaced = self.replaced.get(&id).copied().unwrap_or(0);
-        let shard = match self.before.take().filter(|(shard, _)| *shard == id) {
-            Some((_, shard)) => shard,
-            None => Shard::new(me, id, self.settings.boot, options, local, replaced, lease_ms()),
-        };
-        tracing::info!("Cluster: this node is of the shard {id}, in epoch {}", record.epoch);
-        let copies = self.shared.replication.data(&self.shared.durability, self.is_durable).copies;
-        self.machine = Some(Machine {
-            id,
-            shard,
-            copies,
-            wanted: Wanted::Nothing,
-            held: None,
-            term: 0,
-            knows_slots: false,
-            asked_slots: Instant::now(),
-            parked: None,
-            heir: None,
-            heard_epoch: 0,
-            joins: None,
-        });
-        self.feed_records(&view);
-    }
-
-    fn feed_records(&mut self, view: &View) {
-        let me = self.settings.me;
-        let Some(machine) = &self.machine else { return };
-        let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
-        // A record that was read just before etcd was restored may be one that no view has shown.
-        let marks: Lineage = view.marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
-        let may_begin = |stored: &Stored<ShardRecord>| {
-            machine.shard.may_begin_anew(&stored.1, &self.settings.descent.kept())
-                || machine.shard.contradicts(stored) && marks.covers(machine.shard.lineage())
-        };
-        if view.shards.get(&id).is_some_and(may_begin) {
-            // An operator has decided.
-            let view = Arc::new(view.clone());
-            self.begin_anew();
-            self.view = Some(view);
-            return self.begin();
-        }
-        let of_view = view.shards.get(&id);
-        let mut nodes = vec![me];
-        for (_, record) in of_view.into_iter().chain(machine.shard.known()) {
-            nodes.extend(record.nodes());
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        self.note_lineage();
-        for node in &nodes {
-            if let Some((revision, record)) = view.nodes.get(node) {
-                self.step(Event::Node(*node, *revision, record.boot, record.restart.clone()));
-            }
-        }
-        // The first one is read: only that shows in what state the restart has left this node.
-        if let (Some(known), Some((revision, record))) = (known, of_view)
-            && *revision > known
-        {
-            self.step(Event::Watched((*revision, record.clone())));
-        }
-        self.set_links(view, &nodes);
-    }
-
-    fn set_links(&mut self, view: &View, nodes: &[NodeId]) {
-        let config = self.shared.config.current();
-        let others = nodes.iter().filter(|node| **node != self.settings.me);
-        let places: Vec<(NodeId, Place)> = others
-            .filter_map(|node| {
-                let addresses = &view.nodes.get(node)?.1.addresses;
-                let port = if config.tls_cluster { addresses.tls_port } else { addresses.port };
-                Some((*node, (addresses.host.clone(), port)))
-            })
-            .collect();
-        self.links.set(self.poll.registry(), &places);
-    }
-
-    fn options(&self, view: &View) -> Options {
-        let wishes = view.cluster.as_ref().map(|(_, cluster)| (cluster.durability, cluster.min_sync));
-        let min_sync = match wishes {
-            Some((Durability::Sync, members)) => members.into(),
-            _ => 1,
-        };
-        Options { min_sync, ..Options::default() }
-    }
-
     /// The data set as a machine that begins has to know it.
     fn local(&self, clean: bool) -> Local {
         local(&self.shared, self.is_durable, clean)
@@ -700,203 +549,5 @@ impl Driver {
         }
         let reason = MetaError::Refused("the data set has changed meanwhile".to_owned());
         self.step(Event::Outcome(proposal.number, Outcome::Failed(reason)));
-    }
-
-    fn unpark(&mut self) {
-        let Some(machine) = &mut self.machine else { return };
-        if machine.parked.take().is_none() {
-            return;
-        }
-        machine.held = machine.held.take().filter(|held| held.proposal.transition != Transition::HandOver);
-        self.shared.replication.hold_stream(false);
-        self.shared.pause.end_failover();
-        self.wake_clients();
-    }
-
-    /// The node has ceased to lead: no reply of that time leaves from here on, and no command is let in.
-    fn end_term(&mut self) {
-        let Some(machine) = &mut self.machine else { return };
-        if std::mem::take(&mut machine.term) != 0 {
-            self.shared.cluster.lease.end();
-            self.shared.cluster.shard.successors.store(0, Relaxed);
-        }
-    }
-
-    /// Makes commands that were parked look again.
-    fn wake_clients(&self) {
-        if let Some(queues) = self.shared.durability.queues() {
-            queues.send_to_everyone(WorkerMessage::Unpaused);
-        }
-    }
-
-    /// Publishes the cluster as it is known now.
-    fn publish(&mut self) {
-        if let Some(machine) = &mut self.machine
-            && machine.heir.is_some_and(|(_, since)| since.elapsed() < HEIR_TIME_MAX)
-        {
-            // Clients that are sent away before the other node knows that it leads would be sent to and fro.
-            return;
-        }
-        let Some(view) = &self.view else { return };
-        let newest = Newest {
-            shard: self.machine.as_ref().and_then(|machine| {
-                let (revision, record) = machine.shard.known()?;
-                Some((machine.id, *revision, record))
-            }),
-            slots: self.slots.as_ref(),
-        };
-        let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
-        let silence = &self.shared.cluster.silence;
-        // The version first: a change in between costs a second look.
-        let version = silence.version();
-        let slots = self.slots.as_ref().map_or(0, |(revision, _)| *revision);
-        let sources = (view.revision, shard, slots, version);
-        if self.published == sources {
-            // A waiter that has gone needs no answer.
-            self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
-            return;
-        }
-        let view = view.renewed(&newest);
-        let Some(topology) = view.topology(self.settings.me, &silence.nodes()) else {
-            self.published = sources;
-            return;
-        };
-        if self.shared.cluster.differs(&topology) {
-            if !publish(&self.shared, topology) {
-                // The next turn tries again.
-                return;
-            }
-            self.wake_clients();
-        }
-        self.published = sources;
-        if let Some(topology) = self.shared.cluster.topology() {
-            let keyspace = &self.shared.engine.keyspace;
-            self.shared.cluster.moves.follow(keyspace, &topology, self.settings.me, &view);
-        }
-        self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
-    }
-
-    /// Orders the role that the machine wants.
-    fn take_role(&mut self) {
-        let Some(machine) = &self.machine else {
-            if self.role == Role::Unknown {
-                self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
-                self.role = Role::Detached;
-            }
-            return;
-        };
-        let replication = &self.shared.replication;
-        match machine.wanted.clone() {
-            Wanted::Lead(history, from) => {
-                if !matches!(self.role, Role::Leading(_)) {
-                    let previous = machine.shard.known().and_then(|(_, record)| record.history.previous);
-                    self.shared.config.follow(None);
-                    let (history, previous) = (id_of(history), previous.map(id_of));
-                    let order = replication.order(RoleOrder::Lead { history, previous, from });
-                    self.role = Role::Leading(order);
-                }
-            }
-            Wanted::Follow(primary, attach) => {
-                let is_resting = machine.held.is_some() || machine.shard.takes_over();
-                let history = machine.shard.known().map(|(_, record)| id_of(record.history.id));
-                let begins = machine.shard.local().history.filter(|_| attach == Attach::Stream).map(id_of);
-                let primary = (!is_resting && attach != Attach::Not).then(|| self.address(primary)).flatten();
-                let primary =
-                    primary.zip(history).map(|(address, history)| ShardPrimary { address, history });
-                self.follow(primary, begins);
-            }
-            Wanted::Nothing => self.follow(None, None),
-        }
-        let leads = self.machine.as_ref().is_some_and(|machine| machine.shard.leads());
-        // Changes that are added to the stream before the role has changed would be beyond the end that was handed over.
-        if !leads && self.shared.replication.is_carried_out(self.joined) {
-            self.unpark();
-        }
-        let is_member = self.machine.as_ref().is_some_and(|machine| {
-            machine.shard.known().is_some_and(|(_, record)| record.in_sync.contains(&self.settings.me))
-        });
-        self.shared.cluster.shard.is_successor.store(is_member && !leads, Relaxed);
-        self.shared.cluster.shard.set_standing(self.machine.as_ref().map(|machine| Standing {
-            epoch: machine.shard.epoch(),
-            leads,
-            local: machine.shard.local(),
-            heard: machine.shard.heard(),
-        }));
-    }
-
-    fn follow(&mut self, primary: Option<ShardPrimary>, begins: Option<Id>) {
-        let replication = &self.shared.replication;
-        let Some(primary) = primary else {
-            if self.role != Role::Detached {
-                self.joined = replication.order(RoleOrder::Join { primary: None, begins: None });
-                self.role = Role::Detached;
-            }
-            return;
-        };
-        let mut attempt = 0;
-        if let Role::Following(known, since, attempts) = &mut self.role
-            && *known == primary.address
-        {
-            let link = replication.link();
-            if link.state == LinkState::Connected {
-                *attempts = 0;
-            }
-            // A new primary refuses its followers for a moment, and the link itself would take its time.
-            let eager = RECONNECT.iter().find(|(last, _)| link.stopped.is_none() && *attempts < *last);
-            let is_down = link.state == LinkState::Connect || link.stopped.is_some();
-            if !is_down || since.elapsed() < eager.map_or(REJOIN, |(_, pause)| *pause) {
-                return;
-            }
-            attempt = *attempts + 1;
-        }
-        let address = primary.address.clone();
-        self.shared.config.follow(Some(address.clone()));
-        self.joined = replication.order(RoleOrder::Join { primary: Some(primary), begins });
-        self.role = Role::Following(address, Instant::now(), attempt);
-    }
-
-    fn address(&self, node: NodeId) -> Option<PrimaryAddress> {
-        let addresses = &self.view.as_ref()?.nodes.get(&node)?.1.addresses;
-        let port =
-            if self.shared.config.current().tls_replication { addresses.tls_port } else { addresses.port };
-        Some(PrimaryAddress { host: addresses.host.clone(), port })
-    }
-
-    /// Lets commands in if the node may answer them, for as long as its lease lasts.
-    fn serve(&mut self) {
-        let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
-        if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
-            machine.asked_slots = Instant::now();
-            self.errands.run(Errand::Slots(machine.term));
-        }
-        let (Role::Leading(order), Some((_, record))) = (&self.role, machine.shard.known()) else { return };
-        let replication = &self.shared.replication;
-        if !replication.is_carried_out(*order) {
-            return;
-        }
-        if replication.is_replica() {
-            let line = "the data set does not end where this node's history begins";
-            tracing::error!("Cluster: {line}");
-            let _ = self.shared.cluster.failure.set(line.to_owned());
-            self.shared.cluster.lease.end();
-            return self.shared.stop(Stop::within(Duration::ZERO));
-        }
-        self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
-        self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
-        let until_ms = machine.shard.lease_until_ms();
-        let is_serving = machine.knows_slots && machine.parked.is_none() && lease_ms() < until_ms;
-        if self.shared.cluster.lease.extend(until_ms, is_serving) && is_serving {
-            self.wake_clients();
-        }
-        let is_long_gone = self.shared.cluster.lease.is_long_gone();
-        if is_long_gone && !std::mem::replace(&mut self.is_refusing, is_long_gone) {
-            // Commands and replies that have waited for the lease are refused.
-            self.wake_clients();
-            self.shared.replication.wake_withheld(&self.shared.durability);
-        }
-        self.is_refusing = is_long_gone;
-        if self.shared.cluster.lease.take_awaited() {
-            replication.wake_withheld(&self.shared.durability);
-        }
     }
 }

@@ -12,6 +12,10 @@
 //!   ([`Descent`]) change nothing, and nothing is written into them. The presence is renewed meanwhile, and not written anew.
 //! - An outcome that is unknown is read back before anything else is proposed.
 
+mod presence;
+mod records;
+mod reports;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -22,19 +26,14 @@ use std::{
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
     meta::{LeaseId, Meta, MetaError, Outcome, Revision, Transaction},
-    records::{
-        AliveRecord, ClusterRecord, ControllerRecord, Durability, Key, NodeRecord, NodeState, ProgressRecord,
-        Record,
-    },
-    shard::Local,
+    records::{ClusterRecord, ControllerRecord, Durability, Key, Record},
 };
 
 use super::{
     Membership,
     backoff::Backoff,
     bus, controller,
-    data::{is_durable, local, take_place, with_first_shard},
-    identity::{Process, place_of},
+    data::is_durable,
     moves, probe,
     shard::{self, Restarts, Settings},
     wide,
@@ -45,8 +44,6 @@ use crate::{
         descent::{Descends, Descent},
         ending::Ending,
         inbox::Input,
-        moves::HeavySlots,
-        overview::Overview,
         view::View,
     },
     config::{ClusterDurability, Config},
@@ -476,50 +473,6 @@ impl Agent {
         }
     }
 
-    /// Makes sure that these are the records of the node's cluster.
-    fn check_cluster(&mut self, view: &View) -> Result<(), Failure> {
-        let name = self.member.identity.name.clone();
-        let key = self.member.keys.text(Key::Cluster);
-        if let Some(error) = view.unreadable.get(&key) {
-            return Err(Failure::NotObeyed(format!("{key}: {error}")));
-        }
-        match (&view.cluster, self.member.identity.cluster) {
-            (Some((_, cluster)), Some(own)) if cluster.id == own => {
-                self.shared.cluster.cluster.get_or_init(|| own);
-                Ok(())
-            }
-            (Some((_, cluster)), None) => {
-                self.member.identity.cluster = Some(cluster.id);
-                self.shared.cluster.cluster.get_or_init(|| cluster.id);
-                self.keep_identity()
-            }
-            (Some((_, cluster)), Some(own)) => {
-                let line = format!(
-                    "etcd has another cluster '{name}' ({}) than the one that this node is part of ({own})",
-                    cluster.id
-                );
-                self.refuse(line)
-            }
-            (None, Some(own)) => self.refuse(format!(
-                "etcd has no records of the cluster '{name}' ({own}), which this node is part of: it was emptied, or is another etcd"
-            )),
-            (None, None) => Err(Failure::Later(format!("the cluster '{name}' is not founded"))),
-        }
-    }
-
-    /// A node that serves goes on with what it knows; one that starts has nothing to go on with.
-    fn refuse(&self, line: String) -> Result<(), Failure> {
-        match self.obeyed {
-            0 => Err(Failure::Fatal(format!("{line}; correct cluster-join, or restore etcd"))),
-            _ => Err(Failure::Later(format!("{line}; nothing is thrown away"))),
-        }
-    }
-
-    fn keep_identity(&self) -> Result<(), Failure> {
-        let directory = self.shared.config.current().dir.clone();
-        self.member.identity.keep(&directory).map_err(Failure::Fatal)
-    }
-
     /// Founds the cluster, unless another node is faster.
     fn found(&self) -> Result<(), Failure> {
         let key = self.member.keys.text(Key::Cluster);
@@ -529,361 +482,6 @@ impl Agent {
             tracing::info!("Founded the cluster '{}' ({id})", self.member.identity.name);
         }
         Ok(())
-    }
-
-    /// Makes the node's presence known, if it is not. Another process with its id is waited out for as long as a lease
-    /// lasts.
-    fn take_presence(&mut self, view: &View) -> Result<(), Failure> {
-        let me = self.member.identity.node;
-        let revision = match view.alive.get(&me) {
-            None => 0,
-            Some((revision, alive)) if alive.boot == self.boot || self.is_over(alive.boot) => *revision,
-            Some(_) => {
-                let since = *self.waits_since.get_or_insert_with(Instant::now);
-                let until = since + Duration::from_secs(LEASE_S.into()) + PRESENCE_MARGIN;
-                return Err(match Instant::now() < until {
-                    true => Failure::Later(format!(
-                        "the presence of an earlier process of node {me} is still recorded"
-                    )),
-                    false => Failure::Fatal(format!(
-                        "another process is node {me}: its data directory was copied. Remove the file cluster-node from the copy"
-                    )),
-                });
-            }
-        };
-        self.waits_since = None;
-        let is_known = view.alive.get(&me).is_some_and(|(_, alive)| alive.boot == self.boot);
-        match self.lease.filter(|lease| self.member.meta.keep_alive(*lease).is_ok()) {
-            // Written anew it would be news for all, and say again what data there is.
-            Some(_) if is_known => self.renewed = Instant::now(),
-            lease => self.put_presence(revision, lease)?,
-        }
-        let place = place_of(&self.shared.config.current().dir);
-        let process = place.map(|place| Process { boot: self.boot, place });
-        if process != self.member.identity.process {
-            self.member.identity.process = process;
-            self.keep_identity()?;
-        }
-        Ok(())
-    }
-
-    /// Writes the node's presence, on a new lease if there is none.
-    fn put_presence(&mut self, revision: Revision, lease: Option<LeaseId>) -> Result<(), Failure> {
-        let lease = match lease {
-            Some(lease) => lease,
-            None => self.member.meta.grant(LEASE_S)?.0,
-        };
-        let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;
-        let HeavySlots { heavy, .. } = self.shared.cluster.moves.heavy();
-        let key = self.member.keys.text(Key::Alive(self.member.identity.node));
-        let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
-        // If the answer is lost, it is unknown which lease the presence is bound to.
-        self.lease = None;
-        if !self
-            .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?
-        {
-            return Err(Failure::Later("the node's presence has changed".to_owned()));
-        }
-        (self.lease, self.renewed) = (Some(lease), Instant::now());
-        Ok(())
-    }
-
-    /// Whether a process is certain to have ended: it was the last one of this directory, whose lock this one holds.
-    fn is_over(&self, boot: BootId) -> bool {
-        let last = self.member.identity.process.as_ref().filter(|process| process.boot == boot);
-        last.is_some_and(|last| place_of(&self.shared.config.current().dir).as_ref() == Some(&last.place))
-    }
-
-    /// Renews the presence; begins again if it has ended.
-    fn keep_presence(&mut self, view: &View) -> Result<(), Failure> {
-        if self.renewed.elapsed() < Duration::from_secs(LEASE_S.into()) / 3 {
-            return Ok(());
-        }
-        let me = self.member.identity.node;
-        let is_there = view.alive.get(&me).is_some_and(|(_, alive)| alive.boot == self.boot);
-        match self.lease {
-            Some(lease) if is_there => match self.member.meta.keep_alive(lease) {
-                Ok(_) => {
-                    self.renewed = Instant::now();
-                    return Ok(());
-                }
-                Err(MetaError::NoLease) => self.lease = None,
-                Err(error) => return Err(error.into()),
-            },
-            _ => {}
-        }
-        Err(Failure::Later("the node's presence has run out".to_owned()))
-    }
-
-    /// Reports how much data there is, if the planner should know: it has changed much, or slots have changed hands.
-    fn report(&mut self, view: &View) {
-        let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
-        let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
-        let HeavySlots { heavy, slots: weighed } = self.shared.cluster.moves.heavy();
-        let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50)
-            || has_shifted(&heavy, &alive.heavy);
-        let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
-        // The planner goes on when all loads are newer than the record of slots. A load is reported when it is that of
-        // the slots that the shard has now, and it is known which of them are heavy.
-        let is_ready = || {
-            let leads = self.shared.cluster.lease.term() != 0;
-            let is_weighed = view.slots.as_ref().is_none_or(|(slots, _)| weighed == *slots);
-            (is_weighed || !leads) && self.shared.cluster.moves.is_settled(&self.shared.engine.keyspace)
-        };
-        let is_due = match slots_changed {
-            true => is_ready(),
-            false => has_changed && self.reported.elapsed() >= REPORT_PAUSE,
-        };
-        if !is_due || alive.boot != self.boot {
-            return;
-        }
-        self.reported = Instant::now();
-        let key = self.member.keys.text(Key::Alive(me));
-        let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
-        // A hint: one that is lost is given again.
-        self.member
-            .meta
-            .commit(&Transaction::default().compare(key.clone(), *revision).put_leased(key, alive, lease));
-    }
-
-    /// Says how far the moves from this node are, and why some have failed, for operators at any node.
-    fn report_moves(&mut self, view: &View) {
-        let me = self.member.identity.node;
-        let jobs = &self.shared.cluster.moves.jobs;
-        let now = ProgressRecord { moves: jobs.progress(), failed: jobs.failures() };
-        let (revision, before) = view.progress.get(&me).cloned().unwrap_or_default();
-        let is_due = now.moves.len() != before.moves.len() || self.told.elapsed() >= MOVES_REPORT_PAUSE;
-        let Some(lease) = self.lease.filter(|_| is_due && now != before) else { return };
-        self.told = Instant::now();
-        let key = self.member.keys.text(Key::Progress(me));
-        let transaction = Transaction::default().compare(key.clone(), revision);
-        let transaction = match now == ProgressRecord::default() {
-            true => transaction.delete(key),
-            false => transaction.put_leased(key, now.encode(), lease),
-        };
-        // For eyes: a word that is lost is followed by the next one.
-        self.member.meta.commit(&transaction);
-    }
-
-    /// Looks whether etcd makes changes, by one whose comparison never holds: etcd without space refuses it before it compares, and
-    /// answers reads as ever.
-    fn look_for_room(&mut self) {
-        if self.asked_room.is_some_and(|asked| asked.elapsed() < ROOM_PAUSE) {
-            return;
-        }
-        self.asked_room = Some(Instant::now());
-        let key = self.member.keys.text(Key::Alive(self.member.identity.node));
-        let never = Transaction::default().compare(key.clone(), REVISION_MAX).put(key, Vec::new());
-        let refuses = &self.shared.cluster.refuses;
-        match self.member.meta.commit(&never) {
-            Outcome::Done(_) | Outcome::Refused(_) => {
-                if refuses.swap(None).is_some() {
-                    tracing::info!("Cluster: etcd makes changes again");
-                }
-            }
-            Outcome::Unknown(why) | Outcome::Failed(MetaError::Refused(why)) if why.contains(NO_ROOM) => {
-                if refuses.swap(Some(Arc::new(why.clone()))).is_none() {
-                    tracing::warn!(
-                        "Cluster: etcd refuses changes: {why}. What was served before is served on, and no replica can take over"
-                    );
-                }
-            }
-            // The store does not answer, which the next read says, too.
-            Outcome::Unknown(_) | Outcome::Failed(_) => {}
-        }
-    }
-
-    /// Writes the node's record again if its addresses or names were changed by CONFIG SET.
-    fn announce_again(&mut self, view: &View) -> Result<(), Failure> {
-        let me = self.member.identity.node;
-        let config = self.shared.config.current();
-        let Some((revision, known)) = view.nodes.get(&me).filter(|(_, known)| known.boot == self.boot) else {
-            return Ok(());
-        };
-        if !Arc::ptr_eq(&config, &self.announced) {
-            if let Err(line) = self.member.follow(&config) {
-                tracing::warn!("Cluster: the addresses of this node stay as they are: {line}");
-            }
-            self.announced = Arc::clone(&config);
-        }
-        let wished = self.record(&config, known.state);
-        let record = NodeRecord { addresses: wished.addresses, name: wished.name, ..known.clone() };
-        if record == *known {
-            return Ok(());
-        }
-        let key = self.member.keys.text(Key::Node(me));
-        // If the record has changed meanwhile, the next view shows it.
-        self.commit(&Transaction::default().compare(key.clone(), *revision).put(key, record.encode()))?;
-        Ok(())
-    }
-
-    fn has_keys(&self) -> Result<bool, Failure> {
-        let survey = self.shared.engine.survey_unless_long();
-        let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
-        Ok(survey.total().keys > 0)
-    }
-
-    /// Writes the node's record if it says something else: always at a start, before the first message is sent.
-    fn announce(&mut self, view: &View) -> Result<(), Failure> {
-        let me = self.member.identity.node;
-        let before = view.nodes.get(&me);
-        let is_new = before.is_none() && view.shard_of(me).is_none();
-        let brings_data = is_new && self.has_keys()?;
-        if brings_data {
-            self.begin_with_data(view)?;
-        }
-        let state = before.map_or(NodeState::Active, |(_, record)| match record.state {
-            NodeState::Draining => NodeState::Draining,
-            NodeState::Joining | NodeState::Active => NodeState::Active,
-        });
-        if let Some(ending) = self.ending.take() {
-            let is_durable = is_durable(&self.shared.config.current());
-            let local = local(&self.shared, is_durable, false);
-            let of = view.shard_of(me).map(|(id, (_, record))| (id, record));
-            let (restart, clean) = shard::report(of, ending, local);
-            self.restarts.set(restart);
-            self.shared.cluster.shard.push(Input::Started(Local { clean, ..local }));
-        }
-        let record = self.record(&self.shared.config.current(), state);
-        if before.is_some_and(|(_, known)| *known == record) {
-            return Ok(());
-        }
-        let (key, revision) =
-            (self.member.keys.text(Key::Node(me)), before.map_or(0, |(revision, _)| *revision));
-        let mut transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
-        if brings_data {
-            let keys = &self.member.keys;
-            transaction = with_first_shard(transaction, keys, &self.shared, me).map_err(Failure::Later)?;
-        }
-        let made = match brings_data {
-            true => Self::outcome(self.descent.commit(&transaction))?,
-            false => self.commit(&transaction)?,
-        };
-        match made {
-            true if brings_data => {
-                tracing::info!(
-                    "Cluster: the data set of this node is the cluster's, which has one shard now"
-                );
-                Ok(())
-            }
-            true => Ok(()),
-            false => Err(Failure::Later("the node's record has changed".to_owned())),
-        }
-    }
-
-    /// Refuses a data set if the cluster has one already; gives it a place in a stream, which no empty data set has.
-    fn begin_with_data(&self, view: &View) -> Result<(), Failure> {
-        let name = &self.member.identity.name;
-        if view.slots.is_some() || !view.shards.is_empty() {
-            return Err(Failure::Fatal(format!(
-                "the data set has keys, and so may the cluster '{name}', which has shards: nothing was changed. Join with an empty data directory, or bring this data set into a cluster with another name"
-            )));
-        }
-        take_place(&self.shared).map_err(Failure::Later)
-    }
-
-    fn record(&self, config: &Config, state: NodeState) -> NodeRecord {
-        self.member.record(config, state, self.boot, self.restarts.get())
-    }
-
-    /// Makes the server obey the records.
-    fn obey(&mut self, view: &View) -> Result<(), Failure> {
-        let asked = self.descent.joins();
-        if !self.descent.covers(&view.marks) {
-            // The next turn reads.
-            return Ok(());
-        }
-        match self.descent.check(&view.marks, asked) {
-            Descends::Yes if self.descent.take_anew() => self.begin_anew(),
-            Descends::Yes => {}
-            Descends::Unknown => return Ok(()),
-            Descends::No(line) => return Err(Failure::Backup(line)),
-        }
-        if let Some((key, error)) = view.unreadable.iter().next() {
-            return Err(Failure::NotObeyed(format!("{key}: {error}")));
-        }
-        for (id, (_, shard)) in &view.shards {
-            let (known, primary) = self.epochs.entry(*id).or_default();
-            // A node that was away may obey a backup, and bring it to the same epoch: with another primary.
-            let is_other = primary.is_some_and(|primary| primary != shard.primary);
-            if shard.epoch < *known || shard.epoch == *known && is_other {
-                return Err(Failure::Backup(format!(
-                    "the record of shard {id} has epoch {} of node {} after {known}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                    shard.epoch, shard.primary
-                )));
-            }
-            (*known, *primary) = (shard.epoch, Some(shard.primary));
-        }
-        self.note_newest(view)?;
-        if let Some(cluster) = self.member.identity.cluster {
-            self.shared.cluster.wide.found(cluster);
-        }
-        self.follow_wide(view);
-        self.shared.cluster.trouble.store(None);
-        self.shared.cluster.strays.store(false, SeqCst);
-        if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
-            self.obeyed = view.revision;
-            self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
-            let view = Arc::new(view.clone());
-            self.descent.keep_view(&view);
-            self.shared.cluster.shard.push(Input::Records(view));
-        }
-        if let Some(complaint) = self.complaint.take() {
-            tracing::info!("Cluster: following the records again, after: {complaint}");
-        }
-        Ok(())
-    }
-
-    /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
-    /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
-    ///
-    /// If the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of
-    /// etcd. A node that has obeyed nothing yet, or joins a shard, waits for the file: no other node needs it yet, and
-    /// without the file it would recognise no backup at all.
-    fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
-        let mut identity = self.member.identity.clone();
-        if let Some((revision, _)) = &view.slots {
-            // Marks say more than a number.
-            if *revision < identity.slots && identity.lineage.is_empty() {
-                return Err(Failure::Backup(format!(
-                    "the record of slots has revision {revision} after {}: etcd was restored from a backup. This node keeps its data and does not obey; see docs/cluster.md",
-                    identity.slots
-                )));
-            }
-            identity.slots = *revision;
-        }
-        if let Some((id, (_, record))) = view.shard_of(identity.node) {
-            identity.epoch = Some((id, record.epoch));
-        }
-        identity.lineage = self.descent.kept();
-        let known = &self.member.identity;
-        if identity == *known && !self.is_unkept {
-            return Ok(());
-        }
-        let is_first = self.obeyed == 0 || identity.begins_after(known);
-        let kept = identity.keep(&self.shared.config.current().dir);
-        match &kept {
-            Ok(()) if self.is_unkept => {
-                tracing::info!("Cluster: the file of this node has what it obeys again")
-            }
-            Ok(()) => {}
-            Err(line) if is_first => return Err(Failure::NotObeyed(line.clone())),
-            Err(line) if !self.is_unkept => tracing::warn!(
-                "Cluster: {line}. This node follows its cluster; after a restart it would take an older backup of etcd for the truth"
-            ),
-            Err(_) => {}
-        }
-        (self.is_unkept, self.member.identity) = (kept.is_err(), identity);
-        Ok(())
-    }
-
-    /// Puts users, functions and settings in force. A node that has no role yet gets none before they are.
-    fn follow_wide(&mut self, view: &View) {
-        let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
-        if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
-            // The log names the parts that cannot be in force.
-            let _ = in_force.recv_timeout(WIDE_TIME_MAX);
-        }
     }
 
     /// Plans, if this node is the controller.
@@ -915,11 +513,4 @@ impl Agent {
         }
         Ok(())
     }
-}
-
-/// Whether heavy slots have come or gone, or one weighs a tenth more or less.
-fn has_shifted(now: &[(u16, u64)], before: &[(u16, u64)]) -> bool {
-    let is_close =
-        |one: &(u16, u64), other: &(u16, u64)| one.0 == other.0 && one.1.abs_diff(other.1) <= other.1 / 10;
-    now.len() != before.len() || now.iter().zip(before).any(|(one, other)| !is_close(one, other))
 }
