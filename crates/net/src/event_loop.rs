@@ -59,7 +59,8 @@ impl WatchedListener {
         Self { listener, ready: true, retry_at: None }
     }
 
-    /// Has the poller tell of new connections at this listener, which is the worker's `number`th.
+    /// Registers this listener, which is the worker's `number`th, with the poller for new
+    /// connections.
     fn register(&self, poll: &Poll, number: usize) -> io::Result<()> {
         let mut source = SourceFd(&self.listener.socket.as_raw_fd());
         poll.registry().register(&mut source, Token(FIRST_LISTENER - number), Interest::READABLE)
@@ -163,7 +164,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// The same of a write to a socket.
+    /// Notes a write to a socket that began then, in a tick that is measured.
     #[inline]
     pub(crate) fn note_written(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
@@ -256,7 +257,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
+    /// Acts on the poller's events, on work that was left for this tick, and on messages.
     pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
@@ -294,7 +295,7 @@ impl<S: Service> EventLoop<S> {
     fn take_turns(&mut self, kit: &mut Kit<'_, S>, slots: Vec<u32>) {
         for slot in slots {
             if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
-                // It may have had this tick's turn already, because of an event.
+                // An event may have given it this tick's turn already.
                 if std::mem::take(&mut connection.queued) {
                     self.take_turn(kit, slot);
                 }
@@ -342,7 +343,7 @@ impl<S: Service> EventLoop<S> {
         self.take_turn(kit, slot);
     }
 
-    /// Sends the replies that were gathered. Nothing is closed here: who is done has another turn.
+    /// Sends the replies that were gathered. Nothing is closed here: a connection that is done has another turn.
     pub fn depart(&mut self) {
         if self.pending_writes.is_empty() {
             return;
@@ -369,7 +370,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// Sends replies that have been released meanwhile, and makes sure that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
         if self.withheld.iter().any(|replies| !replies.is_empty()) {
@@ -383,7 +384,7 @@ impl<S: Service> EventLoop<S> {
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
                 let mut refusal = None;
                 if !is_met && !is_lost {
-                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    // Looked at again after the request to be woken: the refusal's cause may have come in between.
                     refusal = kit.service.refusal(commitment);
                     if refusal.is_none() && kit.service.await_release(commitment) {
                         refusal = kit.service.refusal(commitment);
@@ -418,7 +419,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Has a reply watched that is withheld.
+    /// Watches a withheld reply.
     pub(crate) fn watch_withheld(&mut self, reply: WithheldReply) {
         let level = usize::from(reply.commitment.level);
         if self.withheld.len() <= level {
@@ -441,8 +442,8 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
-    /// served soon, over and over, must not pile them up.
+    /// Drops the deadlines of connections that are no longer parked: clients that wait for long, and
+    /// are served soon, over and over, must not pile them up.
     #[cold]
     fn forget_moot_deadlines(&mut self) {
         let connections = &self.connections;
@@ -557,7 +558,7 @@ impl<S: Service> EventLoop<S> {
         self.worker == 0 || self.shared.queues.is_held_up(0)
     }
 
-    /// Has every connection and every listener looked at, whatever the poller has said.
+    /// Looks at every connection and every listener, whatever the poller has said.
     pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
@@ -667,7 +668,7 @@ impl<S: Service> EventLoop<S> {
         stream::finish(&socket);
     }
 
-    /// Whether nobody else can connect.
+    /// Whether no further client can connect.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.clients.connected() >= self.limits.clients_max
     }
@@ -715,7 +716,7 @@ impl<S: Service> EventLoop<S> {
         Stream::accept(socket, server)
     }
 
-    /// Notes a handshake that begins, and gives up the oldest ones where there are too many.
+    /// Notes a handshake that begins, and gives up the oldest ones if there are too many.
     fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
         self.handshakes.begin(slot, id);
         let workers = self.shared.population.len();
@@ -746,11 +747,11 @@ impl<S: Service> EventLoop<S> {
         if let Some(unsent) = unsent {
             kit.service.discard(Box::new(unsent));
         }
-        // Last: who is listed no more is given nothing more.
+        // Last: a client that is no longer listed receives nothing more.
         self.shared.clients.remove(id);
     }
 
-    /// Visits a part of the connections for what only time brings about.
+    /// Visits a part of the connections for work that is due by time.
     pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;

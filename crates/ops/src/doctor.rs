@@ -1,4 +1,4 @@
-//! `dunlin doctor`: this machine and a running server, for a bug report. It has no secret, no key and no value.
+//! `dunlin doctor`: this machine and a running server, for a bug report. The report has no secret, no key and no value.
 
 use clap::Parser;
 use dunlin_bench::{server_flags::ServerFlags, target::Client};

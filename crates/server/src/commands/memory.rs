@@ -107,9 +107,9 @@ struct Figures {
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
-    /// Allocated memory, in whole pages where it is in pages.
+    /// Allocated memory, in whole pages if it is in pages.
     active: usize,
-    /// The same with free pages that are still in the machine's memory.
+    /// Memory of `active`, with free pages that are still in the machine's memory.
     allocator_resident: usize,
     /// The whole process in the machine's memory.
     resident: usize,
@@ -177,7 +177,7 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     use Figure::{Count, Real};
     let figures = Figures::measure(context.shared);
     let count = |bytes: usize| Count(bytes as i64);
-    // Names and their order are Redis's. What this server has nothing of is zero.
+    // Names and their order are Redis's. Figures of things that this server does not have are zero.
     let first = [
         ("peak.allocated", count(figures.peak)),
         ("total.allocated", count(figures.used)),
@@ -291,6 +291,7 @@ fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         shared.engine.release_memory(0);
         shared.durability.ring().trim(0);
     });
+    context.shared.maintenance.request_purge();
     allocator::collect();
     reply.ok();
     Ok(())

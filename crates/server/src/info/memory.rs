@@ -65,7 +65,9 @@ pub(super) const ROWS: &[Row] = &[
     bytes("used_memory_lua", "Lua machines of EVAL: an older name of `used_memory_vm_eval`.", |reading| {
         reading.memory().eval_machines.into()
     }),
-    bytes("used_memory_vm_eval", "Lua machines of EVAL.", |reading| reading.memory().eval_machines.into()),
+    bytes("used_memory_vm_eval", "Lua machines of EVAL, with garbage.", |reading| {
+        reading.memory().eval_machines.into()
+    }),
     Row::One(Metric::text("used_memory_lua_human", "`used_memory_lua` with a unit.", |reading| {
         human(reading.memory().eval_machines).into()
     })),
@@ -77,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     count("number_of_libraries", "Libraries of functions.", |reading| {
         reading.shared.libraries.now().len().into()
     }),
-    bytes("used_memory_vm_functions", "Lua machines of functions.", |reading| {
+    bytes("used_memory_vm_functions", "Lua machines of functions, with garbage.", |reading| {
         reading.memory().function_machines.into()
     }),
     Row::One(Metric::bytes("used_memory_vm_total", "All Lua machines.", |reading| {
@@ -144,7 +146,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     bytes(
         "mem_not_counted_for_evict",
-        "The log's ring with the backlog of replication, copies of snapshots and values that wait to be freed.",
+        "The log's ring with the backlog of replication, copies of snapshots, values that wait to be freed, garbage of scripts.",
         |reading| reading.memory().uncounted.into(),
     ),
     bytes(

@@ -42,7 +42,7 @@ pub(crate) enum Read {
     Gauge(fn(&Reading<'_>) -> Number),
     /// No number.
     Text(for<'a> fn(&'a Reading<'_>) -> Cow<'a, str>),
-    /// The same value always: of what is not there, under a name that tools read.
+    /// A fixed value, under a name that tools read, for a thing that is not there.
     Always(&'static str),
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Number {
     Integer(i64),
     /// A number with this many digits behind the point.
     Decimal(f64, usize),
-    /// The same, with a percent sign.
+    /// A number with a percent sign.
     Percent(f64),
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum Shown {
     WhileLinkFails,
     /// While a shutdown waits for replicas.
     WhileShuttingDown,
-    /// Where `min-replicas-to-write` is set.
+    /// Only if `min-replicas-to-write` is set.
     WithMinReplicas,
 }
 
@@ -193,7 +193,7 @@ impl Metric {
         Self { shown: Shown::WhileLinkIsDown, ..self }
     }
 
-    /// Is there where `min-replicas-to-write` is set.
+    /// Is there if `min-replicas-to-write` is set.
     pub(crate) const fn with_min_replicas(self) -> Self {
         Self { shown: Shown::WithMinReplicas, ..self }
     }
@@ -233,14 +233,14 @@ impl Metric {
 /// Metrics of which there is a line for each of something, `<prefix><label>:<field>=<value>,…`.
 #[derive(Clone, Copy)]
 pub(crate) struct Family {
-    /// Of the name, in front of the label.
+    /// The part of the name in front of the label.
     pub(crate) prefix: &'static str,
     /// The things that have a line each, as documents name them.
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) label: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) summary: &'static str,
-    /// Names of fields with what they are.
+    /// Names of fields with their meanings.
     pub(crate) fields: &'static [(&'static str, Unit, &'static str)],
     /// Calls back for each line, with the values of its fields.
     pub(crate) read: fn(&Reading<'_>, &mut Line<'_>),
@@ -257,7 +257,7 @@ pub(crate) enum Row {
     Texts(Texts),
 }
 
-/// Lines of which there may be any number, with fields that are no numbers.
+/// Lines of which there may be any number, with fields that are not numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Texts {
     /// Their names, as documents have them.

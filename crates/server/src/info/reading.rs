@@ -57,15 +57,15 @@ pub(super) struct Memory {
     pub(super) uncounted: u64,
     /// All but keys and values.
     pub(super) overhead: u64,
-    /// Of the process.
+    /// Memory of the process.
     pub(super) resident: u64,
-    /// Of the log's ring, with the backlog of replication.
+    /// Memory of the log's ring, with the backlog of replication.
     pub(super) log_ring: u64,
-    /// Of `used`, with what is not used of pages that are.
+    /// Memory of `used`, with the free parts of used pages.
     pub(super) active: u64,
-    /// Of `active`, with free pages that are resident.
+    /// Memory of `active`, with free pages that are resident.
     pub(super) allocator_resident: u64,
-    /// Of the Lua machines of scripts and of functions.
+    /// Memory of the Lua machines of scripts and of functions.
     pub(super) eval_machines: u64,
     pub(super) function_machines: u64,
     /// The texts of scripts and of libraries.
@@ -108,7 +108,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The same for a thread that is not inside the gate, which has made the survey by itself.
+    /// A reading for a thread that is not inside the gate, which has made the survey by itself.
     pub(crate) fn surveyed(shared: &'a Shared, config: &'a Config, now_ms: u64, survey: Survey) -> Self {
         Self { survey: OnceCell::from(survey), ..Self::new(shared, config, now_ms) }
     }
@@ -221,8 +221,8 @@ impl<'a> Reading<'a> {
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,
             log_ring: held.log as u64,
-            eval_machines: shared.scripts.machine_bytes() as u64,
-            function_machines: shared.libraries.machine_bytes() as u64,
+            eval_machines: shared.scripts.heaps.used_bytes() as u64,
+            function_machines: shared.libraries.heaps.used_bytes() as u64,
             scripts: shared.scripts.bytes() as u64,
             functions: shared.libraries.now().bytes() as u64,
         }

@@ -148,7 +148,7 @@ fn write_family(family: &Family, reading: &Reading<'_>, out: &mut Exposition) {
     }
 }
 
-/// Where the time of requests goes.
+/// Writes the times of the stages of requests.
 fn write_stages(reading: &Reading<'_>, out: &mut Exposition) {
     const NAME: &str = "dunlin_stage_duration_seconds";
     const HELP: &str = "How long requests waited for other connections of their worker (queue), slept for locks (lock), \

@@ -1,7 +1,7 @@
 //! The line of `CLIENT LIST` and `CLIENT INFO`.
 //!
-//! Fields stand in the order of Redis 7.0, with Valkey's additions where Valkey has them. A worker
-//! answers from one reply buffer for all its connections: nobody has one of his own, so `rbs`,
+//! Fields stand in the order of Redis 7.0, with Valkey's additions if Valkey has them. A worker
+//! answers from one reply buffer for all its connections: clients have none of their own, so `rbs`,
 //! `rbp` and `obl` are 0.
 
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
@@ -13,7 +13,7 @@ use dunlin_net::{Client, Names, Now, OutputClass, Transport};
 use super::stats::CONNECTION_BYTES;
 use crate::session::ClientFlags;
 
-/// The user of the link to the primary: the stream is subject to no rule. It is in no list of users.
+/// The user of the link to the primary: the stream is subject to no rule. No list of users has it.
 const PRIMARYS_USER: &[u8] = b"(superuser)";
 /// A chunk of a replica's stream: a segment of the log's ring.
 const STREAM_CHUNK_BYTES: u64 = 1 << 20;

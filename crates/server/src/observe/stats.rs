@@ -70,10 +70,12 @@ pub(crate) struct Stats {
 /// Memory in use beside the keyspace and what clients hold, in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
-    /// Texts of scripts, and their Lua machines.
+    /// Texts of scripts, and their Lua machines without garbage.
     pub(crate) scripts: usize,
-    /// The same of libraries of functions.
+    /// Libraries of functions, and their Lua machines.
     pub(crate) functions: usize,
+    /// Garbage of Lua machines.
+    pub(crate) script_garbage: usize,
     /// Tables of keys that clients cache.
     pub(crate) tracked: usize,
     /// The ring of the log: what its file lacks, what replicas lack, and the backlog.
@@ -92,10 +94,10 @@ impl Held {
         self.scripts + self.functions + self.tracked
     }
 
-    /// Bytes that it does not: evictions add to them, so that keys would go for nothing. All of them have limits of
-    /// their own.
+    /// Bytes that it does not: evictions add to them, so that keys would go for nothing, or they go by themselves, as garbage of
+    /// scripts does. All of them have limits of their own.
     pub(crate) fn uncounted(&self) -> usize {
-        self.log + self.snapshots + self.garbage + self.consoles
+        self.log + self.snapshots + self.garbage + self.script_garbage + self.consoles
     }
 
     /// All bytes.
@@ -107,7 +109,8 @@ impl Held {
 /// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
 pub(crate) struct ExceededTime {
-    /// Since when it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is not.
+    /// The time since which it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is
+    /// not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,
@@ -485,9 +488,9 @@ impl Stats {
         lock(&self.recent).largest()
     }
 
-    /// [`Self::visit_clients`] for whoever would refuse or evict something on the strength of the last sum, which may count a large
-    /// argument that is gone by now. Once in a millisecond at most, and as much rarer as there are thousands of clients; whether it
-    /// was done.
+    /// Calls [`Self::visit_clients`] for a worker that would refuse or evict something on the strength of the last sum,
+    /// which may count a large argument that is gone by now. Runs once in a millisecond at most, and as much rarer as
+    /// there are thousands of clients. Returns whether it ran.
     pub(crate) fn revisit_clients(&self, now_ms: u64) -> bool {
         let pause_ms = self.clients().map_or(0, |clients| clients.connected() as u64 / 1000);
         let is_due = now_ms.saturating_sub(self.revisited_ms.load(Relaxed)) > pause_ms;
@@ -504,7 +507,8 @@ impl Stats {
         self.limited_bytes_with(engine, 0)
     }
 
-    /// The same once `coming` bytes of arguments are stored. They may stand in their client's buffer, and be counted there, already.
+    /// The limited bytes once `coming` bytes of arguments are stored. These may already stand in their client's buffer,
+    /// and be counted there.
     pub(crate) fn limited_bytes_with(&self, engine: &Engine, coming: usize) -> usize {
         let visited = self.client_bytes.load(Relaxed).max(coming) + self.counted_bytes.load(Relaxed);
         self.startup_bytes + engine.keyspace.used_bytes() + visited

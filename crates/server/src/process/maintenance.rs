@@ -106,7 +106,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                     next_sample = now + RESTING_INTERVAL;
                     (next_release, next_collect) = (next_sample, next_sample);
                 }
-                // Where a script runs for long, the next round will do.
+                // If a script runs for long, the next round will do.
                 if !shared.engine.keyspace.is_held_for_long() {
                     save_if_due(&shared, Now::read().steady_ms);
                     rewrite_if_due(&shared);

@@ -64,7 +64,7 @@ struct Window {
     commands: Vec<Windowed>,
 }
 
-/// One of them: where its words and it end, and its place in the command table.
+/// A windowed command: the end of its words and the end of the command, and its place in the command table.
 #[derive(Clone, Copy)]
 struct Windowed {
     words_end: usize,
@@ -137,8 +137,8 @@ impl Applier {
         }
     }
 
-    /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long: whoever is
-    /// a primary by then records what they change, as this thread does not.
+    /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long. If the
+    /// server is a primary by then, the worker records what they change; this thread does not.
     pub(super) fn leave_kept_out(&mut self) {
         if self.worker.is_kept_out() {
             let keys = Arc::new(self.worker.take_kept_out());
@@ -166,7 +166,7 @@ impl Applier {
         self.input.len()
     }
 
-    /// The stream goes on behind a snapshot, in this database.
+    /// The stream goes on after a snapshot, in this database.
     pub(super) fn begin(&mut self, database: usize) {
         self.cut();
         self.database = database;
@@ -184,14 +184,15 @@ impl Applier {
     }
 
     /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
-    /// that cannot be had here.
+    /// that this server cannot hold.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
         self.meter.configure(self.config.config());
         // The primary has accepted these commands: limits for this server's own clients do not hold for them.
         let policy = policy(self.config.config());
-        self.policy = Policy { string_bytes_max: usize::MAX, relaxed_versions: true, ..policy };
+        self.policy =
+            Policy { string_bytes_max: usize::MAX, relaxed_versions: true, refuses_foreign: false, ..policy };
         self.caller = Caller {
             replaying_at_ms: Now::read().unix_ms,
             follows_primary: true,
@@ -235,7 +236,7 @@ impl Applier {
         Ok(())
     }
 
-    /// The command of a frame, where it needs nothing but the locks of the keys among its words.
+    /// Returns the command of a frame if it needs nothing but the locks of the keys among its words.
     fn windowed(&self, frame: &Frame) -> Option<usize> {
         if self.block.is_some() {
             return None;
@@ -317,7 +318,7 @@ impl Applier {
             if inside.is_none() {
                 inside = Some(keyspace.enter(self.worker.id()));
             }
-            // Where it has failed before it could change anything.
+            // After a failure before it could change anything.
             shared.engine.relay(&mut self.worker);
             self.reply.clear(KEPT_BYTES_MAX);
             if self.meter.is_due(record.len(), 0) {
@@ -340,7 +341,7 @@ impl Applier {
         self.last_command = Some(index);
     }
 
-    /// Counts a command that is over, and has run for so long.
+    /// Counts a command that is over, with the time since it began.
     fn count_command(&mut self, words: &[&[u8]], begun: Instant) {
         if let Some(entry) = words.first().and_then(|name| self.shared.commands.find_row(name)) {
             self.meter.count_alone(entry.index, begun.elapsed().as_nanos() as u64);
@@ -430,8 +431,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Who owns which slots, by a primary of a cluster that is about to remove keys: this node sends clients there before it removes
-    /// them, too. A record that makes no sense here is the agent's to complain about.
+    /// Takes the owners of slots, from a primary of a cluster that is about to remove keys: this node sends clients
+    /// there before it removes them, too. A record that makes no sense here is the agent's to complain about.
     fn take_slots(&self, words: &[&[u8]]) {
         let cluster = &self.shared.cluster;
         let [_, option, revision, record] = words else { return };
@@ -484,7 +485,7 @@ impl Applier {
                 let result =
                     shared.engine.execute(&request, self.database, environment, worker, &mut inside, reply);
                 if !matches!(result, Err(CommandError::Busy)) {
-                    // Where it has failed before it could change anything.
+                    // After a failure before it could change anything.
                     let _inside = inside.unwrap_or_else(|| shared.engine.keyspace.enter(self.worker.id()));
                     shared.engine.relay(&mut self.worker);
                     break result.map(drop);
@@ -587,7 +588,7 @@ impl Applier {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Changes libraries. The caller is inside the gate, or has it closed, until the record is in the log.
+    /// Changes libraries. The caller is inside the gate, or keeps it closed, until the record is in the log.
     fn change_libraries(&mut self, entry: &Entry, words: &[&[u8]]) -> CommandResult {
         let shared = &self.shared;
         let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
@@ -620,8 +621,8 @@ impl Applier {
         Err(refusal)
     }
 
-    /// Waits while a snapshot or the log is behind: clients that write would. Not where the server is to get another role: the disk
-    /// may be full for good.
+    /// Waits while a snapshot or the log is behind: clients that write would. Not if the server is to get another role:
+    /// the disk may be full for good.
     fn wait_for_room(&self) {
         let shared = &self.shared;
         while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())

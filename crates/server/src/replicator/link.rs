@@ -5,7 +5,7 @@
 //!                 └────────────────────── stream ───▶ Applier
 //! ```
 //!
-//! It carries out changes of roles, since nobody else applies anything then.
+//! The thread `replica` carries out changes of roles, since no other thread applies anything then.
 
 use std::{
     io::{self, Read, Write},
@@ -45,8 +45,8 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
 
-/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for so long. Behind a cut of the network,
-/// TCP waits for up to as long again, and with it all writes that need this member.
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. After a cut
+/// of the network, TCP waits for up to as long again, and with it all writes that need this member.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread.
@@ -266,7 +266,7 @@ impl Link {
 
     fn read_what_came(&mut self, buffer: &mut [u8]) {
         if self.is_held() {
-            // It is not read from meanwhile, which is not the primary's silence.
+            // The link is not read from meanwhile, which is not the primary's silence.
             self.step(Event::Received(&[]));
             return;
         }
@@ -316,7 +316,7 @@ impl Link {
         }
     }
 
-    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    /// Keeps bytes of the stream until the snapshot is loaded. Returns whether there is room for more.
     pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
         let kept = self.waiting.push(bytes, &self.shared.config.current());
         if let Err(error) = &kept {
@@ -337,7 +337,7 @@ impl Link {
             }
             if shown.elapsed() >= TICK {
                 shown = Instant::now();
-                // It is not read from meanwhile, which is not the primary's silence.
+                // The link is not read from meanwhile, which is not the primary's silence.
                 self.step(Event::Received(&[]));
                 self.pass_time();
             }
@@ -428,7 +428,7 @@ impl Link {
         }
     }
 
-    /// Throws the data set away: it is part of no history any more.
+    /// Throws the data set away: it has no history now.
     pub(super) fn clear(&mut self) {
         let replication = &self.shared.replication;
         replication.feed.cut_all();
@@ -509,7 +509,7 @@ impl Link {
         match connection.stream.socket().peer_addr() {
             Ok(_) => {
                 connection.is_made = true;
-                // Acknowledgements are small, and somebody may wait for them.
+                // Acknowledgements are small, and clients may wait for them.
                 let _ = connection.stream.socket().set_tcp_nodelay(true);
                 let (actions, _) = self.step(Event::Connected);
                 self.act(actions, &[]);
@@ -562,11 +562,11 @@ impl Link {
         self.break_off(reason);
     }
 
-    /// The primary has something that cannot be had here: trying again would come to the same.
+    /// The primary has something that this server cannot hold: trying again would come to the same.
     pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
-        // Nobody is to go on from here: the data set may lack something that the stream has.
+        // No replica is to go on from here: the data set may lack something that the stream has.
         if let Err(reason) = self.shared.replication.change_id(&self.shared.durability) {
             tracing::error!("{reason}");
         }
@@ -591,7 +591,7 @@ fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result
         let _ = sender.send(resolved);
         shared.upgrade().iter().for_each(|shared| shared.replication.wake_replica());
     };
-    // Where there is no thread, the receiver sees the end of the sender.
+    // Without a thread, the receiver sees the end of the sender.
     let _ = thread::Builder::new().name("resolve".to_owned()).spawn(run);
     receiver
 }
@@ -611,7 +611,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        // Records of what was taken may wait.
+        // Records of earlier bytes may wait.
         self.stream.flush()?;
         Ok(self.sent - before)
     }

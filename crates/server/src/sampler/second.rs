@@ -25,7 +25,7 @@ use crate::{
 
 /// Slow commands of one second that become events: the slowest.
 const SLOW_EVENTS_MAX: usize = 5;
-/// A sync of the log that takes so long is an event, in nanoseconds.
+/// A sync of the log that takes at least this long is an event, in nanoseconds.
 const SLOW_SYNC_NS: u64 = 1_000_000_000;
 /// Seconds between two events about hot keys, at least: two keys that take turns are no news.
 const HOT_EVENT_INTERVAL: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ impl Sampler {
     }
 
     fn look_at_commands(&mut self, shared: &Shared, sample: &mut Sample) {
-        // The commands of a primary's stream are nobody's requests here.
+        // The commands of a primary's stream are not requests here.
         let workers = &shared.stats.workers[..shared.workers];
         let entries = shared.commands.entries();
         self.before.commands.resize(entries.len(), CommandTotals::default());
@@ -148,7 +148,7 @@ impl Sampler {
             latencies.add_all(&new);
             *before = totals;
         }
-        // A call runs inside the time of its script, and is no request.
+        // A call runs inside the time of its script, and is not a request.
         let calls = CommandTotals::of_calls(workers);
         let new_calls = calls.calls.saturating_sub(self.before.calls.calls);
         latencies.remove_all(&calls.latencies.since(&self.before.calls.latencies));

@@ -9,8 +9,9 @@
 //! either.
 //!
 //! A worker looks at the state before every command; a command that has to wait stays in its
-//! connection's input, and the connection is parked. Who pauses closes the gate once after storing
-//! the state: when its reply leaves, no worker is inside a batch that has not seen it.
+//! connection's input, and the connection is parked. The thread that pauses closes the gate once
+//! after storing the state: when its reply leaves, no worker is inside a batch that has not seen
+//! it.
 //!
 //! A pause on top of another one makes it longer or stricter, never shorter or laxer.
 
@@ -84,11 +85,11 @@ impl Pause {
             let until_ms = (before >> UNTIL_SHIFT).max(until_ms);
             (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & ENDLESS | all)
         };
-        // Refused only where nothing changes: a pause of no time on none.
+        // Refused only if nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 
-    /// Ends what [`Self::begin`] has begun.
+    /// Ends the pause that [`Self::begin`] has begun.
     pub(crate) fn end(&self) {
         self.state.fetch_and(ENDLESS, SeqCst);
     }

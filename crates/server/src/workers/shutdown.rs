@@ -35,7 +35,7 @@ pub(crate) struct ShutdownClient {
     pub(crate) words: Vec<OwnedWord>,
 }
 
-/// One shutdown that waits.
+/// A shutdown that waits.
 #[derive(Debug)]
 pub(crate) struct ShutdownWait {
     /// When the server ends without the replicas that are behind.
@@ -103,7 +103,7 @@ enum State {
     Saving(Arc<ShutdownWait>),
 }
 
-/// The shutdown under way, if one has waited for replicas. It changes together with the pause of writes that belongs to it.
+/// The shutdown under way, if one has waited for replicas; changed together with the pause of writes that belongs to it.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     state: Mutex<State>,

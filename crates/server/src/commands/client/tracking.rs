@@ -106,8 +106,8 @@ pub(super) fn tracking(
     Ok(())
 }
 
-/// Whether pushes to a client can be written by now. Where not, the command is presented again, unless it cannot be or that
-/// takes its time: then they wait for the client's worker.
+/// Whether pushes to a client can be written by now. If not, the command is presented again, unless it cannot be or
+/// that takes its time: then they wait for the client's worker.
 fn is_ready(context: Context<'_, '_, '_>, target: &Client) -> bool {
     const WAIT_MAX: Duration = Duration::from_secs(1);
     if target.id() == context.session.client.id() {
@@ -182,7 +182,7 @@ pub(super) fn tracking_info(
     Ok(())
 }
 
-/// The client that is told in place of this one, 0 for none, −1 where nothing is tracked.
+/// The client that is told in place of this one, 0 for none, −1 if nothing is tracked.
 fn redirection(tracking: Option<&Tracking>) -> i64 {
     tracking.map_or(-1, |tracking| tracking.redirect as i64)
 }
