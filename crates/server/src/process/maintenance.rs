@@ -28,7 +28,7 @@ const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 /// (docs/decisions/0024).
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the thread looks at an empty server that nobody uses.
+/// How often the thread looks at an empty server without requests.
 const RESTING_INTERVAL: Duration = Duration::from_secs(1);
 /// Samples of such a server in a row behind which it rests: as many as the rates of INFO remember.
 const QUIET_SAMPLES: u32 = 16;

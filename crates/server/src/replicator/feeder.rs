@@ -42,7 +42,7 @@ use crate::{
 const WAKER: Token = Token(usize::MAX);
 /// How often the clock is looked at, whatever comes.
 const TICK: Duration = Duration::from_millis(100);
-/// The same where there is no replica and no backlog, and on an empty server that rests: the end of its rest wakes the thread.
+/// Time between two looks without a replica and a backlog, and on an empty server that rests: the end of its rest wakes the thread.
 const UNUSED_TICK: Duration = Duration::from_secs(1);
 const RESTING_TICK: Duration = Duration::from_secs(5);
 /// The longest that records wait to be sent together, if no client waits for an acknowledgement: each write to a socket

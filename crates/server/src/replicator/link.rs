@@ -38,7 +38,7 @@ const WAKER: Token = Token(0);
 const SOCKET: Token = Token(1);
 /// How often the clock is looked at, whatever comes.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// The same without a primary: orders wake the thread.
+/// Time between two looks at the clock without a primary: orders wake the thread.
 const UNUSED_TICK: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 pub(super) const READ_BYTES: usize = 256 << 10;
