@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
 from resp import Client, Refused
 
 VALUES = 1500
@@ -193,3 +193,32 @@ def crc64(data):
         for _ in range(8):
             value = value >> 1 ^ (0x95AC9329AC4BC9B5 if value & 1 else 0)
     return value
+
+
+@pytest.mark.skipif(not VALKEY or is_redis(DUNLIN), reason=WITHOUT_VALKEY)
+def test_active_time_of_consumers_comes_with_dumps_of_newer_servers_and_not_with_ours(dunlin):
+    """Dumps in the form of Redis 7.0 have no place for it: docs/formats/rdb.md."""
+
+    def times(client):
+        [consumer] = client("XINFO", "CONSUMERS", "s", "g")
+        fields = dict(zip(consumer[::2], consumer[1::2]))
+        return fields[b"idle"], fields[b"inactive"]
+
+    with Server(program=VALKEY) as server:
+        valkey = Client(server)
+        for client in (valkey, dunlin):
+            client("DEL", "s")
+            client("XADD", "s", "1-1", "f", "v")
+            client("XGROUP", "CREATE", "s", "g", "0")
+            client("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+            while True:
+                # An attempt in vain makes the consumer less idle, and no less inactive.
+                client("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+                idle, inactive = times(client)
+                if inactive - idle >= 100:
+                    break
+        of_valkey, ours = valkey("DUMP", "s"), dunlin("DUMP", "s")
+        for dump, keeps in ((of_valkey, True), (ours, False)):
+            dunlin("RESTORE", "s", 0, dump, "REPLACE")
+            idle, inactive = times(dunlin)
+            assert (inactive - idle >= 100) == keeps

@@ -251,4 +251,10 @@ pub trait Service: Sized + 'static {
 
     /// A slice of background work; returns how long the worker may wait before the next.
     fn background(&mut self, now: Now) -> Duration;
+
+    /// Whether the next slice is due at once, whatever [`Self::background`] has returned.
+    #[inline]
+    fn has_background(&self) -> bool {
+        false
+    }
 }

@@ -87,7 +87,7 @@ impl<S: Service> EventLoop<S> {
         kit.service.end_tick();
         self.release(kit);
         self.depart();
-        if self.now.instant < background_at {
+        if self.now.instant < background_at && !kit.service.has_background() {
             return background_at;
         }
         self.now.instant + kit.service.background(self.now)

@@ -39,7 +39,7 @@ use crate::{
     tls::Tls,
     workers::{
         WorkerMessage, blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause,
-        shutdown::Shutdown,
+        rest::Rest, shutdown::Shutdown,
     },
 };
 
@@ -75,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) stats: Stats,
     pub(crate) pause: Pause,
     pub(crate) shutdown: Shutdown,
+    pub(crate) rest: Rest,
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Arc<Exchange>,
@@ -143,6 +144,7 @@ impl Shared {
             stats,
             pause,
             shutdown: Shutdown::default(),
+            rest: Rest::default(),
             persistence,
             blocked: BlockedClients::new(workers),
             exchange,

@@ -12,7 +12,10 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -40,6 +43,8 @@ pub(crate) struct Tls {
     /// The configuration that workers give to new connections.
     pub(crate) for_workers: SharedTls,
     material: ArcSwapOption<TlsMaterial>,
+    /// The thread `tls` has been started.
+    has_thread: AtomicBool,
     watched: Mutex<Watched>,
 }
 
@@ -173,17 +178,21 @@ fn is_wanted(config: &Config) -> bool {
     config.tls_port != 0 || config.tls_replication || config.tls_cluster
 }
 
-/// Starts the thread `tls`; it ends with the server.
-pub(crate) fn start(tls: &Arc<Tls>, store: &Arc<ConfigStore>) -> io::Result<()> {
-    let (tls, store): (Weak<Tls>, Weak<ConfigStore>) = (Arc::downgrade(tls), Arc::downgrade(store));
-    thread::Builder::new().name("tls".to_owned()).spawn(move || {
+/// Starts the thread `tls` if `config` needs TLS and none has been started; it ends with the server.
+pub(crate) fn watch(tls: &Arc<Tls>, store: &Weak<ConfigStore>, config: &Config) -> io::Result<()> {
+    if !is_wanted(config) || tls.has_thread.swap(true, SeqCst) {
+        return Ok(());
+    }
+    let (watched, store) = (Arc::downgrade(tls), Weak::clone(store));
+    let watch = move || {
         loop {
             thread::sleep(TICK);
-            let (Some(tls), Some(store)) = (tls.upgrade(), store.upgrade()) else { return };
+            let (Some(tls), Some(store)) = (watched.upgrade(), store.upgrade()) else { return };
             tls.tend(&store.current(), Instant::now());
         }
-    })?;
-    Ok(())
+    };
+    let started = thread::Builder::new().name("tls".to_owned()).spawn(watch);
+    started.map(drop).inspect_err(|_| tls.has_thread.store(false, SeqCst))
 }
 
 fn options(config: &Config) -> TlsOptions {

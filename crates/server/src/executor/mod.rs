@@ -84,6 +84,7 @@ use crate::{
         drain::{drain, send_served},
         migration::Migration,
         offload::OffloadedResult,
+        rest::REST,
     },
 };
 
@@ -109,6 +110,12 @@ pub struct Executor {
     hot_keys: (Option<Arc<HotKeySession>>, u64),
     /// Ticks until the keys of commands are noted for the recorder; 0 in such a tick.
     ticks_to_sample: u32,
+    /// Clients have asked something since the last slice of background work.
+    has_served: bool,
+    /// Slices of background work in a row that had nothing to do.
+    quiet_rounds: u32,
+    /// The next slice is due at once: the server rests no longer.
+    is_awake: bool,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
     /// The times that MEMORY PURGE was called before the worker last looked.
@@ -214,6 +221,9 @@ impl Executor {
             meter,
             hot_keys: (None, 0),
             ticks_to_sample: key_samples::TICKS_PER_SAMPLE,
+            has_served: false,
+            quiet_rounds: 0,
+            is_awake: false,
             memory: MemoryCheck::default(),
             defragmentation,
             purges: 0,
@@ -705,6 +715,35 @@ impl Executor {
             self.rung_at = recorded_to;
             self.shared.durability.wake_log(recorded_to);
             self.shared.replication.note_recorded();
+        }
+    }
+
+    /// Returns the worker's pause behind a slice of background work that would pause for so long: a longer one on an empty server
+    /// whose clients have been silent for some rounds.
+    fn rest(&mut self, pause: Duration) -> Duration {
+        /// As long as the rates of INFO remember.
+        const QUIET_ROUNDS: u32 = 16;
+        let (shared, round) = (&self.shared, Duration::from_secs(1) / self.config.config().hz.max(1));
+        let is_quiet = !std::mem::take(&mut self.has_served)
+            && pause >= round / 2
+            && shared.engine.keyspace.used_bytes() == 0
+            && !shared.loading.is_active()
+            && !shared.cluster.is_on();
+        self.quiet_rounds = if is_quiet { self.quiet_rounds.saturating_add(1) } else { 0 };
+        if self.quiet_rounds <= QUIET_ROUNDS {
+            return pause;
+        }
+        shared.rest.begin();
+        pause.max(REST)
+    }
+
+    /// Wakes the threads that rest.
+    #[cold]
+    fn end_rest(&self) {
+        if self.shared.rest.end() {
+            self.shared.maintenance.awake();
+            self.shared.replication.feed.wake();
+            self.queues.send_to_services(WorkerMessage::Awake);
         }
     }
 

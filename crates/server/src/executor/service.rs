@@ -147,6 +147,10 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.has_served = true;
+        if self.shared.rest.is_on() {
+            self.end_rest();
+        }
         self.saw_data = SawData::default();
         // Nested polling serves others while this one is at it.
         let outer_term = self.term.replace(0);
@@ -332,6 +336,7 @@ impl Service for Executor {
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
             WorkerMessage::HeldUp
+            | WorkerMessage::Awake
             | WorkerMessage::KeptOut(_)
             | WorkerMessage::Computed(_)
             | WorkerMessage::Migrated(_) => None,
@@ -347,6 +352,7 @@ impl Service for Executor {
             // Waking up is all that a released reply needs.
             WorkerMessage::Durable => self.tell_durable(),
             WorkerMessage::HasRoom => self.room_waits.tell(&self.queues),
+            WorkerMessage::Awake => (self.is_awake, self.quiet_rounds) = (true, 0),
             WorkerMessage::KeptOut(keys) => self.worker.keep_out(&keys),
             WorkerMessage::Unpaused
             | WorkerMessage::HeldUp
@@ -456,7 +462,12 @@ impl Service for Executor {
         self.wake_log();
     }
 
+    fn has_background(&self) -> bool {
+        self.is_awake
+    }
+
     fn background(&mut self, now: Now) -> Duration {
+        self.is_awake = false;
         let started = Instant::now();
         self.caller = self.server();
         if self.is_abandoned {
@@ -485,6 +496,7 @@ impl Service for Executor {
         self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
         let is_settled = self.result.is_empty() && self.sent_keys.is_empty();
-        if is_settled { pause } else { pause.min(STORE_PAUSE) }
+        let pause = if is_settled { pause } else { pause.min(STORE_PAUSE) };
+        self.rest(pause)
     }
 }

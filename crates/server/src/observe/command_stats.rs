@@ -612,6 +612,20 @@ mod tests {
     }
 
     #[test]
+    fn calls_by_scripts_are_counted_apart_too() {
+        let (mut meter, get, set, _) = meter(|_| ());
+        for index in [get, set, get] {
+            let begun = meter.begin_call(index);
+            meter.end_call(index, begun);
+        }
+        meter.count_alone(get, 7);
+        let workers = [Arc::clone(&meter.statistics)];
+        let totals = CommandTotals::of(&workers, get);
+        assert_eq!((totals.calls, totals.called), (3, 2));
+        assert_eq!(totals.nanoseconds - totals.called_ns, 7, "the time of requests is the rest");
+    }
+
+    #[test]
     fn a_command_left_unfinished_is_counted_when_it_ends() {
         let (mut meter, get, set, _) = meter(|_| ());
         let calls = |meter: &Meter, index: usize| meter.statistics.commands[index].calls.get();

@@ -28,6 +28,41 @@ const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 /// (docs/decisions/0024).
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often the thread looks at an empty server without requests.
+const RESTING_INTERVAL: Duration = Duration::from_secs(1);
+/// Samples of such a server in a row behind which it rests: as many as the rates of INFO remember.
+const QUIET_SAMPLES: u32 = 16;
+
+/// For how long the server has been empty and unused.
+#[derive(Default)]
+struct Quiet {
+    samples: u32,
+    /// Reads from sockets, and connections.
+    uses: u64,
+}
+
+impl Quiet {
+    /// Looks at the server; whether it may rest.
+    fn look(&mut self, shared: &Shared) -> bool {
+        let traffic = shared.stats.traffic();
+        let uses = traffic.reads + traffic.connections_received + traffic.link_input_bytes;
+        let is_quiet = std::mem::replace(&mut self.uses, uses) == uses
+            && shared.engine.keyspace.used_bytes() == 0
+            && shared.maintenance.pending_bytes() == 0
+            && !shared.loading.is_active();
+        self.samples = if is_quiet { self.samples.saturating_add(1) } else { 0 };
+        self.is_long()
+    }
+
+    fn is_long(&self) -> bool {
+        self.samples > QUIET_SAMPLES
+    }
+
+    fn interval(&self) -> Duration {
+        if self.is_long() { RESTING_INTERVAL } else { Duration::ZERO }
+    }
+}
+
 /// Starts the thread; it ends with the server.
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     allocator::leave_to_collect();
@@ -37,6 +72,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
         let mut next_collect = Instant::now() + COLLECT_INTERVAL;
         let mut next_sample = Instant::now();
+        let mut quiet = Quiet::default();
         loop {
             let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -51,6 +87,10 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                     shared.maintenance.note_warm_up();
                     shared.engine.keyspace.pool().warm_up();
                 }
+                Ok(Order::Awake) => {
+                    quiet = Quiet::default();
+                    next_sample = Instant::now();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -60,6 +100,12 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                 shared.stats.note_held(&shared.held());
                 shared.stats.sample(&shared.engine, now);
                 next_sample = now + SAMPLE_INTERVAL;
+                if quiet.look(&shared) {
+                    shared.rest.begin();
+                    // Everything at once: an empty server wakes up seldom.
+                    next_sample = now + RESTING_INTERVAL;
+                    (next_release, next_collect) = (next_sample, next_sample);
+                }
                 // If a script runs for long, the next round will do.
                 if !shared.engine.keyspace.is_held_for_long() {
                     save_if_due(&shared, Now::read().steady_ms);
@@ -68,7 +114,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             }
             if now >= next_release {
                 shared.engine.release_memory(shared.engine.keyspace.pool().pages_to_keep());
-                next_release = Instant::now() + RELEASE_INTERVAL;
+                next_release = Instant::now() + RELEASE_INTERVAL.max(quiet.interval());
             }
             if now >= next_collect {
                 shared.durability.ring().trim(0);

@@ -168,7 +168,8 @@ impl Server {
                 HttpServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
             ),
         };
-        tls::start(&shared.tls, &shared.config).map_err(|error| format!("cannot start a thread: {error}"))?;
+        tls::watch(&shared.tls, &Arc::downgrade(&shared.config), &shared.config.current())
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         sampler::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -558,7 +559,7 @@ fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
 
 /// Makes the directives about TLS, and files that they name, take effect for new connections.
 fn register_tls(shared: &Shared) {
-    let tls = Arc::clone(&shared.tls);
+    let (tls, store) = (Arc::clone(&shared.tls), Arc::downgrade(&shared.config));
     shared.config.on_change(
         &[
             "tls-port",
@@ -583,7 +584,8 @@ fn register_tls(shared: &Shared) {
             tls.configure(new).map_err(|error| {
                 tracing::warn!("CONFIG SET: cannot set up TLS: {error}");
                 "Unable to update TLS configuration. Check server logs.".to_owned()
-            })
+            })?;
+            tls::watch(&tls, &store, new).map_err(|error| format!("cannot start a thread: {error}"))
         }),
     );
 }

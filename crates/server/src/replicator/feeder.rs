@@ -42,6 +42,9 @@ use crate::{
 const WAKER: Token = Token(usize::MAX);
 /// How often the clock is looked at, whatever comes.
 const TICK: Duration = Duration::from_millis(100);
+/// Time between two looks without a replica and a backlog, and on an empty server that rests: the end of its rest wakes the thread.
+const UNUSED_TICK: Duration = Duration::from_secs(1);
+const RESTING_TICK: Duration = Duration::from_secs(5);
 /// The longest that records wait to be sent together, if no client waits for an acknowledgement: each write to a socket
 /// wakes its reader, which costs more than all else that is done here (decision 0063).
 const GATHERING: Duration = Duration::from_millis(1);
@@ -112,10 +115,11 @@ impl Feeder {
             let (has_sent, has_more) = self.send(&replicas);
             self.end_transfer();
             let shared = &self.server.replication.feed;
+            let unused_tick = if self.server.rest.is_on() { RESTING_TICK } else { UNUSED_TICK };
             let timeout = match replicas.is_empty() {
                 _ if has_more => Duration::ZERO,
                 // The backlog is cut to its size though no replica follows.
-                true if !self.server.replication.has_backlog.load(Acquire) => Duration::from_secs(1),
+                true if !self.server.replication.has_backlog.load(Acquire) => unused_tick,
                 _ => TICK,
             };
             let is_awaited = shared.waiting.load(SeqCst) > 0 || shared.acks_wanted.load(SeqCst);

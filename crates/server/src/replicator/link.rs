@@ -38,6 +38,8 @@ const WAKER: Token = Token(0);
 const SOCKET: Token = Token(1);
 /// How often the clock is looked at, whatever comes.
 pub(super) const TICK: Duration = Duration::from_millis(100);
+/// Time between two looks at the clock without a primary: orders wake the thread.
+const UNUSED_TICK: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
@@ -139,7 +141,7 @@ impl Link {
                 // A link that is ordered is made at once.
                 _ if may_read || has_order => Duration::ZERO,
                 Some(_) => TICK,
-                None => Duration::from_secs(1),
+                None => UNUSED_TICK,
             };
             if let Err(error) = self.wait(timeout) {
                 tracing::error!("the link to the primary cannot be waited for: {error}");

@@ -14,6 +14,8 @@ pub(crate) enum Order {
     Discard(Garbage, usize),
     /// To get memory for growth.
     WarmUp,
+    /// To look at the server as often as one at work needs.
+    Awake,
 }
 
 /// The queue into which workers put their orders.
@@ -93,6 +95,11 @@ impl Maintenance {
         if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
             let _ = self.orders.send(Order::WarmUp);
         }
+    }
+
+    /// Ends the thread's rest.
+    pub(crate) fn awake(&self) {
+        let _ = self.orders.send(Order::Awake);
     }
 
     /// The thread begins to do that.

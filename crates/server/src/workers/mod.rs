@@ -7,6 +7,7 @@ pub(crate) mod maintenance;
 pub(crate) mod migration;
 pub(crate) mod offload;
 pub(crate) mod pause;
+pub(crate) mod rest;
 pub(crate) mod shutdown;
 
 use std::{
@@ -29,6 +30,8 @@ pub enum WorkerMessage {
     Unpaused,
     /// To a worker: another one is held up, and does not do what any worker may do.
     HeldUp,
+    /// To a worker: a client has ended the rest of an empty server.
+    Awake,
     /// To a worker: there is room in the log, or in the queue of a snapshot. To a client: for its command, which has
     /// waited for that.
     HasRoom,
