@@ -111,7 +111,7 @@ pub struct Executor {
     ticks_to_sample: u32,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
-    /// The times that MEMORY PURGE was called before the worker last looked.
+    /// How often workers had been asked to give memory back when this one last looked.
     purges: u64,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
