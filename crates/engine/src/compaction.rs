@@ -161,7 +161,7 @@ impl Engine {
         slice
     }
 
-    /// Goes on to the next stripe of the share; whether it was the last.
+    /// Goes on to the next stripe of the share. Returns whether it was the last.
     fn next_stripe(&self, compaction: &mut Compaction) -> bool {
         let next = compaction.stripe + compaction.workers;
         let is_last = !self.keyspace.stripes().contains(&next);
@@ -190,7 +190,7 @@ mod tests {
     /// Moves every block.
     unsafe fn move_all(block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
         let layout = Layout::from_size_align(bytes, 8).ok()?;
-        // SAFETY: the block has so many bytes; alignments up to 16 are the same to the system's allocator.
+        // SAFETY: the block has `bytes` bytes; alignments up to 16 are the same to the system's allocator.
         unsafe {
             let moved = NonNull::new(alloc(layout))?;
             moved.copy_from_nonoverlapping(block, bytes);
@@ -252,7 +252,7 @@ mod tests {
         story.reply(line, Protocol::Resp2)
     }
 
-    /// A round of two workers; how many entries were moved.
+    /// Runs a round of two workers. Returns how many entries were moved.
     fn round(story: &Story) -> usize {
         let mut moved = 0;
         for worker in 0..2 {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A script lives on small objects that are garbage when it ends: a table for its keys, a string for each of them, a
-//! table for every status reply. One state belongs to one thread, so that taking one is a load and a store.
+//! table for every status reply. A state belongs to one thread, so that taking a block is a load and a store.
 
 use std::{
     alloc::{Layout, alloc, dealloc, realloc},
@@ -37,7 +37,7 @@ struct List {
     kept: Cell<u32>,
 }
 
-/// Where a state's blocks come from.
+/// The source of a state's blocks.
 pub(crate) struct Blocks {
     lists: [List; CLASSES],
 }
@@ -74,7 +74,7 @@ impl Blocks {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from these `Blocks`, for `size` bytes, and is not used any more.
+    /// The block came from these `Blocks`, for `size` bytes, and is not used afterwards.
     #[inline]
     pub(crate) unsafe fn give(&self, block: *mut u8, size: usize) {
         if size > SMALL_MAX {
@@ -97,7 +97,7 @@ impl Blocks {
     /// Makes a block larger or smaller; null, and the block as it was, when there is no memory.
     ///
     /// # Safety
-    /// It came from these `Blocks`, for `old` bytes; `new` is not 0.
+    /// The block came from these `Blocks`, for `old` bytes; `new` is not 0.
     #[cold]
     pub(crate) unsafe fn resize(&self, block: *mut u8, old: usize, new: usize) -> *mut u8 {
         if old <= SMALL_MAX && new <= SMALL_MAX && class(old) == class(new) {
@@ -174,12 +174,12 @@ mod tests {
         }
 
         fn bytes(&mut self) -> &mut [u8] {
-            // SAFETY: the block has so many bytes, which `fill` writes before they are read.
+            // SAFETY: the block has this length, and `fill` writes its bytes before they are read.
             unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
         }
 
         fn fill(&mut self, byte: u8) {
-            // SAFETY: the block has so many bytes.
+            // SAFETY: the block has this length.
             unsafe { self.0.write_bytes(byte, self.1) };
         }
 

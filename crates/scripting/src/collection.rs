@@ -56,8 +56,8 @@ enum Progress {
     Idle,
     /// A script may have begun the cycle.
     Begun,
-    /// Marks were complete with so many bytes in use, after so many had ever been allocated: those of a cycle that a script may
-    /// have begun, or of a whole one.
+    /// Marks were complete with `used` bytes in use, after `allocated` bytes had ever been allocated: those of a cycle that a
+    /// script may have begun, or of a whole one.
     Marked { is_whole: bool, used: usize, allocated: u64 },
 }
 
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Something that was live is no longer referred to: until the next whole cycle nobody knows how much.
+    /// Something that was live is no longer referred to: how much is known after the next whole cycle.
     pub(crate) fn note_release(&self) {
         let collection = &self.machine().collection;
         collection.live_bytes.set(collection.empty_bytes.get());

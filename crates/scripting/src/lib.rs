@@ -48,7 +48,7 @@ pub trait ScriptHost {
     /// least one word.
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer);
 
-    /// Whether the script's user may run a command; `None` where there is no such command.
+    /// Whether the script's user may run a command; `None` if there is no such command.
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool>;
 
     /// The script answers an error, or one among the elements of its reply, that none of its commands has answered.
@@ -67,9 +67,9 @@ pub trait ScriptHost {
 /// Instructions between two questions whether a script is to end.
 pub const INSTRUCTIONS: u32 = 10_000;
 
-/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's functions,
-/// 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it, without optimization,
-/// too: the tests of this crate run on that much.
+/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's
+/// functions, 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it. That
+/// holds without optimization, too: the tests of this crate run on that much.
 pub const STACK_BYTES: usize = 8 << 20;
 
 /// The levels of a script's lines in the log.

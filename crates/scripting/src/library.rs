@@ -44,9 +44,9 @@ pub(crate) struct Registered {
 /// Why a library cannot be loaded: Lua's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
-    /// It does not compile.
+    /// The library does not compile.
     Compile(Vec<u8>),
-    /// It ended in an error.
+    /// The library ended in an error.
     Run(Vec<u8>),
 }
 

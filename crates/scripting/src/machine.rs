@@ -39,8 +39,8 @@ impl Hash for Sha {
 /// A map from the names of scripts.
 pub type ShaMap<V> = HashMap<Sha, V, BuildHasherDefault<ShaHasher>>;
 
-/// A hasher for names of scripts. They are as good as random. An attacker who looks for names that are alike must be
-/// able to load scripts, and can then do more harm by other means.
+/// A hasher for names of scripts. Such names are as good as random. An attacker who looks for names that are alike
+/// must be able to load scripts, and can then do more harm by other means.
 #[derive(Debug, Default)]
 pub struct ShaHasher(u64);
 
@@ -102,7 +102,7 @@ pub struct CompileError(pub Vec<u8>);
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
-    /// Where commands write their replies.
+    /// The buffer into which commands write their replies.
     scratch: Option<ReplyBuffer>,
 }
 
@@ -115,7 +115,7 @@ impl Core {
         Self { state, sandbox, scratch: None }
     }
 
-    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of the error
+    /// Calls what `push` pushes, a function and its arguments, and appends its reply; or the line of the error
     /// that it has ended in, or that it returns. `name` is its name in errors.
     pub(crate) fn call<N: AsRef<[u8]>>(
         &mut self,
@@ -241,7 +241,7 @@ impl Machine {
         };
         let result = self.core.call(|| sha.hex(), push, host, reply);
         if self.heap().is_collection_due() {
-            // They would stay until the next script.
+            // The operands would stay until the next script.
             self.set_operands(&[], &[]);
         }
         result
@@ -277,7 +277,7 @@ pub(crate) fn push_words(stack: Stack<'_>, words: &[&[u8]]) {
     }
 }
 
-/// The line of the error that the value on top is, where it is one.
+/// Returns the line of the error that the value on top is, if it is one.
 fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
     (stack.kind(-1) == Kind::Table).then(|| field_text(stack, "err"))?
 }
@@ -286,7 +286,7 @@ fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
 fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
     if stack.kind(-1) != Kind::Table {
         if let Some(text) = stack.machine().doom.get() {
-            // It has been refused memory for that.
+            // The script was refused memory for that.
             return format!("ERR {text}").into_bytes();
         }
         let message = stack.bytes(-1).unwrap_or(b"execution failure");

@@ -32,7 +32,7 @@ const PAUSE_FULL: c_int = 110;
 pub(crate) struct Machine {
     /// The state that it belongs to; null while that is being made.
     state: Cell<*mut lua_State>,
-    /// Where its memory comes from.
+    /// The source of its memory.
     blocks: Blocks,
     /// Bytes that Lua has allocated.
     used_bytes: Cell<usize>,
@@ -61,7 +61,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Whether a block must not grow so far.
+    /// Whether a block must not grow to that size.
     #[inline]
     fn is_refused(&self, old: usize, new: usize) -> bool {
         new > old && self.used_bytes.get() + (new - old) > self.used_bytes_max.get()
@@ -87,7 +87,8 @@ impl Machine {
         used_bytes > self.used_bytes_max.get() / 2
     }
 
-    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is full no more.
+    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is no longer
+    /// full.
     #[cold]
     fn set_pace(&self, is_full: bool) {
         let state = self.state.get();
@@ -108,7 +109,8 @@ impl Machine {
     #[inline]
     pub(crate) fn with_call<R>(&self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         let call = self.call.replace(ptr::null_mut());
-        // SAFETY: `State::call` lends it for as long as it is set. It is taken out meanwhile: there is one reference.
+        // SAFETY: `State::call` lends it for as long as it is set. The reference is taken out meanwhile: there is only
+        // one.
         let result = run(unsafe { call.as_mut() }?);
         self.call.set(call);
         Some(result)
@@ -161,7 +163,7 @@ pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn ScriptHost,
     /// The protocol that replies are converted from (`redis.setresp`).
     pub(crate) protocol: Protocol,
-    /// Where commands write their replies, kept from one to the next.
+    /// The buffer into which commands write their replies, kept from one to the next.
     pub(crate) scratch: Option<ReplyBuffer>,
 }
 
@@ -291,7 +293,7 @@ impl State {
         }
     }
 
-    /// Has `hook` called every `instructions` instructions, in coroutines made from now on too.
+    /// Calls `hook` every `instructions` instructions, in coroutines made from now on too.
     pub(crate) fn set_hook(&self, hook: ffi::lua_Hook, instructions: c_int) {
         // SAFETY: the state is live.
         unsafe { ffi::lua_sethook(self.state.as_ptr(), Some(hook), ffi::LUA_MASKCOUNT, instructions) };

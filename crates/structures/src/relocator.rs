@@ -9,7 +9,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// Moves a block of the global allocator, of so many bytes by its layout, to another place that takes its part; `None` if it stays.
+/// Moves a block of the global allocator, with the size of its layout, to another place that takes its part; `None` if it stays.
 ///
 /// Its callers own the block, and let the new place stand for it.
 pub type Relocate = unsafe fn(NonNull<u8>, usize) -> Option<NonNull<u8>>;
@@ -29,7 +29,7 @@ impl fmt::Debug for Relocator {
 }
 
 impl Relocator {
-    /// One that moves blocks by a function.
+    /// A relocator that moves blocks by a function.
     ///
     /// # Safety
     /// The new place is one of the global allocator for the same layout (of alignment 8 at most) and has the same bytes; the
@@ -53,7 +53,7 @@ impl Relocator {
     /// Moves a block; its place from now on.
     ///
     /// # Safety
-    /// The block is the caller's alone, of the global allocator, with a layout of so many bytes and an alignment of 8 at most.
+    /// The block is the caller's alone, of the global allocator, with a layout of `bytes` bytes and an alignment of 8 at most.
     pub(crate) unsafe fn block(&mut self, block: NonNull<u8>, bytes: usize) -> NonNull<u8> {
         // SAFETY: the caller's.
         match unsafe { (self.relocate)(block, bytes) } {
@@ -76,7 +76,7 @@ mod tests {
     /// Moves every block, by the allocator of the tests.
     unsafe fn move_all(block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
         let layout = Layout::from_size_align(bytes, 8).ok()?;
-        // SAFETY: the block has so many bytes; alignments up to 16 are the same to the system's allocator.
+        // SAFETY: the block has `bytes` bytes; alignments up to 16 are the same to the system's allocator.
         unsafe {
             let moved = NonNull::new(alloc(layout))?;
             moved.copy_from_nonoverlapping(block, bytes);

@@ -1,7 +1,7 @@
 //! The victim where stripes hold few keys: the best of several stripes.
 //!
 //! A stripe with ten keys has a best one, which may be worth more than all keys of the next stripe. Few keys are spread
-//! unevenly, too: some stripes run out of keys that nobody uses while others have many. So a worker keeps candidates of
+//! unevenly, too: some stripes run out of idle keys while others have many. So a worker keeps candidates of
 //! several stripes, as Redis keeps a pool of one table's:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!                                 the best of the pool ─▶ try its stripe's lock ─▶ still there, still as old? ─▶ remove
 //! ```
 //!
-//! One lock is held at a time, and none is waited for. Stripes with many keys never get here: their own samples are as
+//! A worker holds one lock at a time, and waits for none. Stripes with many keys never get here: their own samples are as
 //! good, and cost one lock.
 
 use crate::{
@@ -108,7 +108,7 @@ impl Engine {
                 count += 1;
             }
         });
-        // They come in order, and of equal ranks the first are kept: each is to be the first as often.
+        // Drawn stripes come in order, and of equal ranks the first are kept: each is to be the first as often.
         let first = random.below(count);
         let mut left = sampling.samples;
         candidates.begin_sample();

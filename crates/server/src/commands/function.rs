@@ -370,7 +370,7 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// Redis's words where a subcommand has too many operands.
+/// Redis's words if a subcommand has too many operands.
 fn wrong_arguments(args: &Args<'_>) -> CommandError {
     let typed = args.words().get(1).copied().unwrap_or_default();
     CommandError::quoting_within(

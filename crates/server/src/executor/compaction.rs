@@ -18,7 +18,7 @@ use crate::{config::Config, system::allocator};
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
-/// How long a round that was in vain is not repeated where nothing changes.
+/// How long a round without gain is not repeated if nothing changes.
 const VAIN_PAUSE: Duration = Duration::from_secs(10);
 /// Free bytes in spans below which no block of a value is moved, and their least share.
 const SPARSE_BYTES_MIN: usize = 4 << 20;
@@ -38,7 +38,7 @@ pub(super) struct Defragmentation {
     looked: Option<Instant>,
     /// Pages that this round has emptied, and blocks of values that it has moved.
     pages: usize,
-    /// Bytes that were free after a round in vain, and when that ended.
+    /// Bytes that were free after a round without gain, and when that ended.
     vain: Option<(usize, Instant)>,
 }
 
@@ -79,7 +79,7 @@ fn with_spans(slack: Slack, spans: &SpanUsage, workers: usize) -> Slack {
 }
 
 impl Executor {
-    /// Moves some entries together, if that is due; how long the worker may wait before the next slice.
+    /// Moves some entries together, if that is due. Returns how long the worker may wait before the next slice.
     pub(super) fn defragment(&mut self, inside: &Inside<'_>) -> Duration {
         let now = Instant::now();
         if let Some(due) = self.defragmentation.due
@@ -98,7 +98,7 @@ impl Executor {
         self.defragment_slice(inside, now)
     }
 
-    /// Looks how much is free, and decides how much time that is worth. It changes within a round, too.
+    /// Looks how much is free, and decides how much time that is worth. The share of time changes within a round, too.
     fn look_at_slack(&mut self, inside: &Inside<'_>, now: Instant) {
         let (shared, this) = (&self.shared, &mut self.defragmentation);
         let spans = allocator::span_usage();

@@ -88,8 +88,8 @@ impl ScriptCache {
     }
 }
 
-/// A script that a worker has compiled. It is counted by that worker alone, so that workers that run the same script do
-/// not pass a counter to and fro.
+/// A script that a worker has compiled. Only that worker counts it, so that workers that run the same script do not
+/// pass a counter to and fro.
 #[derive(Debug)]
 pub(crate) struct CompiledScript(Arc<Script>);
 

@@ -11,7 +11,7 @@ pub(crate) struct HeapFigures(Box<[Figures]>);
 #[derive(Debug, Default)]
 struct Figures {
     used: AtomicUsize,
-    /// What a limit is compared with: without garbage.
+    /// Bytes that a limit is compared with: without garbage.
     limited: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ impl HeapFigures {
         self.0.iter().map(|figures| figures.used.load(Relaxed)).sum()
     }
 
-    /// Those of them that a limit is compared with.
+    /// Bytes of them that a limit is compared with.
     pub(crate) fn limited_bytes(&self) -> usize {
         self.0.iter().map(|figures| figures.limited.load(Relaxed).min(figures.used.load(Relaxed))).sum()
     }

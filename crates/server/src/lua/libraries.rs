@@ -36,7 +36,7 @@ pub(crate) struct Library {
     /// The text as it came.
     pub(crate) code: Vec<u8>,
     pub(crate) functions: Vec<Function>,
-    /// Of each function, whether it keeps to the keys that a call declares.
+    /// Whether each function keeps to the keys that a call declares.
     pub(crate) keeps_to_declared: Vec<bool>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Change {
     /// Whether all go that are there.
     pub(crate) empties: bool,
     pub(crate) added: Vec<Arc<Library>>,
-    /// Those that go, where not all do: by name, each there or not.
+    /// Libraries that go, if not all do: by name, each there or not.
     pub(crate) removed: HashSet<Vec<u8>>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct Missed {
     pub(crate) version: u64,
     /// How many libraries were removed ever.
     pub(crate) removals: u64,
-    /// The numbers of those that were removed since it last looked; `None` where it has to look for itself.
+    /// The numbers of those that were removed since it last looked; `None` if it has to look for itself.
     pub(crate) removed: Option<Vec<u64>>,
 }
 
@@ -243,7 +243,7 @@ impl LibraryCache {
         state.libraries.by_name.get(&library.name).is_some_and(|current| current.id == library.id)
     }
 
-    /// The changes since a version, at which so many libraries had been removed; `None` where there are none.
+    /// The changes since a version, at which `removals` libraries had been removed; `None` if there are none.
     #[inline]
     pub(crate) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
         if self.version.load(Ordering::Acquire) == version {
@@ -279,8 +279,8 @@ impl LibraryCache {
         dump
     }
 
-    /// Makes the change that `plan` finds, and has it recorded, in the order in which others see it. Nothing is changed
-    /// where that fails, or would leave two libraries with one function. O(what changes).
+    /// Makes the change that `plan` finds, and records it, in the order in which others see it. Nothing is changed if
+    /// that fails, or would leave two libraries with one function. O(what changes).
     pub(crate) fn change(
         &self,
         record: impl FnOnce(),

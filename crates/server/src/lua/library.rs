@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::words;
 
-/// In front of a library in an RDB file or a dump; the other is of a format that was never released.
+/// The opcode in front of a library in an RDB file or a dump; the other is of a format that was never released.
 pub(crate) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 
@@ -32,8 +32,8 @@ const FUNCTION_PRE_GA: u8 = 246;
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl LibraryCache {
-    /// Has these libraries in place of all others. One that does not load is an error, which is one line: if it were left out, the next
-    /// snapshot would be without it.
+    /// Puts these libraries in place of all others. A library that does not load is an error, which is one line: if it
+    /// were left out, the next snapshot would be without it.
     pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) -> Result<(), String> {
         self.flush();
         if codes.is_empty() {
@@ -115,7 +115,7 @@ pub(crate) struct LoadedLibraries {
     /// The changes of the cache that it has followed, and the removals among them.
     version: u64,
     removals: u64,
-    /// Functions that were called since the last change, by name in lower case. They are counted by this worker alone.
+    /// Functions that were called since the last change, by name in lower case. Only this worker counts them.
     callables: HashMap<Vec<u8>, Rc<Callable>>,
     /// By their numbers.
     loaded: HashMap<u64, (Arc<Library>, Loaded)>,
@@ -193,7 +193,7 @@ impl LoadedLibraries {
         Ok(callable)
     }
 
-    /// Makes a change, and has it recorded in its place among others; the name of a library that was loaded.
+    /// Makes a change, and records it in its place among others. Returns the name of a library that was loaded.
     pub(crate) fn apply(
         &mut self,
         cache: &LibraryCache,
@@ -314,13 +314,13 @@ impl LoadedLibraries {
 /// The change that FUNCTION makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LibraryChange<'a> {
-    /// One more library, or another in its place.
+    /// A further library, or another in its place.
     Load { code: &'a [u8], replace: bool },
-    /// One less.
+    /// A library goes.
     Delete { name: &'a [u8] },
     /// None at all.
     Flush,
-    /// Those of a dump.
+    /// Libraries of a dump.
     Restore { dump: &'a [u8], policy: RestorePolicy },
 }
 
@@ -338,11 +338,11 @@ impl LibraryChange<'_> {
 /// The treatment of existing libraries by RESTORE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestorePolicy {
-    /// They are removed.
+    /// The libraries that are there are removed.
     Flush,
-    /// They stay; one of the same name is an error.
+    /// The libraries that are there stay; one of the same name is an error.
     Append,
-    /// They stay, but for those of the same name.
+    /// The libraries that are there stay, but for those of the same name.
     Replace,
 }
 

@@ -6,7 +6,7 @@
 //! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
 //! ```
 //!
-//! A script runs as a transaction: under the locks of the stripes of its declared keys where its text shows that it
+//! A script runs as a transaction: under the locks of the stripes of its declared keys if its text shows that it
 //! touches no others, or else while no other command runs. Decision 0010 has the reasons.
 
 mod calls;

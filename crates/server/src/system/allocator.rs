@@ -1,5 +1,5 @@
 //! The general allocator: mimalloc, spans for blocks of 1 to 32 KiB, extents for larger ones; their figures, and how they give
-//! memory back. Where another allocator serves the process (in tests), the figures mean little.
+//! memory back. If another allocator serves the process (in tests), the figures mean little.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -19,11 +19,11 @@ static EXTENTS: Extents = Extents::new();
 static SPANS: Spans = Spans::new(&EXTENTS);
 
 /// The allocator of the process: `#[global_allocator]`. Large blocks are extents, and those of some KiB stand in spans, so that memory
-/// does not stay where values of all sizes come and go (docs/decisions/0065, docs/decisions/0079); small ones are mimalloc's.
+/// does not stay if values of all sizes come and go (docs/decisions/0065, docs/decisions/0079); small ones are mimalloc's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 
-/// Where a block is.
+/// The allocator that a block is from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Home {
     MiMalloc,
@@ -31,7 +31,7 @@ enum Home {
     Extents,
 }
 
-/// Where a block is: its layout alone decides, so that it goes back where it came from.
+/// Returns the allocator of a block: its layout alone decides, so that it goes back where it came from.
 #[inline]
 fn home(layout: Layout) -> Home {
     let (size, align) = (layout.size(), layout.align());
@@ -70,7 +70,7 @@ unsafe impl GlobalAlloc for Allocator {
             Home::Spans => {
                 let block = SPANS.take(layout.size());
                 if let Some(block) = block {
-                    // SAFETY: it has so many bytes, and no other owner.
+                    // SAFETY: the block has room for the layout, and no other owner.
                     unsafe { block.write_bytes(0, layout.size()) };
                 }
                 pointer(block)
@@ -108,7 +108,7 @@ unsafe impl GlobalAlloc for Allocator {
             }
             _ => {}
         }
-        // SAFETY: the two blocks do not overlap and have so many bytes; the caller does not use the former any more.
+        // SAFETY: the two blocks do not overlap and have this size; the caller gives the former up.
         unsafe {
             let moved = self.alloc(wanted);
             if !moved.is_null() {

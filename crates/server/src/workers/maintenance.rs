@@ -10,13 +10,13 @@ use dunlin_engine::Garbage;
 /// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To free this, of so many bytes.
+    /// To free this, of this many bytes.
     Discard(Garbage, usize),
     /// To get memory for growth.
     WarmUp,
 }
 
-/// Where workers hand in their orders.
+/// The queue into which workers put their orders.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     orders: Sender<Order>,
@@ -26,7 +26,7 @@ pub(crate) struct Maintenance {
     pending_objects: AtomicUsize,
     /// Their bytes.
     pending_bytes: AtomicUsize,
-    /// Those that the thread has freed since the statistics were reset.
+    /// Values and keys that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
     /// How often workers were asked to give back what they have set aside.
     purges: AtomicU64,
@@ -47,7 +47,7 @@ impl Maintenance {
         (maintenance, receiver)
     }
 
-    /// Has garbage freed elsewhere, soon.
+    /// Frees garbage elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
         self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
         let bytes = garbage.bytes();
@@ -71,7 +71,7 @@ impl Maintenance {
         self.freed_objects.load(Ordering::Relaxed)
     }
 
-    /// Notes that the thread has freed so much.
+    /// Notes that the thread has freed `objects` of `bytes`.
     pub(crate) fn note_freed(&self, objects: usize, bytes: usize) {
         self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
@@ -83,12 +83,12 @@ impl Maintenance {
         self.purges.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was asked for.
+    /// Returns how often that was asked for.
     pub(crate) fn purges(&self) -> u64 {
         self.purges.load(Ordering::Relaxed)
     }
 
-    /// Has memory put behind pages that will soon be wanted.
+    /// Puts memory behind pages that will soon be wanted.
     pub(crate) fn warm_up(&self) {
         if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
             let _ = self.orders.send(Order::WarmUp);

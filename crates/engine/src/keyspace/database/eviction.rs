@@ -21,11 +21,11 @@ use crate::{
 const CANDIDATES_MAX: usize = 16;
 /// Most entries that are looked at for one eviction.
 const SAMPLES_MAX: usize = 64;
-/// Most buckets that are looked at for one eviction, where few keys expire.
+/// Most buckets that are looked at for one eviction, if few keys expire.
 const BUCKETS_MAX: usize = 1024;
-/// Entries of a chain that is always taken where all entries are to be as likely: hardly any chain has more.
+/// Entries of a chain that an even sample always takes: hardly any chain has more.
 const CHAIN_ENTRIES_MAX: usize = 16;
-/// Most chains that are drawn then for one sample.
+/// Most chains that an even sample draws.
 const ATTEMPTS_MAX: usize = 32;
 
 /// How keys that are to give way are found.
@@ -40,7 +40,7 @@ pub(crate) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// How much an entry is worth removing; `None` where it must stay.
+    /// How much an entry is worth removing; `None` if it must stay.
     #[inline]
     fn rank(&self, entry: EntryRef<'_>) -> Option<u64> {
         let expiry = entry.expiry();
@@ -61,7 +61,7 @@ impl Sampling<'_> {
     }
 }
 
-/// Where a candidate of several parts is: its stripe and its database.
+/// The part that a candidate is in: its stripe and its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Part {
     pub(crate) stripe: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Candidate {
 pub(crate) struct Candidates {
     order: EvictionOrder,
     sorted: Vec<Candidate>,
-    /// Evictions that may turn out to be mistakes, where the ranking learns from them.
+    /// Evictions that may turn out to be mistakes, if the ranking learns from them.
     notes: Option<Box<Notes>>,
     /// The stamps of the last sample.
     stamps: Vec<u8>,
@@ -142,8 +142,8 @@ impl Candidates {
         self.sorted.insert(at, candidate);
     }
 
-    /// Why an entry goes rather than the other candidates and those of the last sample; `None` where it is both the oldest and
-    /// the least used, or neither.
+    /// Why an entry goes rather than the other candidates and those of the last sample; `None` if it is both the oldest
+    /// and the least used, or neither.
     fn reason(&self, victim: &Candidate, sampling: &Sampling<'_>) -> Option<Reason> {
         let age_ms = |stamp| sampling.now_ms.saturating_sub(sampling.clock.start_ms(stamp));
         // Epochs are coarse: of about the same age is as old.
@@ -158,7 +158,7 @@ impl Candidates {
         }
     }
 
-    /// Has the ranking learn from an eviction for a reason, of one of so many keys.
+    /// Lets the ranking learn from an eviction for a reason, of one of `keys` keys.
     fn learn(&mut self, hash: u64, reason: Option<Reason>, sampling: &Sampling<'_>, keys: usize) {
         let weighing = sampling.clock.weighing();
         let reason = if weighing.is_thrashed() { None } else { reason };
@@ -197,7 +197,7 @@ impl Database {
         }
     }
 
-    /// The entry that gives way next; `None` where the part of the table that was looked at has none.
+    /// The entry that gives way next; `None` if the part of the table that was looked at has none.
     pub(crate) fn victim(&mut self, sampling: &Sampling<'_>, random: &mut Random) -> Option<Slot> {
         if self.has_no_victim(sampling.expiring_only) {
             return None;
@@ -258,8 +258,8 @@ impl Database {
         candidates.chain = scratch;
     }
 
-    /// The same for candidates of several parts. All entries are as likely to be the first, also in long chains: otherwise those
-    /// would stay where all are of equal rank, and the chains grow.
+    /// Adds them to candidates of several parts. All entries are as likely to be the first, also in long chains: otherwise those
+    /// would stay if all are of equal rank, and the chains grow.
     pub(crate) fn sample_evenly(
         &self,
         sampling: &Sampling<'_>,

@@ -202,7 +202,7 @@ impl Shape {
     }
 }
 
-/// Writes an expiry to its place `at`, and behind the value, which ends at `value_end`, where it is far.
+/// Writes an expiry to its place `at`; a far one also behind the value, which ends at `value_end`.
 ///
 /// # Safety
 /// Both must be places of the cell, and valid for writes.
@@ -218,7 +218,7 @@ unsafe fn write_expiry(cell: NonNull<u8>, value_end: usize, at: NonNull<u8>, exp
     }
 }
 
-/// Where a value of that kind begins whose place is free from `behind` on; the high byte of a length comes first.
+/// The start of a value of that kind whose place is free from `behind` on; the high byte of a length comes first.
 #[inline]
 fn value_at(kind: Kind, behind: usize) -> usize {
     if kind == Kind::Object { behind.next_multiple_of(align_of::<Object>()) } else { behind }
@@ -297,7 +297,7 @@ impl<'a> EntryRef<'a> {
         Some(if near == FAR { self.far_expiry() } else { near })
     }
 
-    /// The expiry where it is not far, FAR otherwise.
+    /// The expiry if it is not far, FAR otherwise.
     #[inline]
     fn near_expiry(self) -> Option<u64> {
         (self.byte(0) & EXPIRES != 0).then(|| {
@@ -361,7 +361,7 @@ impl<'a> EntryRef<'a> {
         at + length - self.value_place(self.byte(0) & EXPIRES != 0)
     }
 
-    /// Where the value would begin with an expiry, or without: with the high byte of its length, if it has one.
+    /// The start of the value if it had an expiry, or had none: with the high byte of its length, if it has one.
     #[inline]
     fn value_place(self, expires: bool) -> usize {
         value_at(self.kind(), self.expiry_at() + if expires { EXPIRY_BYTES } else { 0 })
@@ -375,7 +375,7 @@ impl<'a> EntryRef<'a> {
             + SLOT_BYTES
     }
 
-    /// Where it stands in memory, for people who look for patterns.
+    /// Its address in memory, for people who look for patterns.
     pub(crate) fn address(self) -> *const u8 {
         self.cell.as_ptr()
     }
@@ -416,7 +416,8 @@ impl<'a> EntryRef<'a> {
     }
 
     /// The eight bytes of the entry that end where its value does, at `end`: an integer is the upper part of them,
-    /// so that one load or store takes the place of a copy of so many bytes. `None` in the smallest of entries.
+    /// so that one load or store takes the place of a copy of a variable number of bytes. `None` in the smallest
+    /// of entries.
     #[inline]
     fn word_before(self, end: usize) -> Option<NonNull<[u8; 8]>> {
         // SAFETY: only called with the end of a live entry, which begins no later than the word.
@@ -449,6 +450,11 @@ impl<'a> EntryRef<'a> {
     /// The type of the value.
     pub fn value_type(self) -> ValueType {
         self.object().map_or(ValueType::String, Object::value_type)
+    }
+
+    /// The name that `TYPE` answers.
+    pub fn type_name(&self) -> &str {
+        self.object().map_or(ValueType::String.name(), Object::type_name)
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -515,8 +521,8 @@ impl<'a> EntryRef<'a> {
         self.byte(1)
     }
 
-    /// Notes an access. The store is left out where it would change nothing, so that reading a hot
-    /// key does not dirty its cache line.
+    /// Notes an access. The store is left out if it would change nothing, so that reading a hot key
+    /// does not dirty its cache line.
     #[inline]
     pub(crate) fn touch(self, touch: Touch) {
         let stamp = self.byte(1);
