@@ -6,14 +6,20 @@
 //!
 //! Each worker goes round in a share of the stripes of its own. A slice holds the lock of one stripe at a time, for some
 //! dozen entries. Snapshots walk over cells by address: what they have not seen is moved only to where they come later.
+//!
+//! Behind the entries of a part come the blocks of its long values, if the general allocator's spans are sparse
+//! ([`Compaction::relocates`]).
 
-use dunlin_structures::{CellPosition, Compacted};
+use dunlin_structures::{CellPosition, Compacted, Handle, Relocator};
 
 use crate::{execute::Engine, keyspace::Inside};
 
 /// Pages that are looked at, and about as many cells that are moved, under one lock.
 const PAGES_PER_LOCK: usize = 256;
 const CELLS_PER_LOCK: usize = 64;
+/// Blocks of values that are moved under one lock, and about as many entries that are looked at for them.
+const BLOCKS_PER_LOCK: usize = 16;
+const ENTRIES_PER_LOCK: usize = 128;
 /// A part is left alone while less than this share of its pages is free.
 const SLACK_PARTS: usize = 32;
 
@@ -24,13 +30,43 @@ pub struct Compaction {
     workers: usize,
     stripe: usize,
     database: usize,
-    position: CellPosition,
+    position: Position,
+    relocator: Relocator,
+    /// Whether blocks of values are moved, too.
+    pub relocates: bool,
+    handles: Vec<Handle>,
+}
+
+/// How far it has come in a part.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    Cells(CellPosition),
+    Values(u64),
+}
+
+impl Position {
+    const START: Self = Self::Cells(CellPosition::START);
 }
 
 impl Compaction {
-    /// At the beginning of the share of a worker.
-    pub fn new(worker: usize, workers: usize) -> Self {
-        Self { worker, workers, stripe: worker, database: 0, position: CellPosition::START }
+    /// At the beginning of the share of a worker. `relocator` moves blocks of values.
+    pub fn new(worker: usize, workers: usize, relocator: Relocator) -> Self {
+        Self {
+            worker,
+            workers,
+            stripe: worker,
+            database: 0,
+            position: Position::START,
+            relocator,
+            relocates: false,
+            handles: Vec::new(),
+        }
+    }
+}
+
+impl Compaction {
+    fn next_part(&mut self) {
+        (self.database, self.position) = (self.database + 1, Position::START);
     }
 }
 
@@ -52,6 +88,8 @@ pub struct CompactionSlice {
     pub left: usize,
     /// Pages emptied.
     pub pages: usize,
+    /// Blocks of values moved.
+    pub relocated: usize,
     /// Whether the round over the share is complete.
     pub complete: bool,
 }
@@ -82,21 +120,41 @@ impl Engine {
         let mut stripes = locked.stripes();
         let state = stripes.stripe_mut(compaction.stripe);
         while compaction.database < self.keyspace.databases() {
-            if let Some(part) = state.database_mut(compaction.database)
-                && part.is_worth_compacting(SLACK_PARTS)
-            {
-                let limits = (PAGES_PER_LOCK, CELLS_PER_LOCK);
-                let (next, Compacted { moved, left, pages }) = part.compact(compaction.position, limits);
-                compaction.position = next;
-                slice = CompactionSlice { moved, left, pages, complete: false };
-                if next != CellPosition::START {
+            let Some(part) = state.database_mut(compaction.database) else {
+                compaction.next_part();
+                continue;
+            };
+            match compaction.position {
+                Position::Cells(from) if part.is_worth_compacting(SLACK_PARTS) => {
+                    let limits = (PAGES_PER_LOCK, CELLS_PER_LOCK);
+                    let (next, Compacted { moved, left, pages }) = part.compact(from, limits);
+                    let is_through = next == CellPosition::START;
+                    compaction.position =
+                        if is_through { Position::Values(0) } else { Position::Cells(next) };
+                    return CompactionSlice { moved, left, pages, ..slice };
+                }
+                Position::Cells(_) => compaction.position = Position::Values(0),
+                Position::Values(from) if compaction.relocates => {
+                    let (relocator, handles) = (&mut compaction.relocator, &mut compaction.handles);
+                    relocator.moved = 0;
+                    let (mut next, mut entries) = (from, 0);
+                    while relocator.moved < BLOCKS_PER_LOCK && entries < ENTRIES_PER_LOCK {
+                        let seen;
+                        (next, seen) = part.relocate(next, relocator, handles);
+                        entries += seen;
+                        if next == 0 {
+                            break;
+                        }
+                    }
+                    slice.relocated = relocator.moved;
+                    compaction.position = Position::Values(next);
+                    if next == 0 {
+                        compaction.next_part();
+                    }
                     return slice;
                 }
-                compaction.database += 1;
-                return slice;
+                Position::Values(_) => compaction.next_part(),
             }
-            compaction.position = CellPosition::START;
-            compaction.database += 1;
         }
         drop(locked);
         slice.complete = self.next_stripe(compaction);
@@ -108,13 +166,18 @@ impl Engine {
         let next = compaction.stripe + compaction.workers;
         let is_last = !self.keyspace.stripes().contains(&next);
         compaction.stripe = if is_last { compaction.worker } else { next };
-        (compaction.database, compaction.position) = (0, CellPosition::START);
+        (compaction.database, compaction.position) = (0, Position::START);
         is_last
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        alloc::{Layout, alloc, dealloc},
+        ptr::NonNull,
+    };
+
     use dunlin_resp::Protocol;
 
     use super::*;
@@ -124,11 +187,76 @@ mod tests {
         String::from_utf8(story.reply(line, Protocol::Resp2)).expect("text")
     }
 
+    /// Moves every block.
+    unsafe fn move_all(block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(bytes, 8).ok()?;
+        // SAFETY: the block has `bytes` bytes; alignments up to 16 are the same to the system's allocator.
+        unsafe {
+            let moved = NonNull::new(alloc(layout))?;
+            moved.copy_from_nonoverlapping(block, bytes);
+            block.write_bytes(0xEE, bytes);
+            dealloc(block.as_ptr(), layout);
+            Some(moved)
+        }
+    }
+
+    fn compaction(worker: usize) -> Compaction {
+        // SAFETY: it allocates, copies and frees.
+        Compaction::new(worker, 2, unsafe { Relocator::new(move_all) })
+    }
+
+    #[test]
+    fn blocks_of_values_move_but_for_those_that_others_share() {
+        let mut story = Story::new();
+        (0..3000).for_each(|number| entry(&mut story, number));
+        let long: Vec<_> = (0..200).map(|number| format!("e:{number}:{}", "e".repeat(40))).collect();
+        for (kind, verb) in [("hash", "HSET"), ("set", "SADD"), ("list", "RPUSH"), ("sorted", "ZADD")] {
+            for (number, element) in long.iter().enumerate() {
+                let words = if matches!(verb, "HSET" | "ZADD") {
+                    format!("{number} {element}")
+                } else {
+                    element.clone()
+                };
+                ask(&mut story, &format!("{verb} {kind} {words}"));
+            }
+        }
+        (0..500).for_each(|number| _ = ask(&mut story, &format!("SADD integers {}", number * 11)));
+        let dumps = |story: &mut Story| {
+            let kinds = ["hash", "set", "list", "sorted", "integers"]
+                .map(|kind| ask_bytes(story, &format!("DUMP {kind}")));
+            (values(story), kinds)
+        };
+        let before = dumps(&mut story);
+        let mut relocated = 0;
+        for worker in 0..2 {
+            let mut compaction = Compaction { relocates: true, ..compaction(worker) };
+            let inside = story.engine.keyspace.enter(0);
+            loop {
+                let slice = story.engine.compact(&inside, &mut compaction);
+                assert!(slice.relocated < BLOCKS_PER_LOCK + 64);
+                relocated += slice.relocated;
+                if slice.complete {
+                    break;
+                }
+            }
+        }
+        assert!(relocated > 500 + 5, "{relocated}");
+        assert!(dumps(&mut story) == before);
+        let keyspace = &story.engine.keyspace;
+        assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
+        (0..3000).for_each(|number| entry(&mut story, number));
+        ask(&mut story, "FLUSHALL");
+    }
+
+    fn ask_bytes(story: &mut Story, line: &str) -> Vec<u8> {
+        story.reply(line, Protocol::Resp2)
+    }
+
     /// Runs a round of two workers. Returns how many entries were moved.
     fn round(story: &Story) -> usize {
         let mut moved = 0;
         for worker in 0..2 {
-            let mut compaction = Compaction::new(worker, 2);
+            let mut compaction = compaction(worker);
             let inside = story.engine.keyspace.enter(0);
             loop {
                 let slice = story.engine.compact(&inside, &mut compaction);
@@ -171,7 +299,7 @@ mod tests {
 
     fn slack(story: &Story) -> Slack {
         let inside = story.engine.keyspace.enter(0);
-        let shares = (0..2).map(|worker| story.engine.slack(&inside, &Compaction::new(worker, 2)));
+        let shares = (0..2).map(|worker| story.engine.slack(&inside, &compaction(worker)));
         shares.fold(Slack::default(), |sum, share| Slack {
             page_bytes: sum.page_bytes + share.page_bytes,
             free_bytes: sum.free_bytes + share.free_bytes,

@@ -2,18 +2,25 @@
 //!
 //! ```text
 //! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ notify
+//!                                       └ has few keys: some stripes ─▶ try each lock, sample ─▶ the best of all (pool.rs)
 //! ```
 //!
 //! A caller that needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and
 //! never waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how
 //! much. Slices of eviction also keep access stamps fresh ([`Engine::sweep_stamps`]).
 
+mod pool;
+
+use dunlin_structures::Slot;
+
+pub(crate) use self::pool::VictimPool;
 use crate::{
     context::{Caller, Environment, Worker},
     execute::Engine,
-    keyspace::{ClientToken, Inside, Invalidation, Locked, Ranking, Sampling},
+    keyspace::{ClientToken, Database, Inside, Invalidation, Locked, LockedStripes, Ranking, Sampling},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
+    random::Random,
 };
 
 /// Keys that go from one stripe before another is chosen.
@@ -73,6 +80,23 @@ pub struct Evicted {
     pub none_left: bool,
 }
 
+/// The next key of a locked stripe to go.
+enum Choice {
+    /// This one.
+    Key { database: usize, slot: Slot },
+    /// None of those that were looked at.
+    Nothing,
+    /// No key is left that may go.
+    NoneLeft,
+}
+
+impl Eviction {
+    fn sampling<'a>(&self, engine: &'a Engine, now_ms: u64) -> Sampling<'a> {
+        let Self { order, expiring_only, samples, .. } = *self;
+        Sampling { order, expiring_only, samples, clock: engine.keyspace.access_clock(), now_ms }
+    }
+}
+
 impl Engine {
     /// Removes keys until `bytes_wanted` bytes are free, or `keys_max` keys are gone. The caller holds no lock.
     pub fn evict(
@@ -93,13 +117,30 @@ impl Engine {
             let keys_before = evicted.keys;
             let mut is_certain = true;
             for stripe in (first..stripes).chain(0..first) {
-                let Some(locked) = self.keyspace.try_lock_one(stripe) else {
+                let Some(mut locked) = self.keyspace.try_lock_one(stripe) else {
                     is_certain = false;
                     continue;
                 };
-                let wanted = bytes_wanted - evicted.bytes;
-                let keys_max = KEYS_PER_LOCK.min(keys_max - evicted.keys);
-                let of_stripe = self.evict_from(locked, stripe, how, (wanted, keys_max), environment, worker);
+                if stripe == first && pool::has_few(locked.stripe(stripe), how) {
+                    drop(locked);
+                    let pooled = self.evict_pooled(how, environment, worker);
+                    evicted.keys += pooled.keys;
+                    evicted.bytes += pooled.bytes;
+                    if pooled.keys > 0 {
+                        break;
+                    }
+                    let Some(again) = self.keyspace.try_lock_one(stripe) else {
+                        is_certain = false;
+                        continue;
+                    };
+                    locked = again;
+                }
+                let most = (bytes_wanted - evicted.bytes, KEYS_PER_LOCK.min(keys_max - evicted.keys));
+                let sampling = how.sampling(self, environment.caller.now_ms);
+                let choose = |stripes: &mut LockedStripes<'_>, random: &mut Random| {
+                    choose_of_stripe(stripes, stripe, how, &sampling, random)
+                };
+                let of_stripe = self.evict_from(locked, stripe, how, most, environment, worker, choose);
                 evicted.keys += of_stripe.keys;
                 evicted.bytes += of_stripe.bytes;
                 is_certain &= of_stripe.none_left;
@@ -115,7 +156,11 @@ impl Engine {
         evicted
     }
 
-    /// Removes keys of one stripe, which is locked.
+    /// Removes keys of one stripe, which is locked, as `choose` finds them.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "both ways of choosing share all that a removal brings about"
+    )]
     fn evict_from(
         &self,
         mut locked: Locked<'_>,
@@ -124,11 +169,10 @@ impl Engine {
         (bytes_wanted, keys_max): (usize, usize),
         environment: Environment<'_>,
         worker: &mut Worker,
+        mut choose: impl FnMut(&mut LockedStripes<'_>, &mut Random) -> Choice,
     ) -> Evicted {
         let clock = self.keyspace.access_clock();
         let now_ms = environment.caller.now_ms;
-        let Eviction { order, expiring_only, samples, .. } = *how;
-        let sampling = Sampling { order, expiring_only, samples, clock, now_ms };
         let word = removal_word(how.lazy);
         let mut evicted = Evicted::default();
         let (hidden, mut hidden_left) = (self.keyspace.hidden(), HIDDEN_VICTIMS_MAX);
@@ -136,17 +180,16 @@ impl Engine {
         let is_observed = stripes.stripe(stripe).is_observed() | environment.caller.broadcasts;
         worker.propagation.begin(&self.log);
         while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
-            let Some(database) =
-                stripes.stripe(stripe).database_by_bytes(worker.random(), how.database, |part| {
-                    !part.has_no_victim(how.expiring_only)
-                })
-            else {
-                evicted.none_left = true;
-                break;
+            let (database, slot) = match choose(&mut stripes, worker.random_source()) {
+                Choice::Key { database, slot } => (database, slot),
+                Choice::Nothing => break,
+                Choice::NoneLeft => {
+                    evicted.none_left = true;
+                    break;
+                }
             };
             let before = stripes.stripe(stripe).used_bytes();
             let Some(part) = stripes.stripe_mut(stripe).database_mut(database) else { break };
-            let Some(slot) = part.victim(&sampling, worker.random_source()) else { break };
             let entry = part.entry(slot);
             if hidden.has_key(entry.key()) {
                 hidden_left -= 1;
@@ -232,6 +275,26 @@ impl Engine {
         clock.end_sweep(sweep);
         *state = None;
         false
+    }
+}
+
+/// The best of some keys of one stripe, and of those that earlier samples have left over.
+fn choose_of_stripe(
+    stripes: &mut LockedStripes<'_>,
+    stripe: usize,
+    how: &Eviction,
+    sampling: &Sampling<'_>,
+    random: &mut Random,
+) -> Choice {
+    let drawn = random.bits();
+    let may_go = |part: &Database| !part.has_no_victim(how.expiring_only);
+    let Some(database) = stripes.stripe(stripe).database_by_bytes(drawn, how.database, may_go) else {
+        return Choice::NoneLeft;
+    };
+    let part = stripes.stripe_mut(stripe).database_mut(database);
+    match part.and_then(|part| part.victim(sampling, random)) {
+        Some(slot) => Choice::Key { database, slot },
+        None => Choice::Nothing,
     }
 }
 

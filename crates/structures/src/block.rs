@@ -17,6 +17,8 @@ use std::{
     slice,
 };
 
+use crate::Relocator;
+
 /// Bytes from one size that allocators round up to, to the next, around `bytes`: as in most of them there
 /// are four sizes to a doubling, and 16 bytes between small ones.
 #[inline]
@@ -117,6 +119,16 @@ impl<M> Block<M> {
     }
 }
 
+impl<M> Block<M> {
+    /// Moves the bytes to where the general allocator would rather have them.
+    pub(crate) fn relocate(&mut self, relocator: &mut Relocator) {
+        if self.size > 0 {
+            // SAFETY: the block owns the bytes of a box of that size.
+            self.pointer = unsafe { relocator.block(self.pointer, self.size as usize) };
+        }
+    }
+}
+
 impl<M: Default> From<Vec<u8>> for Block<M> {
     /// # Panics
     /// If there are more bytes than 32 bits count.
@@ -205,6 +217,12 @@ impl ThinBlock {
                 self.pointer.cast::<u8>().add(old).write_bytes(0, size - old);
             }
         }
+    }
+
+    /// Moves the bytes to where the general allocator would rather have them.
+    pub fn relocate(&mut self, relocator: &mut Relocator) {
+        // SAFETY: the block owns its allocation, of that size.
+        self.pointer = unsafe { relocator.block(self.pointer.cast(), self.size()) }.cast();
     }
 
     /// Bytes of the allocation.

@@ -168,6 +168,13 @@ pub struct IntSet {
     block: Block,
 }
 
+impl IntSet {
+    /// Moves its bytes to where the general allocator would rather have them.
+    pub fn relocate(&mut self, relocator: &mut crate::Relocator) {
+        self.block.relocate(relocator);
+    }
+}
+
 impl Clone for IntSet {
     fn clone(&self) -> Self {
         Self::of(self.bytes().to_vec())

@@ -3,6 +3,7 @@
 use std::{any::Any, collections::VecDeque, sync::Arc};
 
 use crate::{
+    eviction::VictimPool,
     keyspace::{ClientToken, Database},
     notify::{Audience, Notice},
     propagation::Propagation,
@@ -143,6 +144,8 @@ pub struct Worker {
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
     pub(crate) compressor: Compressor,
+    /// Keys that may be evicted next.
+    pub(crate) victims: VictimPool,
     random: Random,
 }
 
@@ -162,6 +165,7 @@ impl Worker {
             served: Vec::new(),
             scratch: Vec::new(),
             compressor: Compressor::default(),
+            victims: VictimPool::default(),
             random: Random::new(seed),
         }
     }

@@ -18,8 +18,7 @@ use dunlin_structures::{
 };
 
 use self::captures::{Captures, preserve_entry};
-use self::eviction::Candidates;
-pub(crate) use self::eviction::Sampling;
+pub(crate) use self::eviction::{Candidates, Part, Sampling};
 use super::{
     KeyHasher, Usage,
     access::Touch,

@@ -55,7 +55,7 @@ pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub(crate) use blocked::{NEVER, Queues};
 pub(crate) use claims::{Claim, Claims};
 pub use database::Database;
-pub(crate) use database::{Expiration, Sampling};
+pub(crate) use database::{Candidates, Expiration, Part, Sampling};
 pub use entry::EntryRef;
 pub(crate) use entry::{Edited, STAMP_BITS};
 use gate::Gate;
@@ -70,6 +70,7 @@ pub use locked::Locked;
 pub(crate) use locked::LockedStripes;
 pub(crate) use own_expiries::OwnExpiries;
 use stripe::Stripe;
+pub(crate) use stripe::StripeState;
 pub use stripe_set::{STRIPES_MAX, StripeSet};
 pub use tracked::Invalidation;
 pub(crate) use tracked::{PARTS as TRACKED_PARTS, Tracked};
@@ -383,6 +384,32 @@ impl Keyspace {
     /// Draws a stripe by the memory that one database uses.
     pub(crate) fn stripe_by_bytes_of(&self, database: usize, random: u64) -> usize {
         self.drawn_stripe(random, |stripe| stripe.database_bytes(database))
+    }
+
+    /// Hands `count` stripes to `visit`, drawn by the memory that they use, or that a database uses in them: evenly over all of it,
+    /// from a random place on (systematic sampling). One may come more than once. O(stripes).
+    pub(crate) fn stripes_by_bytes(
+        &self,
+        database: Option<usize>,
+        count: usize,
+        random: u64,
+        mut visit: impl FnMut(usize),
+    ) {
+        let bytes = |stripe: &Stripe| match database {
+            None => stripe.used_bytes(),
+            Some(database) => stripe.database_bytes(database),
+        };
+        let total: usize = self.stripes.iter().map(bytes).sum();
+        let step = (total / count.max(1)).max(1);
+        let mut next = ((u128::from(random) * step as u128) >> 64) as usize;
+        let mut end = 0;
+        for (number, stripe) in self.stripes.iter().enumerate() {
+            end += bytes(stripe);
+            while next < end {
+                visit(number);
+                next += step;
+            }
+        }
     }
 
     fn drawn_stripe(&self, random: u64, bytes: impl Fn(&Stripe) -> usize) -> usize {

@@ -189,12 +189,7 @@ impl StripeState {
         only: Option<usize>,
         fits: impl Fn(&Database) -> bool,
     ) -> Option<usize> {
-        let fitting = || {
-            let databases = self.databases.iter().enumerate();
-            databases
-                .filter(|(number, _)| only.is_none_or(|only| only == *number))
-                .filter_map(|(number, database)| Some((number, database.as_deref().filter(|it| fits(it))?)))
-        };
+        let fitting = || self.parts(only).filter(|(_, database)| fits(database));
         let total: usize = fitting().map(|(_, database)| database.measured_bytes()).sum();
         let mut left = ((u128::from(random) * total as u128) >> 64) as usize;
         let mut last = None;
@@ -206,6 +201,14 @@ impl StripeState {
             left -= database.measured_bytes();
         }
         last
+    }
+
+    /// The parts of all databases, or of one, with their numbers.
+    pub(crate) fn parts(&self, only: Option<usize>) -> impl Iterator<Item = (usize, &Database)> {
+        let databases = self.databases.iter().enumerate();
+        databases
+            .filter(move |(number, _)| only.is_none_or(|only| only == *number))
+            .filter_map(|(number, database)| Some((number, database.as_deref()?)))
     }
 
     /// Takes a database out.

@@ -28,6 +28,11 @@ fn lives(record: &Record<'_>, now_ms: u64) -> bool {
 }
 
 impl FieldBlock {
+    /// [`MemberBlock::relocate`].
+    pub(super) fn relocate(&mut self, relocator: &mut dunlin_structures::Relocator) {
+        self.block.relocate(relocator);
+    }
+
     pub(super) fn with_room(room: Demand) -> Self {
         Self { block: MemberBlock::with_room(room, false) }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dunlin_structures::Element;
+use dunlin_structures::{Element, Relocator};
 
 use super::{
     Foreign, Hash, List, Resources, Set, SortedSet, Stream, ValueType,
@@ -146,6 +146,11 @@ impl Object {
     /// the memory shows it.
     pub(crate) fn reap(&mut self, elements_max: usize) -> usize {
         each!(self, collection => Stored::reap(collection, elements_max))
+    }
+
+    /// Moves the block of a compact form to where the general allocator would rather have it.
+    pub(crate) fn relocate(&mut self, relocator: &mut Relocator) {
+        each!(self, collection => Stored::relocate(collection, relocator));
     }
 
     /// Whether all its elements have expired.

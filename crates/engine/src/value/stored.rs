@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use dunlin_structures::Element;
+use dunlin_structures::{Element, Relocator};
 
 use super::{
     Layout, MemberTable, Object, ValueType,
@@ -74,6 +74,9 @@ pub(crate) trait Stored: Sized {
     fn reap(&mut self, _elements_max: usize) -> usize {
         0
     }
+
+    /// Moves the block of a compact form to where the general allocator would rather have it. Nothing else changes.
+    fn relocate(&mut self, _relocator: &mut Relocator) {}
 
     // Files.
 

@@ -109,7 +109,7 @@ struct Figures {
     databases: Vec<(usize, Usage)>,
     /// Allocated memory, in whole pages if it is in pages.
     active: usize,
-    /// Memory of `active`, with free pages that are still in the machine's memory.
+    /// The process in the machine's memory without pages of files.
     allocator_resident: usize,
     /// The whole process in the machine's memory.
     resident: usize,
@@ -127,7 +127,10 @@ impl Figures {
         let pool = keyspace.pool().usage();
         let (used, data) = (stats.used_bytes(engine), keyspace.usage(None));
         // As INFO has it: entries and tables live in pages of the pool, everything else on the heap.
-        let active = used.saturating_sub(data.entry_bytes + data.table_bytes) + pool.handed_out_bytes;
+        let sparse = allocator::span_usage().sparse_bytes;
+        let active =
+            used.saturating_sub(data.entry_bytes + data.table_bytes) + pool.handed_out_bytes + sparse;
+        let resident = host::resident();
         let databases = (0..keyspace.databases()).map(|number| (number, keyspace.usage(Some(number))));
         Self {
             used,
@@ -139,8 +142,8 @@ impl Figures {
             data,
             databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
             active,
-            allocator_resident: active + pool.free_resident_bytes,
-            resident: host::resident_bytes() as usize,
+            allocator_resident: resident.anonymous as usize,
+            resident: resident.all as usize,
         }
     }
 

@@ -12,6 +12,7 @@ use std::{
 use dunlin_scripting::Heap;
 
 use super::Executor;
+use crate::system::allocator;
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
@@ -43,6 +44,7 @@ impl Executor {
         let purges = self.shared.maintenance.purges();
         if purges != self.purges {
             self.purges = purges;
+            allocator::collect_of_thread();
             self.heaps().for_each(Heap::request_collection);
         }
         let mut pause = Duration::MAX;

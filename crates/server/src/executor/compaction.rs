@@ -11,14 +11,18 @@
 use std::time::{Duration, Instant};
 
 use dunlin_engine::{Compaction, Slack, keyspace::Inside};
+use dunlin_structures::SpanUsage;
 
 use super::Executor;
-use crate::config::Config;
+use crate::{config::Config, system::allocator};
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
 /// How long a round without gain is not repeated if nothing changes.
 const VAIN_PAUSE: Duration = Duration::from_secs(10);
+/// Free bytes in spans below which no block of a value is moved, and their least share.
+const SPARSE_BYTES_MIN: usize = 4 << 20;
+const SPARSE_PARTS: usize = 16;
 /// How often a worker looks whether there is something to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -32,7 +36,7 @@ pub(super) struct Defragmentation {
     due: Option<Instant>,
     /// When it looked last how much is free.
     looked: Option<Instant>,
-    /// Pages that this round has emptied.
+    /// Pages that this round has emptied, and blocks of values that it has moved.
     pages: usize,
     /// Bytes that were free after a round without gain, and when that ended.
     vain: Option<(usize, Instant)>,
@@ -41,7 +45,7 @@ pub(super) struct Defragmentation {
 impl Defragmentation {
     pub(super) fn new(worker: usize, workers: usize) -> Self {
         Self {
-            compaction: Compaction::new(worker, workers),
+            compaction: Compaction::new(worker, workers, allocator::relocator()),
             effort: 0,
             due: None,
             looked: None,
@@ -64,6 +68,14 @@ fn effort(config: &Config, workers: usize, slack: Slack) -> u32 {
     let range = f64::from(upper) - f64::from(lower);
     let part = if range > 0.0 { ((percent - f64::from(lower)) / range).min(1.0) } else { 1.0 };
     (f64::from(least) + part * (f64::from(most) - f64::from(least))) as u32
+}
+
+/// A worker's share of the pages together with its share of the spans.
+fn with_spans(slack: Slack, spans: &SpanUsage, workers: usize) -> Slack {
+    Slack {
+        page_bytes: slack.page_bytes + (spans.used_bytes + spans.sparse_bytes) / workers,
+        free_bytes: slack.free_bytes + spans.sparse_bytes / workers,
+    }
 }
 
 impl Executor {
@@ -89,7 +101,11 @@ impl Executor {
     /// Looks how much is free, and decides how much time that is worth. The share of time changes within a round, too.
     fn look_at_slack(&mut self, inside: &Inside<'_>, now: Instant) {
         let (shared, this) = (&self.shared, &mut self.defragmentation);
+        let spans = allocator::span_usage();
+        let is_sparse = spans.sparse_bytes > SPARSE_BYTES_MIN.max(spans.span_bytes() / SPARSE_PARTS);
+        this.compaction.relocates = is_sparse;
         let slack = shared.engine.slack(inside, &this.compaction);
+        let slack = if is_sparse { with_spans(slack, &spans, shared.workers) } else { slack };
         let effort = effort(self.config.config(), shared.workers, slack);
         let is_vain = this.vain.is_some_and(|(free_bytes, then)| {
             now < then + VAIN_PAUSE && slack.free_bytes < free_bytes + slack.page_bytes / 32
@@ -106,10 +122,15 @@ impl Executor {
             let slice = shared.engine.compact(inside, &mut this.compaction);
             counters.moved_entries.add(slice.moved as u64);
             counters.left_entries.add(slice.left as u64);
-            this.pages += slice.pages;
+            counters.moved_entries.add(slice.relocated as u64);
+            this.pages += slice.pages + slice.relocated;
             if slice.complete {
                 if this.pages == 0 {
                     let slack = shared.engine.slack(inside, &this.compaction);
+                    let slack = match this.compaction.relocates {
+                        true => with_spans(slack, &allocator::span_usage(), shared.workers),
+                        false => slack,
+                    };
                     this.vain = Some((slack.free_bytes, started));
                 }
                 this.pages = 0;

@@ -118,7 +118,7 @@ pub struct Executor {
     is_awake: bool,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
-    /// The times that MEMORY PURGE was called before the worker last looked.
+    /// How often workers had been asked to give memory back when this one last looked.
     purges: u64,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,

@@ -55,8 +55,10 @@ pub(super) const ROWS: &[Row] = &[
         |reading| percent(reading.memory().dataset(), reading.memory().above_startup()),
     )),
     bytes("allocator_allocated", "Memory handed out: `used_memory`.", |reading| reading.memory().used.into()),
-    bytes("allocator_active", "Memory in pages that are in use.", |reading| reading.memory().active.into()),
-    bytes("allocator_resident", "The same with free pages that are resident.", |reading| {
+    bytes("allocator_active", "Memory in pages and spans of the allocators that are in use.", |reading| {
+        reading.memory().active.into()
+    }),
+    bytes("allocator_resident", "Resident memory of the process without pages of files.", |reading| {
         reading.memory().allocator_resident.into()
     }),
     Row::One(Metric::bytes("total_system_memory", "Memory of the machine.", |_| {

@@ -17,7 +17,10 @@ use crate::{
     },
     persistence::saving::Progress,
     shared::Shared,
-    system::host::{self, ProcessorTime},
+    system::{
+        allocator,
+        host::{self, ProcessorTime},
+    },
 };
 
 /// The state of the server, as one `INFO` sees it.
@@ -61,9 +64,9 @@ pub(super) struct Memory {
     pub(super) resident: u64,
     /// Memory of the log's ring, with the backlog of replication.
     pub(super) log_ring: u64,
-    /// Memory of `used`, with the free parts of used pages.
+    /// Memory of `used`, with the free parts of used pages and spans.
     pub(super) active: u64,
-    /// Memory of `active`, with free pages that are resident.
+    /// Memory of the process, without pages of files.
     pub(super) allocator_resident: u64,
     /// Memory of the Lua machines of scripts and of functions.
     pub(super) eval_machines: u64,
@@ -203,10 +206,12 @@ impl<'a> Reading<'a> {
         let used = stats.used_bytes(&shared.engine) as u64;
         let startup = stats.startup_bytes as u64;
         let usage = self.survey().total();
-        // Entries and tables live in pages of the pool, everything else on the heap.
+        // Entries and tables live in pages of the pool, values of some KiB in spans, everything else on the heap.
         let pool = keyspace.pool().usage();
         let in_pages = (usage.entry_bytes + usage.table_bytes) as u64;
-        let active = used.saturating_sub(in_pages) + pool.handed_out_bytes as u64;
+        let sparse = allocator::span_usage().sparse_bytes;
+        let active = used.saturating_sub(in_pages) + (pool.handed_out_bytes + sparse) as u64;
+        let resident = host::resident();
         Memory {
             used,
             peak: stats.peak_bytes(&shared.engine) as u64,
@@ -217,9 +222,9 @@ impl<'a> Reading<'a> {
             replication: kept.backlog + kept.for_replicas,
             uncounted: held.uncounted() as u64,
             overhead: startup + (usage.table_bytes + clients.all + held.total()) as u64,
-            resident: host::resident_bytes(),
+            resident: resident.all,
             active,
-            allocator_resident: active + pool.free_resident_bytes as u64,
+            allocator_resident: resident.anonymous,
             log_ring: held.log as u64,
             eval_machines: shared.scripts.heaps.used_bytes() as u64,
             function_machines: shared.libraries.heaps.used_bytes() as u64,

@@ -63,6 +63,27 @@ impl Quiet {
     }
 }
 
+/// A fall of the memory in use behind which workers give back what they have set aside: by an eighth, and by as many bytes.
+const FALL_BYTES_MIN: usize = 8 << 20;
+
+/// The memory in use, watched for large falls.
+#[derive(Debug, Default)]
+struct Falls {
+    highest: usize,
+}
+
+impl Falls {
+    /// Whether it has fallen far since the last time that it had.
+    fn note(&mut self, used_bytes: usize) -> bool {
+        self.highest = self.highest.max(used_bytes);
+        let has_fallen = self.highest - used_bytes > FALL_BYTES_MIN.max(self.highest / 8);
+        if has_fallen {
+            self.highest = used_bytes;
+        }
+        has_fallen
+    }
+}
+
 /// Starts the thread; it ends with the server.
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     allocator::leave_to_collect();
@@ -73,6 +94,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
         let mut next_collect = Instant::now() + COLLECT_INTERVAL;
         let mut next_sample = Instant::now();
         let mut quiet = Quiet::default();
+        let mut falls = Falls::default();
         loop {
             let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -118,10 +140,25 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             }
             if now >= next_collect {
                 shared.durability.ring().trim(0);
+                if falls.note(shared.stats.used_bytes(&shared.engine)) {
+                    shared.maintenance.request_purge();
+                }
                 allocator::collect();
                 next_collect = Instant::now() + COLLECT_INTERVAL;
             }
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_fall_is_noted_once() {
+        let mut falls = Falls::default();
+        let noted = [50, 100, 93, 90, 85, 84, 70, 200, 180, 170].map(|mb: usize| falls.note(mb << 20));
+        assert_eq!(noted, [false, false, false, false, true, false, true, false, false, true]);
+    }
 }

@@ -221,7 +221,7 @@ impl Sampler {
     fn look_at_memory(&mut self, shared: &Shared, sample: &mut Sample) {
         let stats = &shared.stats;
         sample.set(Field::UsedKb, (stats.used_bytes(&shared.engine) / 1024) as u64);
-        sample.set(Field::ResidentKb, host::resident_bytes() / 1024);
+        sample.set(Field::ResidentKb, host::resident().all / 1024);
         if let Some(survey) = shared.engine.survey_unless_long() {
             self.keys = survey.total().keys as u64;
         }

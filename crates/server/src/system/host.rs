@@ -82,12 +82,24 @@ pub(crate) fn unix_us() -> u128 {
 }
 
 /// Memory of the process that is in the machine's memory, in bytes; 0 if the system does not report it.
-pub(crate) fn resident_bytes() -> u64 {
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resident {
+    pub(crate) all: u64,
+    /// Without pages of files, as those of the program: what allocators and stacks hold.
+    pub(crate) anonymous: u64,
+}
+
+/// Reads it.
+pub(crate) fn resident() -> Resident {
     // Not `statm`, which counts pages: under Valgrind, rustix does not find out how large they are.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kilobytes.unwrap_or(0) * 1024
+    };
+    let all = bytes("VmRSS:");
+    Resident { all, anonymous: all.saturating_sub(bytes("RssFile:")) }
 }
 
 /// Memory of the machine in bytes; 0 if the system does not report it.
@@ -265,7 +277,8 @@ mod tests {
             assert!(started.elapsed() < Duration::from_secs(60), "a busy thread uses time");
         }
         if cfg!(target_os = "linux") {
-            assert!(resident_bytes() > 100_000 && system_memory_bytes() > resident_bytes());
+            let Resident { all, anonymous } = resident();
+            assert!(anonymous > 100_000 && all > anonymous && system_memory_bytes() > all);
             assert!(IdleTime::now().is_some());
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Maintenance {
     pending_bytes: AtomicUsize,
     /// Values and keys that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
-    /// The times that MEMORY PURGE was called.
+    /// How often workers were asked to give back what they have set aside.
     purges: AtomicU64,
 }
 

@@ -287,6 +287,15 @@ impl BlockDeque {
         self.blocks.iter().map(Block::view)
     }
 
+    /// Moves the bytes of all blocks to where the general allocator would rather have them.
+    pub fn relocate(&mut self, relocator: &mut crate::Relocator) {
+        for block in &mut self.blocks {
+            if let Contents::Packed(listpack) = &mut block.contents {
+                listpack.relocate(relocator);
+            }
+        }
+    }
+
     /// The element with number `index`. O(blocks from the nearer end).
     pub fn get(&self, index: usize) -> Option<Element<'_>> {
         let (block, at) = self.locate(index)?;

@@ -27,6 +27,13 @@ pub struct Listpack {
     block: Block<ShortMark>,
 }
 
+impl Listpack {
+    /// Moves its bytes to where the general allocator would rather have them.
+    pub fn relocate(&mut self, relocator: &mut crate::Relocator) {
+        self.block.relocate(relocator);
+    }
+}
+
 impl Clone for Listpack {
     fn clone(&self) -> Self {
         Self { block: Block::from(self.bytes().to_vec()) }

@@ -1,9 +1,12 @@
-//! Moving the entries of sparse pages together.
+//! Moving the entries of sparse pages together, and the blocks of long values out of sparse spans.
 
-use dunlin_structures::{CellPosition, CellWalk, Compacted};
+use dunlin_structures::{CellPosition, CellWalk, Compacted, Handle, Relocator};
 
 use super::Database;
-use crate::{keyspace::entry::EntryRef, snapshot::Capture};
+use crate::{
+    keyspace::entry::{EntryMut, EntryRef},
+    snapshot::Capture,
+};
 
 impl Database {
     /// Bytes of the pages of entries, and bytes of them that no entry uses. O(1).
@@ -37,5 +40,21 @@ impl Database {
             self.slab.release_spare();
         }
         (next, done)
+    }
+
+    /// Moves the blocks of some values behind a cursor to where the general allocator would rather have them; the next cursor, 0
+    /// at the end, and how many entries there were.
+    pub(crate) fn relocate(
+        &mut self,
+        cursor: u64,
+        relocator: &mut Relocator,
+        handles: &mut Vec<Handle>,
+    ) -> (u64, usize) {
+        let next = self.scan_once(cursor, handles, |_| {});
+        for handle in &*handles {
+            // SAFETY: the handle is that of a live entry, as the table has just said, and `&mut self` makes this its only use.
+            unsafe { EntryMut::new(self.slab.pointer(*handle)) }.relocate(relocator);
+        }
+        (next, handles.len())
     }
 }

@@ -1,6 +1,8 @@
 //! Changing an entry in its cell.
 
-use std::{ptr::NonNull, sync::Arc};
+use std::{mem::ManuallyDrop, ptr::NonNull, sync::Arc};
+
+use dunlin_structures::Relocator;
 
 use super::{EXPIRES, EntryRef, FAR, KIND, Kind, integer_bytes, write_expiry};
 use crate::{
@@ -37,6 +39,28 @@ impl<'a> EntryMut<'a> {
     #[inline]
     pub(crate) fn touch(&mut self, touch: Touch) {
         self.entry.touch(touch);
+    }
+
+    /// Moves the block of the value to where the general allocator would rather have it, unless a reply or a view shares it.
+    pub(crate) fn relocate(&mut self, relocator: &mut Relocator) {
+        match self.entry.kind() {
+            Kind::Shared => {
+                let (at, _) = self.entry.value_range();
+                // SAFETY: the pointer came from an `Arc`; the entry keeps its count of it.
+                let mut block =
+                    unsafe { ManuallyDrop::new(Arc::from_raw(self.entry.pointer::<Vec<u8>>(at))) };
+                if let Some(text) = Arc::get_mut(&mut block) {
+                    relocator.vector(text);
+                }
+            }
+            Kind::Object => {
+                if let Some(mut object) = self.entry.object_pointer() {
+                    // SAFETY: an object stands there, and `&mut self` makes this the only use of it.
+                    unsafe { object.as_mut() }.relocate(relocator);
+                }
+            }
+            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Rope => {}
+        }
     }
 
     /// Overwrites the expiry by one that takes as many bytes. Returns whether it could.
@@ -217,7 +241,7 @@ impl<'a> EntryMut<'a> {
 
 /// Puts an entry's `Arc` back where it was taken from.
 struct PutBack<'a, T> {
-    value: std::mem::ManuallyDrop<Arc<T>>,
+    value: ManuallyDrop<Arc<T>>,
     entry: EntryRef<'a>,
     at: usize,
 }
@@ -228,7 +252,7 @@ impl<'a, T> PutBack<'a, T> {
     unsafe fn new(entry: EntryRef<'a>, at: usize) -> Self {
         // SAFETY: the pointer came from Arc::into_raw.
         let value = unsafe { Arc::from_raw(entry.pointer(at)) };
-        Self { value: std::mem::ManuallyDrop::new(value), entry, at }
+        Self { value: ManuallyDrop::new(value), entry, at }
     }
 }
 
@@ -236,7 +260,7 @@ impl<T> Drop for PutBack<'_, T> {
     fn drop(&mut self) {
         // SAFETY: the value is taken once, here; the place is the one it came from.
         unsafe {
-            let value = std::mem::ManuallyDrop::take(&mut self.value);
+            let value = ManuallyDrop::take(&mut self.value);
             self.entry.cell.add(self.at).cast::<*const T>().write_unaligned(Arc::into_raw(value));
         }
     }

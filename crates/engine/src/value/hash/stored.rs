@@ -23,7 +23,7 @@
 
 use std::{io, sync::Arc};
 
-use dunlin_structures::{Element, Listpack};
+use dunlin_structures::{Element, Listpack, Relocator};
 
 use super::{Fields, Hash, template};
 use crate::{
@@ -69,6 +69,14 @@ impl Stored for Hash {
     #[inline]
     fn is_shared(&self) -> bool {
         matches!(&self.fields, Fields::Table(table) if table.is_shared())
+    }
+
+    fn relocate(&mut self, relocator: &mut Relocator) {
+        match &mut self.fields {
+            Fields::Listpack(listpack) => listpack.relocate(relocator),
+            Fields::Block(block) => block.relocate(relocator),
+            Fields::Table(_) => {}
+        }
     }
 
     fn copied_table(&self) -> Option<&dyn CopiedTable> {

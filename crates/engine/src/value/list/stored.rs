@@ -16,7 +16,7 @@
 
 use std::{io, sync::Arc};
 
-use dunlin_structures::{BlockDeque, BlockRef, Element, Listpack};
+use dunlin_structures::{BlockDeque, BlockRef, Element, Listpack, Relocator};
 
 use super::{Items, List};
 use crate::{
@@ -31,6 +31,9 @@ use crate::{
 const PLAIN: u64 = 1;
 /// The number of a block that is a listpack.
 const PACKED: u64 = 2;
+
+/// Blocks of a list that are moved at once.
+const RELOCATED_BLOCKS_MAX: usize = 128;
 
 impl Stored for List {
     const TYPE: ValueType = ValueType::List;
@@ -53,6 +56,17 @@ impl Stored for List {
     #[inline]
     fn is_shared(&self) -> bool {
         matches!(&self.items, Items::Quicklist(deque) if deque.is_shared())
+    }
+
+    fn relocate(&mut self, relocator: &mut Relocator) {
+        match &mut self.items {
+            Items::Listpack(listpack) => listpack.relocate(relocator),
+            // Under the lock of the stripe: a long list would hold it for long.
+            Items::Quicklist(deque) if !deque.is_shared() && deque.blocks().len() <= RELOCATED_BLOCKS_MAX => {
+                deque.relocate(relocator);
+            }
+            Items::Quicklist(_) => {}
+        }
     }
 
     fn encoding(&self) -> &'static str {

@@ -26,7 +26,7 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-use dunlin_structures::{ThinBlock, allocation_bytes};
+use dunlin_structures::{Relocator, ThinBlock, allocation_bytes};
 
 use super::{
     CollectionLimits, Record,
@@ -86,6 +86,11 @@ impl Demand {
 }
 
 impl MemberBlock {
+    /// Moves its bytes to where the general allocator would rather have them.
+    pub(super) fn relocate(&mut self, relocator: &mut Relocator) {
+        self.bytes.relocate(relocator);
+    }
+
     /// A block without records, with room for some; `in_order` if the owner keeps an order.
     pub(super) fn with_room(room: Demand, in_order: bool) -> Self {
         let order_places = if in_order { room.records.max(1) } else { 0 };

@@ -8,7 +8,7 @@
 
 use std::{io, sync::Arc};
 
-use dunlin_structures::{IntSet, Listpack};
+use dunlin_structures::{IntSet, Listpack, Relocator};
 
 use super::{Members, Set};
 use crate::{
@@ -48,6 +48,15 @@ impl Stored for Set {
     #[inline]
     fn is_shared(&self) -> bool {
         matches!(&self.members, Members::Table(table) if table.is_shared())
+    }
+
+    fn relocate(&mut self, relocator: &mut Relocator) {
+        match &mut self.members {
+            Members::IntSet(set) => set.relocate(relocator),
+            Members::Listpack(listpack) => listpack.relocate(relocator),
+            Members::Block(block) => block.relocate(relocator),
+            Members::Table(_) => {}
+        }
     }
 
     fn copied_table(&self) -> Option<&dyn CopiedTable> {

@@ -40,6 +40,11 @@ pub(super) fn with_text<R>(element: Element<'_>, with: impl FnOnce(&[u8]) -> R) 
 }
 
 impl Packed {
+    /// [`Listpack::relocate`].
+    pub(super) fn relocate(&mut self, relocator: &mut dunlin_structures::Relocator) {
+        self.listpack.relocate(relocator);
+    }
+
     pub(super) fn new() -> Self {
         Self { listpack: Listpack::new() }
     }

@@ -23,6 +23,11 @@ pub(super) struct RankedBlock {
 }
 
 impl RankedBlock {
+    /// [`MemberBlock::relocate`].
+    pub(super) fn relocate(&mut self, relocator: &mut dunlin_structures::Relocator) {
+        self.block.relocate(relocator);
+    }
+
     pub(super) fn with_room(room: Demand) -> Self {
         Self { block: MemberBlock::with_room(room, true) }
     }

@@ -15,7 +15,7 @@
 
 use std::{cmp::Ordering, io, sync::Arc};
 
-use dunlin_structures::{Element, Listpack};
+use dunlin_structures::{Element, Listpack, Relocator};
 
 use super::{Gathered, Members, SortedSet, exact_text};
 use crate::{
@@ -59,6 +59,14 @@ impl Stored for SortedSet {
     #[inline]
     fn is_shared(&self) -> bool {
         matches!(&self.members, Members::Ranked(ranked) if ranked.is_shared())
+    }
+
+    fn relocate(&mut self, relocator: &mut Relocator) {
+        match &mut self.members {
+            Members::Packed(packed) => packed.relocate(relocator),
+            Members::Block(block) => block.relocate(relocator),
+            Members::Ranked(_) => {}
+        }
     }
 
     fn copied_table(&self) -> Option<&dyn CopiedTable> {
