@@ -5,7 +5,7 @@ use std::{ptr::NonNull, sync::Arc};
 use super::{EXPIRES, EntryRef, FAR, KIND, Kind, integer_bytes, write_expiry};
 use crate::{
     keyspace::access::Touch,
-    value::{BLOCK_BYTES_MAX, Collection, Object, StringRope, TextMut},
+    value::{BLOCK_BYTES_MAX, Collection, Object, PACKED_AGAIN_BYTES_MAX, StringRope, TextMut},
 };
 
 /// The result of working on a collection.
@@ -18,6 +18,8 @@ pub(crate) struct Edited<R> {
     pub(crate) next_deadline_ms: Option<u64>,
     /// Whether it now takes more memory, or less.
     pub(crate) is_resized: bool,
+    /// Whether it has become small enough to be packed.
+    pub(crate) is_small: bool,
 }
 
 /// A stored entry that may be changed in place.
@@ -78,6 +80,22 @@ impl<'a> EntryMut<'a> {
         }
     }
 
+    /// The entry as it is.
+    #[inline]
+    pub(crate) fn as_ref(&self) -> EntryRef<'_> {
+        self.entry
+    }
+
+    /// Writes the part of the entry before its value to another cell, but for the expiry and the length of the value.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of [`EntryRef::bytes`] bytes and not overlap the entry's cell, whose key must be freed
+    /// only with the new one.
+    pub(crate) unsafe fn copy_key_to(&self, to: NonNull<u8>) {
+        // SAFETY: the caller vouches; the range lies inside the entry.
+        unsafe { self.entry.cell.copy_to_nonoverlapping(to, self.entry.expiry_at()) };
+    }
+
     /// Overwrites an integer with one that takes as many bytes; whether it could.
     #[inline]
     pub(crate) fn set_integer(&mut self, value: i64) -> bool {
@@ -121,7 +139,7 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// Works on the object; `None` for strings. It is copied first if a view shares it, before anything is looked up in
+    /// Works on the object; `None` for strings and packed collections. It is copied first if a view shares it, before anything is looked up in
     /// it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell before and
     /// takes there now.
     #[inline]
@@ -159,6 +177,9 @@ impl<'a> EntryMut<'a> {
             is_empty: collection.is_empty(),
             next_deadline_ms: collection.next_deadline_ms(),
             is_resized: before != after,
+            is_small: collection.packed().is_some_and(|packed| {
+                packed.bytes.len() <= PACKED_AGAIN_BYTES_MAX && self.entry.packs(packed.bytes.len())
+            }),
         };
         Some((edited, before, after))
     }
