@@ -556,7 +556,8 @@ impl Database {
         let (entry, place) = unsafe { (EntryRef::new(cell), EntryMut::new(cell)) };
         let (expiry, old_bytes) = (entry.expiry(), entry.bytes());
         let mut value = NewValue::Object(object);
-        let shape = Shape::new(entry.key(), &value, expiry, entry.stamps());
+        let mut shape = Shape::new(entry.key(), &value, expiry, entry.stamps());
+        shape.keep_cell(old_bytes);
         if let NewValue::Object(object) = &mut value
             && !shape.is_packed()
         {

@@ -11,7 +11,7 @@
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
 //!             Shared: pointer from Arc<Vec<u8>> │ Rope: pointer from Arc<StringRope>
 //!             Object: an Object, at the next multiple of 8
-//!             Packed: form of a small collection, 1 byte; its bytes (`crate::value::packed`)
+//!             Packed: form of a small collection, 1 byte; its bytes (`crate::value::packed`); perhaps room
 //! far expiry  of FAR: the time, 8 bytes little-endian
 //! ```
 //!
@@ -56,6 +56,9 @@ const POINTER_BYTES: usize = size_of::<usize>();
 const OBJECT_BYTES: usize = size_of::<Object>();
 /// Bytes before those of a packed collection.
 const FORM_BYTES: usize = 1;
+/// Bytes of room that a packed collection which has become shorter may leave, or this part of its cell if that is more.
+const ROOM_BYTES_MAX: usize = 16;
+const ROOM_PART: usize = 16;
 /// The alignment of cells.
 const CELL_ALIGNMENT: usize = 8;
 /// Longest key that stands in its entry.
@@ -167,6 +170,20 @@ impl Shape {
     #[inline]
     pub(crate) fn is_packed(&self) -> bool {
         self.kind == Kind::Packed
+    }
+
+    /// Makes a packed collection that has become a little shorter keep its cell, which an entry of so many bytes has, with
+    /// some room: a list whose elements come and go is not moved each time.
+    pub(crate) fn keep_cell(&mut self, bytes: usize) {
+        let cell = class_bytes(bytes);
+        let room = cell.saturating_sub(class_bytes(self.bytes()));
+        if self.is_packed() && room > 0 && room <= ROOM_BYTES_MAX.max(cell / ROOM_PART) {
+            let roomy = Self { value_bytes: self.value_bytes + bytes - self.bytes(), ..*self };
+            // The length of its value may take a byte more.
+            if class_bytes(roomy.bytes()) == cell {
+                *self = roomy;
+            }
+        }
     }
 
     /// Heap bytes of the value that the shape was made for.
@@ -518,7 +535,7 @@ impl<'a> EntryRef<'a> {
         (self.byte(0) & KIND == Kind::Packed as u8).then(|| {
             let (at, length) = self.value_range();
             let form = PackedForm::of_byte(self.byte(at));
-            Packed { form, bytes: self.slice(at + FORM_BYTES, length - FORM_BYTES) }
+            Packed { form, bytes: form.without_room(self.slice(at + FORM_BYTES, length - FORM_BYTES)) }
         })
     }
 

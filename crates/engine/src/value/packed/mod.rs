@@ -56,6 +56,18 @@ impl PackedForm {
         }
     }
 
+    /// The bytes of a collection at the beginning of others.
+    #[inline]
+    pub(crate) fn without_room(self, bytes: &[u8]) -> &[u8] {
+        let word = |at: usize| {
+            let word = bytes[at..].first_chunk().expect("a packed collection has a header");
+            u32::from_le_bytes(*word) as usize
+        };
+        // An intset begins with its width and its length, a listpack with its bytes.
+        let used = if self == Self::IntSet { 2 * size_of::<u32>() + word(0) * word(4) } else { word(0) };
+        &bytes[..used]
+    }
+
     /// The type of the collection.
     #[inline]
     pub(crate) fn value_type(self) -> ValueType {
