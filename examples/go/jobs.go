@@ -57,7 +57,7 @@ func jobs(ctx context.Context, store *redis.Client) error {
 	return nil
 }
 
-// work takes jobs until none has come for a moment, or crashes behind so many.
+// work takes jobs until none has come for a moment, or crashes behind that many.
 func work(ctx context.Context, store *redis.Client, worker string, crashAfter int) error {
 	for handled := 0; ; handled++ {
 		job, err := store.BLMove(ctx, waiting, taken(worker), "LEFT", "RIGHT", 100*time.Millisecond).Result()

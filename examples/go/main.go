@@ -24,7 +24,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	// It would log every attempt to connect; the error below says the same once.
+	// The library would log every attempt to connect; the error below says the same once.
 	logging.Disable()
 	store := redis.NewClient(options)
 	defer store.Close()

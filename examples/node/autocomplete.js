@@ -4,7 +4,7 @@
 //
 //   autocomplete:words   sorted set of `<word>\0<title>`, all with score 0: in the order of their bytes
 //
-// One sorted set and ZRANGE BYLEX do what a set for every prefix does, in a fraction of the memory.
+// A sorted set and ZRANGE BYLEX do what a set for every prefix does, in a fraction of the memory.
 "use strict";
 
 const http = require("node:http");

@@ -1,4 +1,4 @@
-// Sessions of a web application: a hash each, which expires when nobody has used it for a while.
+// Sessions of a web application: a hash each, which expires when it has not been used for a while.
 //
 //   node sessions.js      a story: log in, come back, stay away too long
 //

@@ -18,7 +18,7 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use libfuzzer_sys::fuzz_target;
 
-/// The reply where there is no such key.
+/// The reply if there is no such key.
 const NULL: &[u8] = b"$-1\r\n";
 
 struct Store {
@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// The reply, without its head where it is a bulk string; `None` for an error.
+    /// The reply, without its head if it is a bulk string; `None` for an error.
     fn run(&mut self, words: &[&[u8]]) -> Option<Vec<u8>> {
         let found = self.table.find(words[0]);
         let entry = found.or_else(|| self.debug.find(words[0])).expect("a command");
@@ -65,7 +65,7 @@ thread_local! {
 
 fuzz_target!(|data: &[u8]| {
     let [version, value @ ..] = data else { return };
-    let number = if *version < 128 { u16::from(version % 13) } else { 80 + u16::from(version % 2) };
+    let number = if *version < 128 { u16::from(version % 16) } else { 80 + u16::from(version % 2) };
     let Some(version) = Version::from_number(number, false) else { return };
     let mut dump = value.to_vec();
     seal_dump(&mut dump, version);

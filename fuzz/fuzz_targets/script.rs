@@ -22,7 +22,7 @@ const QUESTIONS_MAX: u32 = 20;
 const LIMITS: ReplyLimits =
     ReplyLimits { bulk_bytes_max: 1 << 26, elements_max: 1 << 24, depth_max: 1 << 10 };
 
-/// In front of an input that is no text: no text begins so.
+/// The byte in front of an input that is not text: no text begins with it.
 const GRAMMAR: u8 = 0xff;
 
 /// A host that knows `GET key`, and `NEST depth` and `MANY count`, which answer arrays.

@@ -1,6 +1,6 @@
-//! A conversation inside TLS whose peer, or somebody between, does what the bytes say: sends, cuts the stream of records
-//! anywhere, flips, drops and adds bytes, ends its side. Nothing panics, and the server reads a prefix of what the client
-//! has sent, or all of it where nobody has meddled.
+//! A conversation inside TLS whose peer, or an attacker between, does what the bytes say: sends, cuts the stream of
+//! records anywhere, flips, drops and adds bytes, ends its side. Nothing panics, and the server reads a prefix of what
+//! the client has sent, or all of it if the stream is whole.
 
 #![no_main]
 
@@ -47,7 +47,7 @@ static SERVER: LazyLock<TlsMaterial> = LazyLock::new(|| {
     loaded
 });
 
-/// One for each version.
+/// A configuration for each version.
 static CLIENTS: LazyLock<[Arc<ClientConfig>; 2]> = LazyLock::new(|| {
     [&TLS12, &TLS13].map(|version| {
         let mut roots = RootCertStore::empty();
@@ -84,7 +84,7 @@ impl Conversation {
         }
     }
 
-    /// Delivers so many bytes.
+    /// Delivers at most `count` bytes.
     fn deliver(&mut self, count: usize) {
         let piece: Vec<u8> = self.wire.drain(..count.min(self.wire.len())).collect();
         let taken = self.socket.write(&piece).unwrap_or(0);
@@ -152,7 +152,7 @@ fuzz_target!(|data: &[u8]| {
         has_failed: false,
     };
     if version & 2 == 0 {
-        // Behind a handshake that nobody disturbs.
+        // Behind an undisturbed handshake.
         for _ in 0..6 {
             talk.collect();
             talk.deliver(usize::MAX);
@@ -166,7 +166,7 @@ fuzz_target!(|data: &[u8]| {
         match operation % 10 {
             0 if !talk.has_ended => {
                 let text: Vec<u8> = (0..operand * 70).map(|at| (at + talk.sent.len()) as u8).collect();
-                // It takes no more than there is room for.
+                // The client takes no more than there is room for.
                 let taken = talk.client.writer().write(&text).unwrap_or(0);
                 talk.sent.extend_from_slice(&text[..taken]);
             }

@@ -57,7 +57,7 @@ fn connect(workers: &mut SteppedWorkers<'_, Echo>, number: usize) -> Peer {
     Peer::connect(workers, tls).expect("sockets")
 }
 
-/// Delivers all that is on its way; whether anything was.
+/// Delivers all that is on its way. Returns whether anything was.
 fn go_on(workers: &mut SteppedWorkers<'_, Echo>, peer: &mut Peer) -> bool {
     let is_under_way = peer.waiting_bytes() > 0;
     peer.deliver(usize::MAX);

@@ -1,8 +1,8 @@
-//! Lua from bytes: programs that compile more often than not, made of what scripts find, with extreme numbers, counts
-//! and lengths.
+//! Lua from bytes: programs that compile more often than not, made of things that scripts find, with extreme numbers,
+//! counts and lengths.
 //!
-//! Every choice takes a byte of the input; when there are no more, all choices are the first ones, which are short. So
-//! an input that is changed a little is a program that is changed a little, as a fuzzer needs it.
+//! Every choice takes a byte of the input; when none are left, all choices are the first ones, which are short. So an
+//! input that is changed a little is a program that is changed a little, as a fuzzer needs it.
 
 use std::fmt::Write;
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, records, told_again, until
+from etcd_cluster import DUNLIN, NEEDS_ETCD, ask_etcd, dunlin_nodes, records, text, told_again, until
 from harness import command
 from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
 from test_cluster_moves import ends, key_in, migrate, record, state
@@ -63,9 +63,7 @@ def test_data_in_memory_count_when_the_disk_vouches_for_synced_ones_no_more(etcd
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
         until(lambda: promise(second) == "durable\n", lambda: logs(cluster))
-        # The file cannot be written while a directory has the name of its temporary one.
-        blocked = second.folder / f"cluster-end.{second.process.pid}.tmp"
-        blocked.mkdir()
+        blocked = block(second, "cluster-end")
         assert answer(second, "CONFIG", "SET", "appendonly", "no") in (b"OK", True)
         # It is expelled for its lag before the write is answered.
         assert answer(first, "SET", "key", "written", timeout=60) in (b"OK", True)
@@ -137,6 +135,35 @@ def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
         assert isinstance(answer(first, "SET", "key", "older"), (redis.RedisError, OSError))
 
 
+def block(node, name):
+    """Keeps a node from writing a file: a directory has the name of its temporary one. The node may be writing it this moment."""
+    directory = node.folder / f"{name}.{node.process.pid}.tmp"
+
+    def is_there():
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            assert not directory.is_dir(), directory
+            return False
+        return True
+
+    until(is_there, node.log)
+    return directory
+
+
+def until_renewed(etcd, node):
+    """Waits until a node renews its presence, which is there all the time."""
+    seen = []
+
+    def is_renewed():
+        key = text(f"/dunlin/test/alive/{id_of(node)}")
+        (item,) = ask_etcd(etcd, "kv/range", key=key)["kvs"]
+        seen.append(int(ask_etcd(etcd, "lease/timetolive", ID=item["lease"])["TTL"]))
+        return seen[-1] > min(seen)
+
+    until(is_renewed, lambda: f"{seen} {node.log()[-2000:]}")
+
+
 def is_sent_to(node, target, key):
     """Whether a node sends who reads a key to another one."""
     error = answer(node, "GET", key)
@@ -149,10 +176,7 @@ def test_a_node_whose_disk_is_full_follows_its_cluster(etcd):
         first, second = cluster.nodes
         key = key_in(0, 99)
         cluster.client(0).set(key, "value")
-        # The file cannot be written while a directory has the name of its temporary one.
-        blocked = [node.folder / f"cluster-node.{node.process.pid}.tmp" for node in cluster.nodes]
-        for directory in blocked:
-            directory.mkdir()
+        blocked = [block(node, "cluster-node") for node in cluster.nodes]
         for number, (source, target) in enumerate([(first, second), (second, first)]):
             ends(cluster, migrate(cluster, [0, 99], number, 1 - number), "success", number)
             until(lambda: answer(target, "GET", key) == b"value", lambda: logs(cluster))  # noqa: B023
@@ -178,6 +202,9 @@ def test_a_source_that_cannot_obey_the_records_sends_clients_to_the_target(etcd)
         cluster.client(0).config_set("rdb-key-save-delay", 0)
         ends(cluster, name, "success")
         assert is_sent_to(first, second, key)
+        # Nodes that do not obey are there all the same.
+        for node in cluster.nodes:
+            until_renewed(etcd, node)
         # The target obeys no more than the source.
         record(etcd, "cluster", known)
         until(lambda: answer(second, "GET", key) == b"value", lambda: logs(cluster))

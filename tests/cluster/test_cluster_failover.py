@@ -141,8 +141,15 @@ class Writer(threading.Thread):
 
 
 def list_of(nodes, key="list"):
-    node = until(lambda: serving(nodes, key + "{" + key + "}"), "a primary")
-    return answer(node, "LRANGE", key, 0, -1)
+    """A list, as the primary has it. Another member may become that between the question who it is and the read."""
+
+    def found():
+        node = serving(nodes, key + "{" + key + "}")
+        items = node and answer(node, "LRANGE", key, 0, -1)
+        return [items] if isinstance(items, list) else None
+
+    (items,) = until(found, "a primary")
+    return items
 
 
 @told_again

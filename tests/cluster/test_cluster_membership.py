@@ -132,6 +132,7 @@ def test_a_slot_without_a_shard_makes_the_cluster_down(etcd):
         put(etcd, "controller", {"v": 1, "node": "f" * 40, "boot": "f" * 40})
         give(etcd, {one: "1-16383"})
         until(lambda: cluster.info()["cluster_state"] == "fail", "the state")
+        assert client.info("cluster")["cluster_slots_unserved"] == 1
         for call, error in [
             (("GET", "bar"), "CLUSTERDOWN|The cluster is down"),
             (("GET", "{06S}"), "CLUSTERDOWN|Hash slot not served"),
@@ -153,14 +154,21 @@ def test_etcd_that_is_dead_stops_nothing(etcd):
     with dunlin_nodes(etcd, 3, replicas=0) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         before = shard_order(cluster)
+        node, follows = cluster.client(0), lambda: cluster.client(0).info("cluster")["cluster_follows_etcd"]
+        assert follows() == 1
         etcd.kill()
+        until(lambda: follows() == 0, "that INFO says it")
         until(lambda: all("etcd" in node.log() or "metadata store" in node.log() for node in cluster.nodes), "that it is noticed")
         for number in range(1000):
             client.set(f"key:{number}", number)
         assert all(client.get(f"key:{number}") == str(number).encode() for number in range(0, 1000, 7))
         etcd.start()
         until(lambda: all("following the records again" in node.log() for node in cluster.nodes), "that it is back")
-        assert shard_order(cluster) == before
+        assert shard_order(cluster) == before and follows() == 1
+        # Messages of pub/sub go to the other nodes.
+        node.publish("channel", "x")
+        until(lambda: node.info("clients")["cluster_connections"] == 2, "the links")
+        assert node.info("memory")["mem_cluster_links"] > 0
         client.close()
 
 
@@ -205,7 +213,7 @@ def test_a_backup_of_etcd_that_is_too_old_is_not_obeyed(etcd):
             node._await_ping()
 
         # As if more had happened since the backup, by the file of a version that left no marks.
-        assert re.search("^mark [0-9a-f]{40} [0-9]+ [0-9]+$", known, re.M)
+        assert re.search("^mark [0-9a-f]{40} [0-9]+ [0-9]+ [0-9a-f.,]+$", known, re.M)
         before = re.sub("^mark .*\n", "", known, flags=re.M)
         identity.write_text(re.sub("^slots .*$", "slots 999999999", before, flags=re.M))
         start()

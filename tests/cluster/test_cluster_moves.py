@@ -307,9 +307,16 @@ def test_cancelslotmigrations_leaves_the_slots_where_they_are(etcd):
         before = all_content(cluster, etcd)
         name = migrate(cluster, [0, 299], slow=True)
         until(lambda: state(cluster, name) == "snapshotting" and hidden_keys(cluster), lambda: logs(cluster))
+        info = lambda number, name: cluster.client(number).info("cluster")[f"cluster_{name}"]  # noqa: E731
+        # The key that was sent last may not be held yet.
+        until(lambda: info(0, "moves_behind_bytes") > 0, "the target is behind")
+        sides = [info(number, name) for number in (0, 1) for name in ("moves_from_here", "moves_to_here", "moving_slots")]
+        assert sides == [1, 0, 300, 0, 1, 0]
+        assert info(0, "moves_sent_bytes") > 0 == info(1, "moves_sent_bytes")
         assert cluster.client(0).execute_command("CLUSTER CANCELSLOTMIGRATIONS") in (b"OK", True, "OK")
         until(lambda: state(cluster, name) in ("cancelled", "failed"), lambda: logs(cluster))
         until(lambda: not record(etcd, "slots")["moving"], "the record")
+        until(lambda: info(1, "moves_to_here") == info(0, "moves_sent_bytes") == info(0, "moves_behind_bytes") == 0, "the end in INFO")
         with pytest.raises(redis.ResponseError, match="No migrations ongoing"):
             cluster.client(0).execute_command("CLUSTER CANCELSLOTMIGRATIONS")
         assert all_content(cluster, etcd) == before

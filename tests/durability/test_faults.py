@@ -259,7 +259,11 @@ def expect_filled(client):
 def test_everysec_does_not_wait_for_a_slow_sync(disk):
     with disk.server("--appendfsync", "everysec") as server:
         client = Client(server)
+        info = lambda: client.call("info", "persistence")  # noqa: E731
+        assert "aof_pending_bio_fsync:0" in info() and "aof_delayed_fsync:0" in info()
         fill_while_a_sync_hangs(disk, client)
+        assert "aof_pending_bio_fsync:1" in info()
+        await_that(lambda: "aof_delayed_fsync:0" not in info())
         disk.mend()
         assert client.call("waitaof", 1, 0, 0) == [1, 0]
         assert client.call("debug", "loadaof") == "+OK"
@@ -312,6 +316,7 @@ def test_a_rewrite_that_fails_costs_nothing(what, preamble, disk):
             await_that(lambda: "aof_rewrite_in_progress:0" in client.call("info", "persistence"))
             info = client.call("info", "persistence")
             assert "aof_last_bgrewrite_status:err" in info or "cancelled" in server.log(), server.log()
+            assert "aof_rewrites_consecutive_failures:1" in info or "cancelled" in server.log(), info
             assert "aof_last_write_status:ok" in info
             at = counts(writers)
             await_that(lambda: all(writer.acknowledged > before for writer, before in zip(writers, at)))

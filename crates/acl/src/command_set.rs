@@ -17,7 +17,7 @@ impl CommandSet {
         set
     }
 
-    /// O(1); false for a number that is no command's.
+    /// O(1); false for a number that is not a command's.
     #[inline]
     pub(crate) fn contains(&self, command: usize) -> bool {
         self.0.get(command / 64).is_some_and(|word| word >> (command % 64) & 1 != 0)

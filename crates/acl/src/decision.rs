@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use crate::KeyAccess;
 
-/// The request that a decision is about. Keys, channels and databases are asked for only where they are restricted.
+/// The request that a decision is about. Keys, channels and databases are asked for only if they are restricted.
 pub trait Request {
     /// The number of the command or subcommand.
     fn command(&self) -> usize;
 
-    /// Whether everybody may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
+    /// Whether every client may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
     fn is_for_everyone(&self) -> bool;
 
-    /// The word behind the command's name.
+    /// The word after the command's name.
     fn first_argument(&self) -> Option<&[u8]>;
 
     /// Shows each key with its position among the words and its use.

@@ -23,7 +23,7 @@ pub struct LineError {
 /// The kinds of mistakes in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not begin with `user` and a name.
+    /// The line does not begin with `user` and a name.
     NotAUser,
     /// The name has blanks or NULs.
     BadName(Vec<u8>),

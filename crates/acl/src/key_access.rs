@@ -14,7 +14,7 @@ impl KeyAccess {
     /// Both.
     pub const BOTH: Self = Self(3);
 
-    /// Both uses together.
+    /// Returns both uses together.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

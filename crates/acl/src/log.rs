@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: usize = 1024;
 /// Bytes of the line about a client that are kept: clients choose their names.
 const CLIENT_BYTES_MAX: usize = 4096;
 
-/// Where a request was denied.
+/// How a denied request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
     /// By itself.
@@ -43,7 +43,7 @@ impl Context {
 pub struct Denied<'a> {
     /// The kind of the object.
     pub reason: Reason,
-    /// Where it happened.
+    /// How the request was sent.
     pub context: Context,
     /// The command, key, channel or database.
     pub object: &'a [u8],
@@ -66,7 +66,7 @@ pub struct LogEntry {
     pub count: u64,
     /// The kind of the object.
     pub reason: Reason,
-    /// Where it happened.
+    /// How the request was sent.
     pub context: Context,
     /// The command, key, channel or database, its first 1,024 bytes.
     pub object: Box<[u8]>,
@@ -78,7 +78,7 @@ pub struct LogEntry {
     pub created_ms: u64,
     /// When it happened last.
     pub updated_ms: u64,
-    /// That moment by the clock that only goes forward, for its age.
+    /// The moment of the last change by the clock that only goes forward, for its age.
     pub updated_steady_ms: u64,
 }
 

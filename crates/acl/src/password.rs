@@ -56,12 +56,12 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Bytes of randomness that a password of so many bits takes.
+/// Bytes of randomness for a password of `bits` bits.
 fn random_bytes(bits: usize) -> usize {
     bits.div_ceil(8)
 }
 
-/// A password of so many bits, rounded up to whole hexadecimal digits, out of random bytes from `fill`. `None` for none
+/// A password of `bits` bits, rounded up to whole hexadecimal digits, out of random bytes from `fill`. `None` for none
 /// or too many bits.
 pub fn random_password(bits: usize, fill: impl FnOnce(&mut [u8])) -> Option<String> {
     if !(1..=GENPASS_BITS_MAX).contains(&bits) {

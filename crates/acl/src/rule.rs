@@ -1,7 +1,7 @@
 //! The grammar of rules: one word of `ACL SETUSER`, of a `user` line or of an ACL file at a time.
 //!
 //! A word is read against the table of commands, then applied; the next word sees its effect. Errors carry the texts of
-//! redis-server 7.0, and Valkey's where a rule is Valkey's.
+//! redis-server 7.0, and Valkey's if a rule is Valkey's.
 
 use std::{borrow::Cow, fmt};
 
@@ -57,7 +57,7 @@ impl fmt::Display for RuleError {
 /// Why the rules for a user are refused: none of them is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetUserError {
-    /// One of them is wrong.
+    /// A rule is wrong.
     Rule {
         /// The rule, with all words of a selector.
         word: Vec<u8>,
@@ -94,7 +94,7 @@ pub fn is_user_name(name: &[u8]) -> bool {
     !has_blanks(name)
 }
 
-/// As C's `isspace` has it, and NUL.
+/// Whether a text has blanks, as C's `isspace` has them, or a NUL.
 fn has_blanks(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'\t'..=b'\r' | b' ' | 0))
 }
@@ -145,7 +145,7 @@ impl<'a> UserRule<'a> {
 pub(crate) enum SelectorRule<'a> {
     AllKeys,
     ResetKeys,
-    /// `~pattern` or `%R~pattern`, unread: where all keys are allowed already, that is the first thing to say.
+    /// `~pattern` or `%R~pattern`, unread: if all keys are allowed already, that is the first thing to say.
     AddKeys(&'a [u8]),
     AllChannels,
     ResetChannels,

@@ -79,7 +79,7 @@ pub enum Databases {
 }
 
 impl Selector {
-    /// One that allows nothing but all databases.
+    /// A selector that allows nothing but all databases.
     pub(crate) fn new(commands: &Commands) -> Self {
         Self {
             allowed: CommandSet::none(commands.count()),
@@ -181,7 +181,8 @@ impl Selector {
         self.note_rule(allows, name);
     }
 
-    /// Keeps the text of a rule. Those about the same commands before it, or parts of them, have no effect any more.
+    /// Keeps the text of a rule. Removes earlier rules about the same commands, or parts of them: they no longer
+    /// have an effect.
     fn note_rule(&mut self, allows: bool, name: Vec<u8>) {
         let is_within = |rule: &CommandText| {
             rule.name.strip_prefix(&name[..]).is_some_and(|rest| rest.is_empty() || rest[0] == b'|')
@@ -324,7 +325,7 @@ impl Selector {
 }
 
 impl Databases {
-    /// As `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
+    /// The databases as `ACL GETUSER` shows them: `alldbs`, `db=1,2`, or nothing.
     pub fn text(&self) -> String {
         match self {
             Self::All => "alldbs".to_owned(),
@@ -359,7 +360,7 @@ impl Matcher {
 }
 
 impl ChannelPattern {
-    /// A pattern of a client's is allowed where it is one of the patterns, to the letter.
+    /// A pattern of a client's is allowed if it is one of the patterns, to the letter.
     fn allows(&self, channel: &[u8], is_pattern: bool) -> bool {
         if is_pattern { *self.text == *channel } else { self.glob.matches(channel) }
     }

@@ -27,7 +27,7 @@ pub struct UserDefaults {
 #[derive(Debug, Clone)]
 pub struct User {
     name: Box<[u8]>,
-    /// Of the user and what it was changed from, and of no other user.
+    /// A number of this user and of its earlier versions, and of no other user.
     pub(crate) identity: u64,
     is_on: bool,
     /// Any password does.

@@ -70,7 +70,7 @@ impl Users {
         user
     }
 
-    /// Removes the user of that name, unless it is the default user. Whether there was one.
+    /// Removes the user of that name, unless it is the default user. Returns whether there was one.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         name != DEFAULT_USER && self.by_name.remove(name).is_some()
     }

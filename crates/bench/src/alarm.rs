@@ -21,7 +21,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// An alarm that is not set.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
@@ -29,7 +29,7 @@ impl Alarm {
         Ok(Self { timer, set_to: None })
     }
 
-    /// Has the poller wake at that time, or at once where it has passed.
+    /// Wakes the poller at that time, or at once if it has passed.
     pub fn set(&mut self, at: Instant) -> io::Result<()> {
         if self.set_to == Some(at) {
             return Ok(());

@@ -55,7 +55,7 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
 /// Removes a folder now.
 pub fn remove(folder: &Path) {
     locked(&REMAINS).folders.retain(|other| other != folder);
-    // It holds nothing of value, and nothing can be done about a failure here.
+    // The folder holds nothing of value, and nothing can be done about a failure here.
     let _ = fs::remove_dir_all(folder);
 }
 
@@ -76,7 +76,7 @@ fn watch() {
 }
 
 /// Servers first, so that none writes into a folder while it is removed. The lock is kept: nothing is
-/// started any more.
+/// started after this.
 fn clear() {
     let remains = locked(&REMAINS);
     for child in remains.children.iter().filter_map(Weak::upgrade) {

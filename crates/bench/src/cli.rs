@@ -159,7 +159,7 @@ pub struct Test {
     pub can_miss: bool,
 }
 
-/// Flags without a value that people put behind the command.
+/// Flags without a value that people put after the command.
 const TRAILING_FLAGS: [&str; 3] = ["-q", "-e", "--csv"];
 
 /// Commands that answer null where there is nothing to read.
@@ -173,7 +173,7 @@ impl BenchArguments {
         words.insert(0, "dunlin bench".into());
         let mut arguments = Self::try_parse_from(&words)?;
         if !words.iter().any(|word| word == "--") {
-            // They begin the line that is read anew, so that clap judges them like all others.
+            // These flags begin the line that is read anew, so that clap judges them like all others.
             let is_flag = |word: &OsString| TRAILING_FLAGS.iter().any(|flag| word == flag);
             let trailing = arguments.command.iter().skip(1).rev().take_while(|word| is_flag(word)).count();
             if trailing > 0 {

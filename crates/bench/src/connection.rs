@@ -1,4 +1,4 @@
-//! One connection under load.
+//! A connection under load.
 //!
 //! ```text
 //! claimed → rendered → written → replied
@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// Writes until everything planned is sent or the socket takes no more.
+    /// Writes until everything planned is sent or the socket is full.
     pub fn flush(
         &mut self,
         buffer: &mut RequestBuffer,
@@ -227,7 +227,7 @@ impl Connection {
             };
             let input = &scratch[..kept + length];
             answered += self.count(input, now(), outcome, &mut on_error)?;
-            // A short read emptied the socket. Only where the peer has closed, its end comes next.
+            // A short read emptied the socket. Only if the peer has closed, its end comes next.
             if kept + length < scratch.len() && !read_closed {
                 return Ok(answered);
             }

@@ -16,7 +16,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Over 1 to `items`, with an exponent above 0.
+    /// A distribution over 1 to `items`, with an exponent above 0.
     pub fn new(items: u64, exponent: f64) -> Self {
         assert!(items > 0 && exponent > 0.0);
         let mut zipf = Self { items, exponent, integral_first: 0.0, integral_last: 0.0, squeeze: 0.0 };
@@ -44,7 +44,7 @@ impl Zipf {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// The integral of the density from 1, up to a constant; stable where the exponent is near 1.
+    /// The integral of the density from 1, up to a constant; stable if the exponent is near 1.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         exp_minus_1_over((1.0 - self.exponent) * log) * log
@@ -77,7 +77,7 @@ fn log_plus_1_over(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pearson's statistic of so many samples against the exact probabilities.
+    /// Pearson's statistic of `samples` samples against the exact probabilities.
     fn chi_squared(items: u64, exponent: f64, samples: u64) -> f64 {
         let (zipf, mut random) = (Zipf::new(items, exponent), Random::new(42));
         let mut seen = vec![0u64; items as usize];
@@ -109,7 +109,7 @@ mod tests {
         let (zipf, mut random) = (Zipf::new(1_000_000, 0.99), Random::new(1));
         let samples = 200_000;
         let firsts = (0..samples).filter(|_| zipf.sample(&mut random) == 1).count();
-        // One over the sum of k^-0.99 up to a million.
+        // The expected share is one over the sum of k^-0.99 up to a million.
         let expected = 1.0 / (1..=1_000_000).map(|k| f64::from(k).powf(-0.99)).sum::<f64>();
         assert!((firsts as f64 / f64::from(samples) - expected).abs() < 0.003, "{firsts}");
     }

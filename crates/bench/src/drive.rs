@@ -38,7 +38,7 @@ pub fn bench(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Runs the tests. Whether they count as a success, or the line that says why they ended early.
+/// Runs the tests. Returns whether they count as a success, or the line that says why they ended early.
 fn run(arguments: &BenchArguments, out: &mut dyn Write) -> Result<bool, String> {
     if arguments.cluster {
         return Err("--cluster: not yet: cluster support comes with the cluster".into());
@@ -101,7 +101,7 @@ fn write_json(
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// One test: the warm-up, then the run between two looks at the server's CPU time.
+/// A test: the warm-up, then the run between two looks at the server's CPU time.
 fn measure(
     arguments: &BenchArguments,
     target: &Target,

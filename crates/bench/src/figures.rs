@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// One figure of one measurement.
+/// A figure of one measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Its name.
@@ -35,7 +35,7 @@ pub struct Figure {
     pub server: String,
     /// Whether it is the row's main figure.
     pub headline: bool,
-    /// One value for each round.
+    /// A value for each round.
     pub samples: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Figure {
     }
 }
 
-/// One line of a table: a metric of a row.
+/// A line of a table: a metric of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line<'a> {
     /// The row's name.
@@ -83,7 +83,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without figures. Ratios refer to `baseline`, or to the first column where that is
+    /// A table without figures. Ratios refer to `baseline`, or to the first column if that is
     /// missing.
     pub fn new(servers: Vec<String>, baseline: &str) -> Self {
         let baseline =
@@ -143,7 +143,7 @@ impl Table {
         ratio.is_finite().then_some(ratio)
     }
 
-    /// Median, spread and ratio of a cell; a dash where nothing was measured.
+    /// Median, spread and ratio of a cell; a dash if nothing was measured.
     pub fn cell(&self, row: &str, metric: &str, server: &str) -> String {
         let Some(figure) = self.figure(row, metric, server) else { return "–".into() };
         let (low, high) = figure.bounds();

@@ -108,7 +108,7 @@ fn side_by_side(name: &str, _: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Shows help or the fault of a command line; returns the code to end with.
 fn refused(error: &clap::Error) -> ExitCode {
-    // Where even that cannot be printed, the code still shows the failure.
+    // If even that cannot be printed, the code still shows the failure.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -1,4 +1,4 @@
-//! A run: so many connections send one template until the requests or the time are used up.
+//! A run: a number of connections send one template until the requests or the time are used up.
 //!
 //! Closed loop (no rate): each connection sends a pipeline, waits for all its replies, sends the
 //! next; a request's latency counts from when its pipeline was sent. Open loop (a rate): requests are
@@ -55,15 +55,15 @@ pub struct Plan {
     pub stall_max: Option<Duration>,
     /// Processor to pin all generating threads to.
     pub pin_to: Option<usize>,
-    /// Whether threads of an open loop sleep until a request is due, where the system can wake them to the
-    /// microsecond; they spin without, and take a processor each.
+    /// Whether threads of an open loop sleep until a request is due, if the system can wake them to the
+    /// microsecond. Otherwise they spin, and take a processor each.
     pub sleeps: bool,
     /// Length of the slices of time with latencies of their own; without it there are none.
     pub slice: Option<Duration>,
 }
 
 impl Plan {
-    /// One thread, 50 connections, no pipeline: redis-benchmark's defaults for `template`.
+    /// A single thread, 50 connections, no pipeline: redis-benchmark's defaults for `template`.
     pub fn new(template: Template, filling: Filling) -> Self {
         Self {
             template,
@@ -147,7 +147,7 @@ pub enum LoadError {
     NotAReply(NotAReply),
     /// A reply came without a request.
     Unasked,
-    /// No reply for so long.
+    /// No reply came for this long.
     Stalled(Duration),
     /// The poller or a thread could not be set up.
     Setup(io::Error),

@@ -36,7 +36,7 @@ impl ScratchFolder {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -59,7 +59,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `path` with `arguments` in `folder`, restricted to `processors`. Its output goes into the folder's file
-    /// `log`. It ends with the thread that starts it, at the latest.
+    /// `log`. The process ends with the thread that starts it, at the latest.
     pub fn start(
         path: &Path,
         arguments: &[String],
@@ -166,7 +166,7 @@ fn used_ticks(stat: &str) -> Option<u64> {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It holds nothing of value, and nothing can be done about a failure here.
+        // The process holds nothing of value, and nothing can be done about a failure here.
         let mut child = locked(&self.child);
         let _ = child.kill();
         let _ = child.wait();
@@ -203,8 +203,8 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port from 30,000 to 32,767 is free"))
 }
 
-/// A program by its path, or by its name on PATH and where Debian keeps daemons; absolute, since
-/// programs are started in other folders.
+/// A program by its path, or by its name on PATH and in Debian's directories of daemons; absolute,
+/// since programs are started in other folders.
 pub fn found(program: &Path) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = if program.components().count() > 1 {
         vec![program.to_path_buf()]

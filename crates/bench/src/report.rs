@@ -14,7 +14,7 @@ use crate::load::Outcome;
 pub enum Layout {
     /// Several lines for each test.
     Full,
-    /// One line for each test.
+    /// A line for each test.
     Quiet,
     /// Comma-separated values with a header.
     Csv,
@@ -51,7 +51,7 @@ pub struct Report {
     pub latency_ms: LatencySummary,
     /// Null replies.
     pub nulls: u64,
-    /// Replies that were neither null nor an error, of commands that answer null where there is nothing to read.
+    /// Replies that were neither null nor an error, of commands that answer null if there is nothing to read.
     pub hits: Option<u64>,
     /// Requests that an open loop could not send in its time.
     pub unsent: u64,

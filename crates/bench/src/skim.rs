@@ -1,6 +1,6 @@
 //! Counts replies without building them.
 //!
-//! A load generator needs to know of a reply only where it ends, whether it was an error, whether it
+//! A load generator needs to know of a reply only if it ends, whether it was an error, whether it
 //! was empty and how much it carried. The [`Skimmer`] jumps over payloads and keeps one number, the
 //! elements still missing, in place of a stack:
 //!
@@ -55,7 +55,7 @@ impl fmt::Display for NotAReply {
     }
 }
 
-/// Where in the stream of replies a connection stands.
+/// The place of a connection in the stream of replies.
 #[derive(Debug, Default)]
 pub struct Skimmer {
     /// Elements missing from the frame in progress; 0 between frames.

@@ -23,7 +23,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks at the bytes that have arrived without waiting or taking them.
 const PEEK: rustix::net::RecvFlags = rustix::net::RecvFlags::PEEK.union(rustix::net::RecvFlags::DONTWAIT);
 
-/// Where the server listens.
+/// The address on which the server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Host name or address, and port.
@@ -54,7 +54,7 @@ pub struct Credentials {
 /// A server and how to introduce oneself to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Where it listens.
+    /// The server's address.
     pub address: Address,
     /// How to speak TLS with it; plain when nothing.
     pub tls: Option<Tls>,
@@ -228,7 +228,7 @@ impl Write for Stream {
 pub enum TargetError {
     /// No connection.
     Connect {
-        /// Where it was tried.
+        /// The address that was tried.
         address: Address,
         /// The system's reason.
         source: io::Error,
@@ -265,7 +265,7 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-/// One blocking connection, one request at a time.
+/// A blocking connection, one request at a time.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
@@ -458,7 +458,7 @@ impl Info {
     }
 }
 
-/// The result of a socket that does not block; nothing where it would have to wait.
+/// The result of a socket that does not block; nothing if it would have to wait.
 fn unless_blocked<T>(result: io::Result<T>) -> Result<Option<T>, TargetError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_is_one_clear_line() {
-        // Nobody listens on port 1; one that was free a moment ago may be another test's by now.
+        // Port 1 has no listener; one that was free a moment ago may be another test's by now.
         let error = Target::new(Address::Tcp("127.0.0.1".into(), 1)).client().unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{error}");
         assert_eq!(error.lines().count(), 1);

@@ -121,9 +121,9 @@ struct Rendered {
     bytes: Vec<u8>,
     request_bytes: usize,
     requests: usize,
-    /// Where in a request the random integers lie.
+    /// Places of the random integers in a request.
     random_at: Vec<usize>,
-    /// Where in a request its sequence number lies.
+    /// Place of its sequence number in a request.
     sequence_at: Vec<usize>,
 }
 

@@ -11,8 +11,8 @@ pub fn parse(uri: &str) -> Result<Target, String> {
     parse_with(uri, None)
 }
 
-/// As [`parse`], with TLS even where the URI does not ask for it when there are `options`; the URI's own options
-/// come before them.
+/// Does what [`parse`] does, with TLS even if the URI does not ask for it when there are `options`; the URI's
+/// own options come before them.
 pub fn parse_with(uri: &str, options: Option<TlsOptions>) -> Result<Target, String> {
     let bad = |what: &str| format!("bad URI '{uri}': {what}");
     if let Some(path) = uri.strip_prefix("unix://") {
@@ -86,7 +86,7 @@ fn read_options(query: &str, options: &mut TlsOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// A text with `%2F` and its like as the bytes that they stand for; nothing where they stand for none.
+/// A text with `%2F` and its like as the bytes that they stand for; nothing if they stand for none.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, tail @ ..] = rest {

@@ -1,4 +1,4 @@
-//! One generating thread: its connections, its poller, its share of the load.
+//! A generating thread: its connections, its poller, its share of the load.
 
 use std::io;
 use std::sync::mpsc;
@@ -44,7 +44,7 @@ pub struct Worker<'a> {
     awaited: u64,
     /// No further requests will be sent.
     exhausted: bool,
-    /// Where the search for a connection with room goes on (open loop).
+    /// The next connection in the search for one with room (open loop).
     cursor: usize,
     last_reply_ns: u64,
 }

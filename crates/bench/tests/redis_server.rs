@@ -26,7 +26,7 @@ impl Redis {
         let mut attempts = 1;
         while redis.target().client().is_err() {
             if let Some(status) = redis.child.try_wait().unwrap() {
-                // Somebody else may have taken the port meanwhile.
+                // Another process may have taken the port meanwhile.
                 assert!(attempts < 10, "redis-server ends at once: {status}");
                 attempts += 1;
                 (redis.child, redis.port) = Self::spawn(&redis.folder);
@@ -36,7 +36,7 @@ impl Redis {
         redis
     }
 
-    /// A process, and the port that it listens on if nobody takes that before.
+    /// A process, and the port that it listens on if no other process takes that before.
     fn spawn(folder: &Path) -> (Child, u16) {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let spawned = Command::new("redis-server")

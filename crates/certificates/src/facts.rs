@@ -15,7 +15,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads a certificate; `None` where it cannot be read.
+    /// Reads a certificate; `None` if it cannot be read.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let common_name = certificate.subject().iter_common_name().next();
@@ -46,7 +46,7 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    /// Reads a certificate; `None` where it cannot be read.
+    /// Reads a certificate; `None` if it cannot be read.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
         let mut serial = String::new();

@@ -204,7 +204,7 @@ fn signature_algorithm<'a>(certificate: &'a CertificateDer<'_>, signed_bytes: us
     contents(rest)
 }
 
-/// Of a public key, the contents of its algorithm, and its bits.
+/// The contents of a public key's algorithm, and its bits.
 fn key_parts<'a>(key: &'a SubjectPublicKeyInfoDer<'_>) -> Option<(&'a [u8], &'a [u8])> {
     let (_, parsed) = x509_parser::x509::SubjectPublicKeyInfo::from_der(key).ok()?;
     let algorithm = contents(contents(key)?)?;

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no id.
+/// Why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdError;
 
@@ -93,7 +93,7 @@ id! {
     ShardId
 }
 id! {
-    /// A cluster. It differs where two clusters share a prefix of etcd, or where etcd was emptied.
+    /// A cluster. Ids differ if two clusters share a prefix of etcd, or if etcd was emptied.
     ClusterId
 }
 id! {

@@ -13,8 +13,11 @@
 //!
 //! Invariants:
 //! - A node's mark is written under the comparison that its mark before is still there ([`Writer`]). So a node never writes into a
-//!   store that lacks what it has written before, and its counts never repeat with another meaning.
+//!   store that lacks what it knows to have written.
 //! - The id of a mark is drawn for each transaction: equal counts of two lines differ in it.
+//! - A node may not know its last change: its answer was lost, or the process ended before it came. If the store goes back behind
+//!   that change, its count gets another meaning. A mark names the [runs](`crate::records::Runs`) of changes of which the writer was
+//!   sure, so counts beyond that one do not hide it.
 //! - A state that a node may not obey is one that it does not write into.
 //! - Marks stay when their node is forgotten. Otherwise a state before the node's first change would look like one after its end.
 
@@ -23,12 +26,31 @@ use std::collections::BTreeMap;
 use crate::{
     NodeId,
     meta::{Revision, Transaction},
-    records::{Key, Keys, Mark, Record},
+    records::{Key, Keys, Mark, Record, Run, Runs},
 };
 
 /// The marks of a state of the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lineage(BTreeMap<NodeId, Mark>);
+
+impl Mark {
+    /// A mark of a version that named no runs.
+    pub fn new(count: u64, id: u64) -> Self {
+        Self { count, id, runs: Runs::default() }
+    }
+
+    /// Whether a state with this mark has come from the change with an earlier mark of the same node, or is its state.
+    pub fn covers(self, earlier: Self) -> bool {
+        if self.count <= earlier.count {
+            return (self.count, self.id) == (earlier.count, earlier.id);
+        }
+        match (self.runs.of(earlier.count), earlier.runs.newest()) {
+            (Some(here), Some(there)) => here == there,
+            // That is too long ago, or of a version that named no runs.
+            _ => true,
+        }
+    }
+}
 
 impl Lineage {
     /// Whether no record has ever been changed under marks.
@@ -53,9 +75,7 @@ impl Lineage {
 
     /// Returns a node whose mark of an earlier state is not in this one, nor a later one of it. O(nodes × log nodes).
     pub fn lacks(&self, earlier: &Self) -> Option<NodeId> {
-        let has = |(node, known): (NodeId, Mark)| {
-            self.mark(node).is_some_and(|own| own == known || own.count > known.count)
-        };
+        let has = |(node, known): (NodeId, Mark)| self.mark(node).is_some_and(|own| own.covers(known));
         earlier.iter().find(|one| !has(*one)).map(|(node, _)| node)
     }
 
@@ -80,12 +100,11 @@ impl Lineage {
         let mut both = self.clone();
         for (node, theirs) in other.iter() {
             let own = both.mark(node);
-            match own {
-                Some(own) if own == theirs || own.count > theirs.count => {}
-                _ => {
-                    let count = theirs.count.max(own.map_or(0, |own| own.count)) + 1;
-                    both.set(node, Mark { count, id: draw() });
-                }
+            if !own.is_some_and(|own| own.covers(theirs)) {
+                let after = theirs.count.max(own.map_or(0, |own| own.count));
+                let id = draw();
+                // Of what comes before this run nothing is said: it has come from both.
+                both.set(node, Mark { count: after + 1, id, runs: Runs::default().begun(Run { id, after }) });
             }
         }
         both
@@ -98,8 +117,8 @@ impl FromIterator<(NodeId, Mark)> for Lineage {
     }
 }
 
-/// How far on epochs begin after an operator has decided between two lines: a node may know newer ones of its line than the node that
-/// was asked, and messages of an older epoch count for nothing.
+/// The distance at which epochs begin after an operator has decided between two lines. A node may know newer ones of
+/// its line than the node that was asked, and messages of an older epoch count for nothing.
 pub const DECISION_EPOCHS: u64 = 1_000;
 
 /// A node's own mark, as it stands in the store.
@@ -107,19 +126,28 @@ pub const DECISION_EPOCHS: u64 = 1_000;
 pub struct Writer {
     me: NodeId,
     stored: Option<(Revision, Mark)>,
+    /// The run that this process has begun last.
+    run: Option<u64>,
+    /// The id of the last mark that was signed, while it is not known what became of it.
+    open: Option<u64>,
 }
 
 impl Writer {
     /// The writer of a process that has written nothing yet.
     pub fn new(me: NodeId) -> Self {
-        Self { me, stored: None }
+        Self { me, stored: None, run: None, open: None }
     }
 
-    /// Adds the node's next mark to a change, and the comparison that the one before is still there. `id` is drawn for it.
+    /// Adds the node's next mark to a change, and the comparison that the one before is still there. `id` is drawn for it. A new run
+    /// of changes begins unless the process is sure of its last one.
     #[must_use]
-    pub fn sign(&self, transaction: Transaction, keys: &Keys, id: u64) -> (Transaction, Mark) {
+    pub fn sign(&mut self, transaction: Transaction, keys: &Keys, id: u64) -> (Transaction, Mark) {
         let key = keys.text(Key::Mark(self.me));
-        let mark = Mark { count: self.stored.map_or(0, |(_, mark)| mark.count) + 1, id };
+        let (after, known) = self.stored.map_or((0, Runs::default()), |(_, mark)| (mark.count, mark.runs));
+        let is_sure = self.open.is_none() && self.run.is_some() && known.newest() == self.run;
+        let runs = if is_sure { known } else { known.begun(Run { id, after }) };
+        (self.run, self.open) = (runs.newest(), Some(id));
+        let mark = Mark { count: after + 1, id, runs };
         let revision = self.stored.map_or(0, |(revision, _)| revision);
         (transaction.compare(&*key, revision).put(key, mark.encode()), mark)
     }
@@ -129,11 +157,24 @@ impl Writer {
         if self.stored.is_none_or(|(known, _)| revision > known) {
             self.stored = Some((revision, mark));
         }
+        self.end(mark.id);
+    }
+
+    /// The change with this mark is not made, and will not be.
+    pub fn undone(&mut self, mark: Mark) {
+        self.end(mark.id);
+    }
+
+    fn end(&mut self, id: u64) {
+        self.open = self.open.filter(|open| *open != id);
     }
 
     /// The store shows this mark of the node, in a state that may be obeyed.
     pub fn seen(&mut self, stored: Option<(Revision, Mark)>) {
         self.stored = stored;
+        if let Some((_, mark)) = stored {
+            self.end(mark.id);
+        }
     }
 }
 
@@ -147,7 +188,7 @@ mod tests {
     }
 
     fn lineage(marks: &[(u8, u64, u64)]) -> Lineage {
-        marks.iter().map(|(number, count, id)| (node(*number), Mark { count: *count, id: *id })).collect()
+        marks.iter().map(|(number, count, id)| (node(*number), Mark::new(*count, *id))).collect()
     }
 
     #[test]
@@ -181,8 +222,9 @@ mod tests {
         let write = |store: &mut Store, writer: &mut Writer, id: u64| {
             let (transaction, mark) = writer.sign(Transaction::default(), &keys, id);
             let outcome = store.commit(&transaction);
-            if let Outcome::Done(revision) = outcome {
-                writer.done(revision, mark);
+            match outcome {
+                Outcome::Done(revision) => writer.done(revision, mark),
+                _ => writer.undone(mark),
             }
             outcome
         };
@@ -196,5 +238,40 @@ mod tests {
         }
         assert!(matches!(write(&mut restored, &mut writer, 3), Outcome::Refused(_)));
         assert!(matches!(write(&mut store, &mut writer, 4), Outcome::Done(_)), "its own line goes on");
+    }
+
+    /// Found by the simulator (seed 13294): the store goes back behind a change whose answer was lost.
+    #[test]
+    fn mark_of_a_lost_count_is_not_covered_by_later_counts() {
+        let keys = Keys::new("c").unwrap();
+        let mut writer = Writer::new(node(1));
+        let sign = |writer: &mut Writer, id| writer.sign(Transaction::default(), &keys, id).1;
+        let first = sign(&mut writer, 1);
+        writer.done(5, first);
+        let lost = sign(&mut writer, 2);
+        // The change was made, a node has obeyed it, and the store has gone back. The writer sees its mark before.
+        for mut again in [writer.clone(), Writer::new(node(1))] {
+            again.seen(Some((5, first)));
+            let mut mark = sign(&mut again, 3);
+            assert_eq!(mark.count, lost.count);
+            for id in 4..9 {
+                assert!(mark.covers(first) && !mark.covers(lost) && !lost.covers(mark), "{mark:?}");
+                again.done(id, mark);
+                mark = sign(&mut again, id);
+            }
+        }
+        // The store has not gone back: the change is there, or is known not to be.
+        writer.seen(Some((6, lost)));
+        let next = sign(&mut writer, 4);
+        assert!(next.covers(lost) && next.runs == lost.runs, "the run goes on: {next:?}");
+        writer.undone(next);
+        let other = sign(&mut writer, 5);
+        assert!(other.covers(lost) && other.runs == lost.runs && !other.covers(next), "{other:?}");
+        // Nodes that have obeyed any of them obey what comes after, in another process, too.
+        writer.done(7, other);
+        let mut process = Writer::new(node(1));
+        process.seen(Some((7, other)));
+        let later = sign(&mut process, 6);
+        assert!([first, lost, other].iter().all(|one| later.covers(*one)) && later.runs != other.runs);
     }
 }

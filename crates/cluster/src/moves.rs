@@ -8,9 +8,10 @@
 //!             └──────────── the move is gone from the record ──▶ drop
 //! ```
 //!
-//! The source sends a snapshot of the slots and then their records: one stream, whose positions count from 0. The target writes
-//! it into its own shard's log, where it is committed like everything else, and invisible. Ownership changes by **one**
-//! transaction, which only the source proposes, and which compares the record of slots and the records of both shards.
+//! The source sends a snapshot of the slots and then their records: one stream, whose positions count from 0. The
+//! target writes it into its own shard's log, in which it is committed like everything else, and invisible. Ownership
+//! changes by **one** transaction, which only the source proposes, and which compares the record of slots and the
+//! records of both shards.
 //!
 //! Invariants:
 //! - The source executes nothing on the slots from [`SourceAction::Park`] until it knows the outcome.
@@ -36,7 +37,7 @@ pub struct Options {
     pub park_below: u64,
     /// The longest that commands are parked before a proposal.
     pub park_ms: u64,
-    /// After commands were parked in vain.
+    /// Pause after commands were parked without success.
     pub again_ms: u64,
     /// Between two attempts to read or to propose.
     pub retry_ms: u64,
@@ -118,10 +119,12 @@ pub enum SourceEvent<'a> {
     End(u64),
     /// The target's shard has committed the stream up to here.
     Held(u64),
-    /// Slots that came to the source by earlier moves are visible in its log, and that is committed. To be said once, before
-    /// which nothing is parked; the machine is made only when nothing is imported any more, so that the snapshot is whole.
+    /// Slots that came to the source by earlier moves are visible in its log, and that is committed. To be said once,
+    /// before which nothing is parked; the machine is made only when no import is under way, so that the snapshot is
+    /// whole.
     Settled,
-    /// Nothing runs on the slots any more, after [`SourceAction::Park`]. The stream ends where the last `End` said.
+    /// The last command on the slots has ended, after [`SourceAction::Park`]. The stream ends where the last `End`
+    /// said.
     Parked,
     /// The record of slots: from a watch, or from the read with this number, which began after its [`SourceAction::Read`].
     Slots(Revision, &'a SlotsRecord, Option<u64>),
@@ -137,7 +140,7 @@ pub enum SourceEvent<'a> {
 /// An output of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceAction {
-    /// Hold commands on the slots back, and say when none runs any more.
+    /// Hold commands on the slots back, and say when the last one has ended.
     Park,
     /// Let them run: the source is the owner still.
     Unpark,
@@ -171,7 +174,7 @@ enum State {
         compare: Revision,
         revisions: Revisions,
         is_unknown: bool,
-        /// A shard's record has moved on, so that no copy can succeed any more: seen after this read had begun.
+        /// A shard's record has moved on, so that no copy can succeed: seen after this read had begun.
         void_since: Option<u64>,
     },
     Over,
@@ -287,7 +290,7 @@ impl Source {
             self.end_with("the record does not name it any more", actions);
         } else if let State::Giving { number, compare, revisions, is_unknown, void_since } = &mut self.state {
             if *revision > *compare {
-                // Another change of the record came first: the proposal cannot succeed any more.
+                // Another change of the record came first: the proposal can no longer succeed.
                 self.send_again(now_ms, actions);
                 return;
             }
@@ -326,7 +329,7 @@ impl Source {
             Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
                 self.send_again(now_ms, actions)
             }
-            // Refused: an earlier copy may be in, so that the record has to say.
+            // Refused: an earlier copy may be in, so the record decides.
             Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Failed(_) => *is_unknown = true,
         }
     }
@@ -433,8 +436,8 @@ pub enum TargetAction {
     Drop,
 }
 
-/// The target's side of a move. It lives in the shard's log: a new primary of the target finds what was imported there, and
-/// asks [`Target::settle`] what to do with it.
+/// The target's side of a move. This side lives in the shard's log: a new primary of the target finds what was imported
+/// there, and asks [`Target::settle`] what to do with it.
 #[derive(Debug, Clone)]
 pub struct Target {
     one: Move,
@@ -459,7 +462,7 @@ impl Target {
         &self.one
     }
 
-    /// Returns the slots, which nobody sees yet.
+    /// Returns the slots, which clients do not see yet.
     pub fn slots(&self) -> &SlotSet {
         &self.one.slots
     }
@@ -507,8 +510,8 @@ impl Target {
         }
     }
 
-    /// Returns what becomes of imported slots, given the record and this shard's epoch: `None` while the move goes on. One slot
-    /// stands for all: none of them is given on before the import is visible and committed.
+    /// Returns what becomes of imported slots, given the record and this shard's epoch: `None` while the move goes on.
+    /// The first slot stands for all: none of them is given on before the import is visible and committed.
     pub fn settle(one: &Move, record: &SlotsRecord, epoch: u64) -> Option<TargetAction> {
         let first = one.slots.ranges().first()?.first();
         if record.slots.owner(first) == Some(one.to) {

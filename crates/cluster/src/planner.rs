@@ -1,9 +1,9 @@
-//! The planner: a pure function from what is there to what comes next.
+//! The planner: a pure function from the present state to the next steps.
 //!
 //! [`plan`] looks at nodes, shards, slots and loads, and returns the steps that may be taken now, each of which is one
-//! transaction. It keeps no state: whoever is controller calls it again after anything has changed. Two controllers are
-//! harmless: every step compares what it was planned for, and is carried out with a comparison and a new version of the
-//! controller's record.
+//! transaction. The planner keeps no state: the controller calls it again after anything has changed. Two controllers
+//! are harmless: every step compares what it was planned for, and is carried out with a comparison and a new version of
+//! the controller's record.
 //!
 //! ```text
 //! unassigned nodes ──▶ form shards, or learn        (hosts and zones apart, shortest shard first)
@@ -17,9 +17,9 @@
 //! - The number of shards follows the nodes that are *recorded* as active, never those that are up at the moment: a node that
 //!   flaps moves nothing.
 //! - A shard changes by one step a round, and is part of one move at a time.
-//! - An order to a primary, whoever gave it, is replaced only if it cannot come true.
-//! - Slots move only where a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is left
-//!   alone.
+//! - An order to a primary, an operator's or the planner's, is replaced only if it cannot come true.
+//! - Slots move only if a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is
+//!   left alone.
 //! - Shards whose primaries are away have no part in moves: the others share out what they have among themselves.
 //!
 //! Complexity: O(nodes × shards) for placement, O(shards × log shards + runs) for slots.
@@ -56,13 +56,13 @@ pub struct View {
     pub shards: BTreeMap<ShardId, (Revision, ShardRecord)>,
     /// The owners of slots, with the record's revision; 0 while there is no record.
     pub slots: (Revision, SlotsRecord),
-    /// Bytes of data of each shard. One that is missing has none.
+    /// Bytes of data of each shard. A shard that is missing has none.
     pub bytes: BTreeMap<ShardId, u64>,
-    /// Bytes of slots that take much more than the others of their shard. They are part of its [`bytes`](Self::bytes).
+    /// Bytes of slots that take much more than the others of their shard. These are part of its [`bytes`](Self::bytes).
     pub heavy: BTreeMap<u16, u64>,
     /// Sources and targets between which no move begins for now: the last ones have failed.
     pub paused: BTreeSet<(ShardId, ShardId)>,
-    /// Moves whose sources have been away for so long that nobody waits for them.
+    /// Moves that are given up because their sources have been away for too long.
     pub stranded: BTreeSet<MoveId>,
 }
 
@@ -115,7 +115,7 @@ pub enum Step {
         /// The revision of the record of slots, which says that it owns none.
         slots: Revision,
     },
-    /// Slots are assigned that nobody owned, moves begin, and void moves end.
+    /// Slots without an owner are assigned, moves begin, and void moves end.
     Slots {
         /// The revision of the record that is compared.
         compare: Revision,
@@ -200,7 +200,7 @@ impl Plan<'_> {
         usize::from(self.view.cluster.replicas) + 1
     }
 
-    /// As many as there are nodes for, and one.
+    /// The number of full shards that the nodes are enough for, at least one.
     fn shards_wanted(&self) -> usize {
         (self.active().count() / self.nodes_wanted()).max(1)
     }

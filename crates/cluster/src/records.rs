@@ -1,4 +1,4 @@
-//! The records of a cluster: small, typed, versioned, JSON. They are all that its nodes agree on.
+//! The records of a cluster: small, typed, versioned, JSON. The records are all that its nodes agree on.
 //!
 //! ```text
 //! /dunlin/NAME/cluster        what was wished for: replicas, durability        ClusterRecord
@@ -15,9 +15,11 @@
 //! Invariants:
 //! - A record has its version in the field `v`. A reader refuses a newer one ([`RecordError::Newer`]) and any field that it does
 //!   not know: a change that is read, altered and written back loses nothing.
-//! - Bytes of the store are anybody's. Decoding never panics, and allocates a small multiple of its input at most.
+//! - Bytes of the store may come from anywhere. Decoding never panics, and allocates a small multiple of its input at
+//!   most.
 
 mod keys;
+mod runs;
 mod shard;
 
 use std::{collections::BTreeMap, fmt};
@@ -25,6 +27,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use keys::{Key, Keys, NameError};
+pub use runs::{Run, Runs};
 pub use shard::{History, ShardRecord, Wish};
 
 use crate::{BootId, ClusterId, HistoryId, MoveId, NodeId, ShardId, SlotMap, SlotSet, meta::VALUE_BYTES_MAX};
@@ -39,7 +42,7 @@ pub enum RecordError {
         /// The version that is known.
         known: u64,
     },
-    /// It is no such record.
+    /// The bytes are no such record.
     Malformed(String),
 }
 
@@ -149,7 +152,7 @@ impl Record for ClusterRecord {
     }
 }
 
-/// Where a node serves. A port of 0 is none.
+/// The addresses at which a node serves. A port of 0 is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Addresses {
@@ -159,22 +162,22 @@ pub struct Addresses {
     pub port: u16,
     /// The port for clients inside TLS.
     pub tls_port: u16,
-    /// The port for replication links, where it is another one.
+    /// The port for replication links, if it is another one.
     pub replication_port: u16,
     /// A name that clients resolve. Empty: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hostname: String,
 }
 
-/// Where a node is in its life.
+/// The state of a node's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// It has announced itself and is not ready to hold data.
+    /// The node has announced itself and is not ready to hold data.
     Joining,
-    /// It may hold data.
+    /// The node may hold data.
     Active,
-    /// It is to be emptied.
+    /// The node is to be emptied.
     Draining,
 }
 
@@ -198,7 +201,7 @@ pub struct Restart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRecord {
-    /// Where it serves.
+    /// The addresses at which it serves.
     pub addresses: Addresses,
     /// Its name for people. Empty: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -212,7 +215,7 @@ pub struct NodeRecord {
     pub weight: u64,
     /// The version of Dunlin.
     pub version: String,
-    /// Where it is in its life.
+    /// The state of its life.
     pub state: NodeState,
     /// The start of the process that wrote the record.
     pub boot: BootId,
@@ -244,7 +247,7 @@ impl Record for AliveRecord {}
 pub struct ProgressRecord {
     /// The moves.
     pub moves: Vec<MoveProgress>,
-    /// Of each target the last move that has ended, if it failed a short time ago.
+    /// The last move to each target that has ended, if it failed a short time ago.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<MoveFailure>,
 }
@@ -259,6 +262,9 @@ pub struct Mark {
     pub count: u64,
     /// Drawn for the change.
     pub id: u64,
+    /// The last runs of its changes.
+    #[serde(default, skip_serializing_if = "Runs::is_empty")]
+    pub runs: Runs,
 }
 
 impl Record for Mark {}
@@ -285,7 +291,7 @@ pub struct MoveProgress {
     pub sent_bytes: u64,
     /// Bytes among them that the target has not committed.
     pub behind_bytes: u64,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits: String,
 }

@@ -337,7 +337,7 @@ impl SlotMap {
         free
     }
 
-    /// Gives slots to a shard, or to nobody, whoever has them. O(runs of both).
+    /// Gives slots to a shard, or leaves them without one, whichever shard has them. O(runs of both).
     pub fn assign(&mut self, slots: &SlotSet, shard: Option<ShardId>) {
         let mut runs = Vec::with_capacity(self.0.len() + slots.ranges().len() + 1);
         for run in &self.0 {

@@ -21,9 +21,9 @@ pub const RANK_MS: u64 = 100;
 pub const RETRY_MS: u64 = 200;
 /// A member is expelled that lacks for this time what the primary had.
 pub const LAG_MS: u64 = 10_000;
-/// The longest that commands are parked for a handover that does not come about.
+/// The longest that commands are parked for a handover that fails.
 pub const HANDOVER_MS: u64 = 1_000;
-/// Between a handover that did not come about and the next one.
+/// Between a handover that has failed and the next one.
 pub const HANDOVER_AGAIN_MS: u64 = 5_000;
 /// The longest that the clients of a primary that has handed over wait for a sign of its successor.
 pub const HEIR_MS: u64 = 250;
@@ -39,7 +39,7 @@ pub const PRESENCE_MS: u64 = 5_000;
 
 /// The longest that commands on moving slots are parked before a proposal.
 pub const MOVE_PARK_MS: u64 = 500;
-/// After commands on moving slots were parked in vain.
+/// Pause after commands on moving slots were parked without success.
 pub const MOVE_AGAIN_MS: u64 = 1_000;
 
 /// Thousandths of the slowest clock's rate that promises allow for.
@@ -59,7 +59,7 @@ const _: () = assert!(RETRY_MS < LEASE_MS);
 const _: () = assert!(LINK_RETRY_MS + 2 * HEARTBEAT_MS < LEASE_MS);
 // A link is not given up while a promise rests on what may still come over it.
 const _: () = assert!(LINK_SILENCE_MS > PROMISE_MS);
-// A node whose presence has ended serves nothing any more: its leases have run out.
+// A node whose presence has ended serves nothing: its leases have run out.
 const _: () = assert!(PRESENCE_MS > PROMISE_MS + LINK_SILENCE_MS);
 // A member is expelled for its silence before it is expelled for its lag.
 const _: () = assert!(LAG_MS > PRESENCE_MS);

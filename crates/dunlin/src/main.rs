@@ -108,7 +108,7 @@ enum Command {
 /// Shows help, the version, or the fault of the command line; returns the code to end with. Users who are used to
 /// redis-server do not type a subcommand.
 fn refused(error: &clap::Error) -> ExitCode {
-    // Where even that cannot be printed, the code still shows the failure.
+    // If even that cannot be printed, the code still shows the failure.
     let _ = error.print();
     if matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

@@ -58,7 +58,7 @@ impl Server {
         self.stream.get_mut().write_all(&bytes).unwrap();
     }
 
-    /// One reply in RESP2, elements separated by blanks and arrays in brackets.
+    /// A reply in RESP2, elements separated by blanks and arrays in brackets.
     fn receive(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -96,7 +96,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);

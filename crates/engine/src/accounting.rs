@@ -20,7 +20,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending has lost its counter.
     let _ = ALLOCATED.try_with(|allocated| allocated.set(allocated.get() + bytes));
 }
 
@@ -102,7 +102,7 @@ proptest! {
         commands in proptest::collection::vec((0..20_u8, 0..120_u16, 0..3000_usize), 300..3000),
     ) {
         let mut story = Story::new();
-        // The first command of a kind sets up buffers that are no part of the keyspace.
+        // The first command of a kind sets up buffers that are not part of the keyspace.
         for kind in 0..20 {
             story.reply(&command(kind, 1, 2999), Protocol::Resp2);
         }

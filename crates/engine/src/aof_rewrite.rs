@@ -13,8 +13,8 @@
 //! any          PEXPIREAT
 //! ```
 //!
-//! They are the commands that Redis writes (`rewriteAppendOnlyFileRio`), so that Redis loads them. As there, one fact
-//! that no command can state is lost: when a consumer was last seen.
+//! The commands are those that Redis writes (`rewriteAppendOnlyFileRio`), so that Redis loads them. As there, one
+//! fact that no command can state is lost: when a consumer was last seen.
 
 use dunlin_structures::Element;
 
@@ -126,7 +126,7 @@ pub(crate) struct Batch<'b> {
 }
 
 impl Batch<'_> {
-    /// Adds an item, of so many elements.
+    /// Adds an item, whose elements are `words`.
     pub(crate) fn item(&mut self, words: &[Element<'_>]) {
         words.iter().for_each(|word| write_element(*word, &mut self.items));
         self.words += words.len();

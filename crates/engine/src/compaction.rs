@@ -103,7 +103,7 @@ impl Engine {
         slice
     }
 
-    /// Goes on to the next stripe of the share; whether it was the last.
+    /// Goes on to the next stripe of the share. Returns whether it was the last.
     fn next_stripe(&self, compaction: &mut Compaction) -> bool {
         let next = compaction.stripe + compaction.workers;
         let is_last = !self.keyspace.stripes().contains(&next);
@@ -124,7 +124,7 @@ mod tests {
         String::from_utf8(story.reply(line, Protocol::Resp2)).expect("text")
     }
 
-    /// A round of two workers; how many entries were moved.
+    /// Runs a round of two workers. Returns how many entries were moved.
     fn round(story: &Story) -> usize {
         let mut moved = 0;
         for worker in 0..2 {

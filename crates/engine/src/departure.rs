@@ -25,7 +25,7 @@ use crate::{
 /// Some keys on their way to another server, as they were when the way began.
 pub struct Departure {
     database: usize,
-    /// Those that were there, in the order of the request.
+    /// The keys that were there, in the order of the request.
     keys: Vec<Box<[u8]>>,
     policy: Policy,
     caller: Caller,
@@ -44,23 +44,23 @@ impl fmt::Debug for Departure {
 pub enum Departing {
     /// None of them is there.
     Nothing,
-    /// One of them is on its way already: the command is to be presented again.
+    /// A key is on its way already: the command is to be presented again.
     Retry,
-    /// Those that are there can be sent.
+    /// The keys that are there can be sent.
     Ready(Box<Departure>),
 }
 
 /// Keys that arrived elsewhere and were not removed here, since they are no longer what was sent.
 #[derive(Debug, Default)]
 pub struct Stragglers {
-    /// They have other values or expiries.
+    /// Keys with other values or expiries.
     pub changed: Vec<Box<[u8]>>,
-    /// They are gone.
+    /// Keys that are gone.
     pub gone: Vec<Box<[u8]>>,
 }
 
 impl Stragglers {
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.gone.is_empty()
     }
@@ -86,7 +86,7 @@ impl Departure {
         &self.keys
     }
 
-    /// The nth key at this time; `None` where its own has come. O(n) in the size of its value.
+    /// The nth key at this time; `None` if its own has come. O(n) in the size of its value.
     pub fn dump(&self, nth: usize, engine: &Engine, worker: &mut Worker, now_ms: u64) -> Option<Dumped> {
         let caller = Caller { now_ms, ..self.caller };
         let environment = Environment::new(&self.policy, &caller);
@@ -99,11 +99,11 @@ impl Departure {
 }
 
 impl Engine {
-    /// Looks up keys that are to go to another server, and where they are to be removed (`leaves`), has writers wait for
-    /// those that are there. The lookups count as reads. The caller is inside the gate. O(keys).
+    /// Looks up keys that are to go to another server. If they are to be removed (`leaves`), writers wait for those
+    /// that are there. The lookups count as reads. The caller is inside the gate. O(keys).
     ///
     /// # Errors
-    /// [`CommandError::Busy`] where a script holds one of them for long.
+    /// [`CommandError::Busy`] if a script holds one of them for long.
     pub fn depart(
         &self,
         database: usize,
@@ -139,7 +139,7 @@ impl Engine {
     /// is inside the gate. O(keys).
     ///
     /// # Errors
-    /// The departure itself, and nothing done, where a script holds one of them for long.
+    /// The departure itself, and nothing done, if a script holds one of them for long.
     pub fn remove_departed(
         &self,
         departure: Box<Departure>,

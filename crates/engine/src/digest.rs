@@ -1,6 +1,6 @@
 //! Digests of the data set, for `DEBUG DIGEST` and `DEBUG DIGEST-VALUE`.
 //!
-//! They are computed as Redis computes them, so that a data set can be compared across servers:
+//! The digests are computed as Redis computes them, so that a data set can be compared across servers:
 //!
 //! ```text
 //! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter
@@ -99,6 +99,7 @@ fn number_of(value_type: ValueType) -> u32 {
         ValueType::Set => 2,
         ValueType::SortedSet => 3,
         ValueType::Hash => 4,
+        ValueType::Foreign => 5,
         ValueType::Stream => 6,
     }
 }

@@ -1,4 +1,4 @@
-//! Eviction: keys give way where memory is short.
+//! Eviction: keys give way if memory is short.
 //!
 //! ```text
 //! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ notify
@@ -6,7 +6,7 @@
 //!
 //! A caller that needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and
 //! never waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how
-//! much. The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
+//! much. Slices of eviction also keep access stamps fresh ([`Engine::sweep_stamps`]).
 
 use crate::{
     context::{Caller, Environment, Worker},
@@ -18,7 +18,7 @@ use crate::{
 
 /// Keys that go from one stripe before another is chosen.
 const KEYS_PER_LOCK: usize = 4;
-/// Keys of hidden slots that are chosen in vain before another stripe is.
+/// Keys of hidden slots that are chosen before another stripe is.
 const HIDDEN_VICTIMS_MAX: usize = 16;
 
 /// Which key goes first.
@@ -74,7 +74,7 @@ pub struct Evicted {
 }
 
 impl Engine {
-    /// Removes keys until so many bytes are free, or so many keys are gone. The caller holds no lock.
+    /// Removes keys until `bytes_wanted` bytes are free, or `keys_max` keys are gone. The caller holds no lock.
     pub fn evict(
         &self,
         _inside: &Inside<'_>,
@@ -196,8 +196,8 @@ impl Engine {
         evicted
     }
 
-    /// Does a part of the sweep over access stamps that is under way or due, over some `entries_max` entries; whether
-    /// there is more of it to do. The caller holds no lock.
+    /// Does a part of the sweep over access stamps that is under way or due, over some `entries_max` entries. Returns
+    /// whether there is more of it to do. The caller holds no lock.
     pub fn sweep_stamps(&self, _inside: &Inside<'_>, now_ms: u64, entries_max: usize) -> bool {
         let clock = self.keyspace.access_clock();
         // Another worker does the sweep.
@@ -312,7 +312,7 @@ mod tests {
         numbers.collect()
     }
 
-    /// How many of the first half went, where half of the keys were evicted.
+    /// How many of the first half went, when half of the keys were evicted.
     fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Story)) -> usize {
         let (mut story, records) = Story::recorded();
         story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);

@@ -25,26 +25,27 @@ pub struct Request<'a> {
     pub entry: &'a Entry,
     /// The words, the name first.
     pub words: &'a [&'a [u8]],
-    /// Its keys, in the order of their positions, where they have been computed already: all or none.
+    /// Its keys, in the order of their positions, if they have been computed already: all or none.
     pub keys: &'a [Key<'a>],
-    /// The bytes that the words were decoded from, where they are at hand; else none.
+    /// The bytes that the words were decoded from, if they are at hand; else none.
     pub encoded: &'a [u8],
 }
 
 /// How a command has gone that was not refused.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It has been answered.
+    /// The command has been answered.
     Done,
-    /// It has been answered, and has given its pass up to close the gate: conditions that were looked at inside may have changed
-    /// since.
+    /// The command has been answered, and has given its pass up to close the gate: conditions that were looked at
+    /// inside may have changed since.
     DoneAlone,
     /// Its client waits for keys.
     Blocked(Blocked),
-    /// It takes long, or what it has removed does: the rest is to be done apart from the worker, and answered then.
+    /// The command takes long, or what it has removed does: the rest is to be done apart from the worker, and answered
+    /// then.
     Offloaded(Box<Offloaded>),
-    /// It has not run and is to be presented again: a key that it may change is being read apart from its worker, or what let it in
-    /// has ended while it waited for the gate ([`Caller::admission`]).
+    /// The command has not run and is to be presented again. A key that it may change is being read apart from its
+    /// worker, or what let it in has ended while it waited for the gate ([`Caller::admission`]).
     ///
     /// [`Caller::admission`]: crate::Caller::admission
     Retry,
@@ -55,7 +56,7 @@ pub enum Outcome {
 pub struct Engine {
     /// The keys.
     pub keyspace: Keyspace,
-    /// Where changes are recorded.
+    /// The receiver of the records of changes.
     pub log: LogSwitch,
 }
 
@@ -241,7 +242,7 @@ impl Engine {
         result
     }
 
-    /// Whether what was let in may run behind the closed gate: nobody has ended that meanwhile.
+    /// Whether what was let in may run behind the closed gate: no thread has ended that meanwhile.
     pub fn is_admitted(&self, environment: Environment<'_>) -> bool {
         environment.caller.admission.is_none_or(|admission| admission == self.log.admissions())
     }
@@ -258,8 +259,8 @@ impl Engine {
         Some(self.work_alone(locked, database, environment, worker, work).0)
     }
 
-    /// Does some work while nothing else runs. The caller is not inside the gate, and is no worker: it may wait for a
-    /// script.
+    /// Does some work while nothing else runs. The caller is not inside the gate, and is not a worker: it may wait
+    /// for a script.
     pub fn exclusively<R>(
         &self,
         database: usize,
@@ -313,9 +314,9 @@ impl Engine {
         worker.propagation.publish(&self.log, worker.id());
     }
 
-    /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
-    /// is there. Comes back with a buffer that can be used again, or `None` where it was not stored. It counts as no
-    /// change. The caller is inside the gate.
+    /// Stores a value that was read from the base of a log, last used `idle_seconds` ago, unless its key is there.
+    /// Returns a buffer that can be used again, or `None` if the value was not stored. The value counts as no change.
+    /// The caller is inside the gate.
     pub fn load(
         &self,
         database: usize,
@@ -406,8 +407,8 @@ impl Engine {
         complete
     }
 
-    /// Has the data set follow a primary, or end doing so. A follower records only the stream, and notes the keys with an expiry
-    /// that its own clients write. The caller holds the gate closed.
+    /// Makes the data set follow a primary, or end doing so. A follower records only the stream, and notes the keys
+    /// with an expiry that its own clients write. The caller holds the gate closed.
     pub fn follow(&self, follows: bool) {
         self.log.follow(follows);
         self.keyspace.own_expiries().turn(follows);
@@ -468,8 +469,9 @@ impl Engine {
         worker.tell(ClientToken::default());
     }
 
-    /// Goes on with forgetting clients that are gone, in the keys that clients keep copies of: one part of a stripe, whose position it
-    /// moves. Whether there is more to do. The caller is inside the gate, and begins at the position (0, 0).
+    /// Goes on with forgetting clients that are gone, in the keys that clients keep copies of: one part of a stripe,
+    /// whose position it moves. Returns whether there is more to do. The caller is inside the gate, and begins at the
+    /// position (0, 0).
     pub fn forget_readers(&self, gone: &HashSet<u64>, position: &mut (usize, usize)) -> bool {
         let (stripe, part) = *position;
         if !self.keyspace.stripes().contains(&stripe) {
@@ -487,7 +489,7 @@ impl Engine {
     /// takes to unlink what tables have left over. Pages given back.
     pub fn release_memory(&self, pages_kept: usize) -> usize {
         let spare: Vec<usize> = {
-            // Where a script runs for long, the next round will do.
+            // If a script runs for long, the next round will do.
             let Some(_open) = self.keyspace.keep_open() else { return 0 };
             let has_spare = |stripe: &usize| {
                 let locked = self.keyspace.lock_one_unless_long(*stripe);

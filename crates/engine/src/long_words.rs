@@ -31,7 +31,7 @@ impl FromIterator<Arc<LongWord>> for LongWords {
 }
 
 impl LongWords {
-    /// Whether there are none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
@@ -79,7 +79,7 @@ impl OwnedWord {
         words.iter().map(own).collect()
     }
 
-    /// The long word, where it is one.
+    /// The long word, if it is one.
     pub fn long(&self) -> Option<&Arc<LongWord>> {
         match self {
             Self::Short(_) => None,

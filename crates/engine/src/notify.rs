@@ -67,7 +67,7 @@ impl EventClasses {
         Self(self.0 | class as u32)
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! The view is a point in time: a command that reads has run when it was taken, and a command that changes one of its
-//! keys later comes later. One that stores what it computes has not: it is run again, under its locks, with what it has
-//! computed, unless one of the keys has changed meanwhile; then it starts anew.
+//! keys later comes later. A command that stores what it computes has not run: it is run again, under its locks, with
+//! what it has computed, unless one of the keys has changed meanwhile; then it starts anew.
 //!
-//! A command that reads the keyspace as a whole has no view. It walks over the stripes in slices (`context/walk.rs`),
-//! and is run at all those moments: a client that sees a change which the walk has seen sees the walk's reply later.
+//! A command that reads the keyspace as a whole has no view. The command walks over the stripes in slices
+//! (`context/walk.rs`), and is run at all those moments: a client that sees a change which the walk has seen sees the
+//! walk's reply later.
 
 use std::{any::Any, fmt};
 
@@ -32,16 +33,16 @@ use crate::{
 /// The outcome of an offloaded command.
 #[derive(Debug)]
 pub enum OffloadOutcome {
-    /// It has been run.
+    /// The command has been run.
     Answered {
         /// Its words, the name first.
         words: Vec<OwnedWord>,
         /// Its reply.
         reply: ReplyBuffer,
     },
-    /// It is to be run again, with what it has computed.
+    /// The command is to be run again, with what it has computed.
     Computed(Computed),
-    /// It was given up: no client wants the reply.
+    /// The command was given up: no client wants the reply.
     Abandoned,
 }
 
@@ -93,11 +94,11 @@ pub struct Offloaded {
 
 #[derive(Debug)]
 enum Task {
-    /// To run it on a view of the keys that it reads.
+    /// Run it on a view of the keys that it reads.
     Run(Box<Running>),
-    /// To run it on the keyspace as a whole.
+    /// Run it on the keyspace as a whole.
     Walk(Box<Walking>),
-    /// To free the values that it has removed, before its reply.
+    /// Free the values that it has removed, before its reply.
     Free { garbage: Garbage, reply: ReplyBuffer },
 }
 
@@ -208,7 +209,7 @@ impl Offloaded {
     }
 
     /// Runs the command, or what it computes before it changes something. The worker's counters and events
-    /// are nobody's: what there is to count has been.
+    /// are dropped: what there is to count has been.
     pub fn run(self, engine: &Engine, worker: &mut Worker, host: &dyn Host) -> OffloadOutcome {
         match self.task {
             Task::Run(running) => running.run(self.words, engine, worker),
@@ -277,7 +278,7 @@ impl Running {
                 );
                 match self.run {
                     Run::Write(handler) => handler(&mut context, &mut args, &mut reply),
-                    // It has found something, or would not have been offloaded.
+                    // The command has found something, or would not have been offloaded.
                     Run::Block(handler) => handler(&mut context, &mut args, &mut reply).map(drop),
                     _ => unreachable!("matched above"),
                 }

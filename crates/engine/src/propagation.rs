@@ -12,16 +12,17 @@
 //! that a replay would not need is not recorded at all. The forms are those that Redis 7 writes to its append-only
 //! file, so that it can read ours.
 //!
-//! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
+//! Clients encode commands in just this form. If such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
-//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record
+//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied. The record
 //! shares the bytes, and a writer copies them before it changes them (docs/decisions/0023).
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
-//! - It is handed to the [`Log`] under the locks of everything it speaks of: the order of records is
-//!   consistent with the locks, and a replay of any prefix is a state that the store was in.
+//! - A record is handed to the [`Log`] under the locks of everything it speaks of. So the order of
+//!   records is consistent with the locks, and a replay of any prefix is a state that the store was
+//!   in.
 
 use std::{
     fmt,
@@ -39,13 +40,13 @@ use crate::{
     value::{StringRope, shared_slices},
 };
 
-/// Where records go.
+/// The receiver of records.
 pub trait Log: fmt::Debug + Send + Sync {
     /// Appends one record; the offset behind it. `participant` is the caller's place in the gate.
     /// Called under locks: it must not wait for anything slow.
     fn append(&self, participant: usize, record: &[u8]) -> u64;
 
-    /// The same for a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
+    /// Appends a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
     fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
 }
 
@@ -94,13 +95,13 @@ impl LogSwitch {
         self.admissions.load(Ordering::Relaxed)
     }
 
-    /// Has commands that were let in, and do not run yet, be let in anew. The caller holds the gate closed.
+    /// Makes commands that were let in, and do not run yet, be let in anew. The caller holds the gate closed.
     pub fn end_admissions(&self) {
         self.admissions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// From now on changes by commands here are recorded no more, only a primary's stream ([`Propagation::relay`]); or
-    /// as before. The caller holds the gate closed.
+    /// From now on only a primary's stream is recorded ([`Propagation::relay`]), not changes by commands here; or as
+    /// before. The caller holds the gate closed.
     pub(crate) fn follow(&self, follows: bool) {
         self.end_admissions();
         match follows {
@@ -154,9 +155,9 @@ struct Record {
 /// A word of a record that others hold, too.
 #[derive(Debug, Clone)]
 enum SharedWord {
-    /// It is now a string.
+    /// The word is now a string.
     Stored(Arc<StringRope>),
-    /// It arrived in a block of its own.
+    /// The word arrived in a block of its own.
     Arrived(Arc<LongWord>),
 }
 
@@ -218,7 +219,7 @@ pub struct Propagation {
     on: bool,
     /// The running command makes a record by itself.
     alone: bool,
-    /// That record is its own words, in database 0.
+    /// Whether that record is its own words, in database 0.
     own: bool,
     /// The commands so far, without the frame.
     commands: Record,
@@ -264,14 +265,14 @@ impl Propagation {
         self.stored.clear();
     }
 
-    /// As [`Self::begin`], for a command that makes a record by itself: [`Self::publish_alone`] follows.
+    /// Does what [`Self::begin`] does, for a command that makes a record by itself: [`Self::publish_alone`] follows.
     #[inline]
     pub(crate) fn begin_alone(&mut self, switch: &LogSwitch) {
         self.begin(switch);
         self.alone = true;
     }
 
-    /// Has these bytes of a primary's stream be the next record, whatever the result of the commands that run next:
+    /// Makes these bytes of a primary's stream the next record, whatever the result of the commands that run next:
     /// replicas behind this one have the same bytes at the same offsets. From the first call on nothing else is
     /// recorded.
     pub fn relay(&mut self, bytes: &[u8]) {
@@ -351,7 +352,7 @@ impl Propagation {
         }
     }
 
-    /// The running command has ended: where it has changed something and has not said what, its words
+    /// The running command has ended: if it has changed something and has not said what, its words
     /// say it.
     #[inline]
     pub(crate) fn end(&mut self, database: usize, words: &[&[u8]], changed: bool) {
@@ -362,7 +363,7 @@ impl Propagation {
                 self.add(database, words);
             }
         }
-        // The words of the next command may stand where these did.
+        // The words of the next command may take the place of these.
         self.stored.clear();
     }
 
@@ -391,7 +392,7 @@ impl Propagation {
         self.framed.clear();
     }
 
-    /// Hands the running command's own words over: the bytes that they came in, where these are canonical.
+    /// Hands the running command's own words over: the bytes that they came in, if these are canonical.
     #[inline(never)]
     fn hand_over_own(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
         self.own = false;
@@ -518,7 +519,7 @@ mod tests {
         transcript::{ConnectedHost, Records, Story},
     };
 
-    /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
+    /// Plays lines and compares the record of each: none if it is empty. `@ +100` lets time pass and
     /// expires in the background.
     fn check(script: &str) {
         let (mut story, records) = Story::recorded();
@@ -681,7 +682,7 @@ mod tests {
             (story.reply(&line, Protocol::Resp2), records.take())
         };
         for count in [1, 2, 3, 4] {
-            // By a copy of the group, and where they stand.
+            // By a copy of the group, and under the locks.
             for visits_max in [0, 3] {
                 assert_eq!(told(Some(visits_max), count), told(None, count), "{count} with {visits_max}");
             }
@@ -803,7 +804,7 @@ mod tests {
             // The entry is gone already.
             ("XACKDEL s g IDS 2 2 9", "XACK s g 2-0"),
             ("XDELEX s DELREF IDS 1 2", "XACK s h 2-0"),
-            // One of the groups has not read it.
+            // A group has not read it.
             ("XACKDEL s g ACKED IDS 1 3", "XACK s g 3-0"),
             ("XACKDEL s g DELREF IDS 1 4", "MULTI; XACK s g 4-0; XDEL s 4-0; EXEC"),
         ];

@@ -21,14 +21,15 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number of `0..end`; 0 where there is nothing to choose.
+    /// A number of `0..end`; 0 if there is nothing to choose.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.bits()) * end as u128) >> 64) as usize
     }
 }
 
-/// Which of a row of items belong to a random choice of so many, all choices equally likely: asked
-/// once an item (selection sampling: Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S).
+/// Decides which of a row of items belong to a random choice of `wanted`, all choices equally
+/// likely: asked once an item (selection sampling: Knuth, The Art of Computer Programming 2,
+/// algorithm 3.4.2 S).
 #[derive(Debug)]
 pub(crate) struct Selection {
     wanted: usize,

@@ -1,20 +1,20 @@
 //! Clients that wait for keys: entering them, and serving them when a key may be ready.
 //!
 //! A write notes the keys that it has changed and that clients wait for ([`Worker::ready`]). The worker that ran it
-//! serves the waiters of these keys before it lets go of the locks, in the order they came: each is run again, as it
+//! serves the waiters of these keys before it lets go of the locks, in the order they came. Each is run again, as it
 //! was sent, and its reply is handed to the host ([`Worker::served`]). That may make further keys ready (BLMOVE); it
 //! goes on until no key is left.
 //!
-//! A waiter runs under the locks of all stripes of its command. Those that are missing are tried for, out of order,
-//! hence without waiting for them; where one is taken, all are given back and the right ones locked in order. In
+//! A waiter runs under the locks of all stripes of its command. The thread tries for those that are missing, out of
+//! order, hence without waiting for them; if one is taken, it gives all back and locks the right ones in order. In
 //! between others may change the key, even take the elements that were there for the waiter; then it goes on waiting.
 //! Only other blocking commands must not: see [`WriteContext::is_reserved`].
 //!
-//! A waiter may also wait for entries to come of age: it says when to look at it again, and the host sees to it
-//! ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host learns of it.
+//! A waiter may also wait for entries to come of age: it says when to look at it again, and the host does so
+//! ([`Engine::look_again`]). Each run says it anew; if that is earlier than before, the host learns of it.
 //!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
-//! clients behind that waiter wait too; the host has it looked at again before long. The thread that applies a primary's
+//! clients behind that waiter wait too; the host looks at it again before long. The thread that applies a primary's
 //! stream leaves such keys to a worker ([`Worker::take_kept_out`]).
 
 use std::sync::{
@@ -112,7 +112,7 @@ impl Engine {
         worker: &mut Worker,
     ) {
         if environment.caller.replaying_at_ms > 0 && !environment.caller.follows_primary {
-            // The log has what they were served with; who waits still found nothing behind it.
+            // The log has what they were served with; clients that still wait found nothing behind it.
             worker.ready.clear();
         }
         while let Some((database, key)) = worker.ready.pop_front() {
@@ -136,7 +136,7 @@ impl Engine {
         worker.tell(environment.caller.client);
     }
 
-    /// Serves the clients that a script has kept from being served, where it has ended. The caller is inside the gate and
+    /// Serves the clients that a script has kept from being served, if it has ended. The caller is inside the gate and
     /// holds no locks.
     pub fn serve_kept_out(&self, environment: Environment<'_>, worker: &mut Worker) {
         worker.ready.extend(worker.kept_out.0.drain(..));
@@ -144,23 +144,24 @@ impl Engine {
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }
 
-    /// Runs the command of a client that waits again, though none of its keys has changed, and those of whoever came
-    /// before it for the same keys. Nothing where it waits no more. The caller is inside the gate and holds no locks.
+    /// Runs the command of a client that waits again, though none of its keys has changed, and those of clients that
+    /// came before it for those keys. Does nothing if its wait has ended. The caller is inside the gate and holds no
+    /// locks.
     pub fn look_again(&self, waiter: &Waiter, environment: Environment<'_>, worker: &mut Worker) {
         worker.ready.extend(waiter.keys.iter().map(|(_, key)| (waiter.database, key.clone())));
         worker.propagation.begin(&self.log);
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }
 
-    /// Withdraws a client; false where it has been served already, and `None` where a script has been holding its keys
-    /// for long. The caller is inside the gate and holds no locks.
+    /// Withdraws a client; false if it has been served already, and `None` if a script has been holding its keys for
+    /// long. The caller is inside the gate and holds no locks.
     pub fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<bool> {
         let mut locked = self.keyspace.lock_set_unless_long(waiter.stripes)?;
         Some(remove(&mut locked, waiter))
     }
 }
 
-/// Takes a waiter out of all its queues; whether it stood there.
+/// Takes a waiter out of all its queues. Returns whether it stood there.
 fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
     let mut locked = locked.stripes();
     let mut found = false;
@@ -230,7 +231,7 @@ fn serve_key(
     }
 }
 
-/// Runs a waiter's command again; its reply, or where it goes on waiting, when it is to be run once more.
+/// Runs a waiter's command again. Returns its reply or, if it goes on waiting, when it is to be run once more.
 fn run(
     locked: &mut Locked<'_>,
     waiter: &Waiter,
@@ -243,7 +244,7 @@ fn run(
     let mut reply = ReplyBuffer::default();
     reply.set_protocol(waiter.protocol);
     if environment.caller.follows_primary && !waiter.command.is_read_only() {
-        // It came before the server became a replica, whose data only the primary changes.
+        // The command came before the server became a replica, whose data only the primary changes.
         reply.error(UNBLOCKED);
         return Ok(reply.chunks().flatten().copied().collect());
     }

@@ -1,5 +1,5 @@
-//! Walks over the keyspace in slices, for a cluster: to remove the keys of slots that its node has no part in any more, and to
-//! weigh slots.
+//! Walks over the keyspace in slices, for a cluster: to remove the keys of slots that its node has lost, and to weigh
+//! slots.
 
 use crate::{
     context::{Environment, Worker, WriteContext},
@@ -51,7 +51,7 @@ impl Engine {
         false
     }
 
-    /// Goes on with a walk over the keys of these slots, and where they `leave`, removes them, which is recorded. Returns
+    /// Goes on with a walk over the keys of these slots and, if they `leave`, removes them, which is recorded. Returns
     /// whether it has come to the end. A stripe that a script holds for long is tried again. The caller is inside the
     /// gate. O(keys that are looked at), which are some hundred.
     pub fn walk_slots(

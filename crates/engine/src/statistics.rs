@@ -1,4 +1,4 @@
-//! Counters that one worker writes and anyone may read.
+//! Counters that one worker writes and any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

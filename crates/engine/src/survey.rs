@@ -46,8 +46,8 @@ impl Engine {
         survey
     }
 
-    /// Surveys the keyspace for a thread that is not inside the gate; `None` where somebody holds the gate or a stripe for
-    /// long. O(stripes × databases).
+    /// Surveys the keyspace for a thread that is not inside the gate; `None` if the gate or a stripe is held for long.
+    /// O(stripes × databases).
     pub fn survey_unless_long(&self) -> Option<Survey> {
         let mut survey = self.empty_survey();
         for stripe in self.keyspace.stripes() {

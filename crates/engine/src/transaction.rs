@@ -83,9 +83,8 @@ pub struct Transaction<'k> {
 }
 
 impl Engine {
-    /// Locks what a transaction will touch; refused where a script has been holding that for long. Where
-    /// it is everything, the caller's pass through the gate is taken, to be given back by
-    /// [`Self::commit`].
+    /// Locks what a transaction will touch; refused if a script has been holding that for long. If it is
+    /// everything, the caller's pass through the gate is taken, to be given back by [`Self::commit`].
     pub fn begin<'k>(
         &'k self,
         footprint: &Footprint,
@@ -110,8 +109,8 @@ impl Engine {
         Ok(Transaction { keyspace, log, locked, freed, is_long: false, is_muted: false })
     }
 
-    /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
-    /// away where that was asked for.
+    /// Serves clients that waited for keys of a transaction, releases its locks, and frees what it
+    /// threw away if that was asked for.
     pub fn commit<'k>(
         &'k self,
         transaction: Transaction<'k>,
@@ -138,7 +137,7 @@ impl Engine {
         worker.garbage.free_marked();
     }
 
-    /// Watches a key for changes; refused where a script has been holding its stripe for long.
+    /// Watches a key for changes; refused if a script has been holding its stripe for long.
     pub fn watch(
         &self,
         database: usize,
@@ -153,7 +152,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Watches a key no more; refused as [`Self::watch`].
+    /// Ends the watch of a key; refused as [`Self::watch`].
     pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) -> CommandResult {
         let stripe = self.keyspace.stripe_of(key);
         let mut locked = self.keyspace.lock_one_unless_long(stripe).ok_or(CommandError::Busy)?;
@@ -186,14 +185,14 @@ impl Transaction<'_> {
         expired
     }
 
-    /// Says that the transaction will take long: others do not wait for its locks where they can do
+    /// Says that the transaction will take long: others do not wait for its locks if they can do
     /// something else, which is to refuse what they were asked.
     pub fn take_long(&mut self, worker: &Worker) {
         self.is_long = true;
         self.locked.mark_long(worker.id());
     }
 
-    /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and no client
+    /// Ends it as if it had never been, when the process is about to end: nothing of it is recorded, and no client
     /// will see its changes, since its locks are never released. No thread may wait for these.
     pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
         worker.propagation.forget();

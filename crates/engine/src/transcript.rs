@@ -40,7 +40,7 @@ pub(crate) struct Story {
     pub(crate) policy: Policy,
     pub(crate) caller: Caller,
     pub(crate) database: usize,
-    /// How the last command went, where it was not answered at once.
+    /// The outcome of the last command, if it was not answered at once.
     pub(crate) offloaded: Option<Box<Offloaded>>,
     /// The result that the next command has computed before.
     pub(crate) computed: Option<Box<Computed>>,

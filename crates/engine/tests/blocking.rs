@@ -28,7 +28,7 @@ impl<'a> Story<'a> {
         Self { client: store.client(0) }
     }
 
-    /// The reply, `(waits)` where there is none yet.
+    /// The reply, `(waits)` if there is none yet.
     fn say(&mut self, number: u64, line: &str) -> String {
         self.client.caller.client = ClientToken(number, 0);
         let reply = self.client.say(line);
@@ -41,8 +41,8 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The clients that were served since the last call, in order, with their replies; `(sooner)` for those who are to be
-    /// looked at earlier than they were to be.
+    /// The clients that were served since the last call, in order, with their replies; `(sooner)` for clients that are
+    /// to be looked at earlier than they were to be.
     fn served(&mut self) -> Vec<(u64, String)> {
         let text = |reply: &[u8]| String::from_utf8_lossy(reply).replace("\r\n", " ").trim_end().to_owned();
         let served = self.client.worker.served.drain(..);
@@ -242,7 +242,7 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     assert_eq!(cyd.again_ms(), Some(start_ms + 50));
     let dan = block(&mut story, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
     assert_eq!(dan.again_ms(), Some(start_ms + 40));
-    // A command that makes a delivery older has waiters looked at sooner.
+    // After a command that makes a delivery older, waiters are looked at sooner.
     let older = format!("XCLAIM s g ann 0 1 TIME {} JUSTID", start_ms - 20);
     story.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
     assert_eq!((cyd.again_ms(), dan.again_ms()), (Some(start_ms + 30), Some(start_ms + 20)));

@@ -127,7 +127,7 @@ fn flushing_and_growing_race_with_prefetching() {
                     let long_reply = format!("$3000 {long}");
                     for round in 0..ROUNDS {
                         client.database = round / 1000 % 2;
-                        // One tag, so that one table grows fast between two flushes.
+                        // A single tag, so that one table grows fast between two flushes.
                         let key = format!("{{tag}}{number}:{}", round % 5000);
                         let text = if round % 7 == 0 { long.as_str() } else { "short" };
                         client.say(&format!("SET {key} {text}"));

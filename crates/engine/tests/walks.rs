@@ -34,7 +34,7 @@ impl<F: FnMut(usize) -> bool> Host for Meddler<F> {
     }
 }
 
-/// A client whose commands may visit so few keys where they stand that every walk is offloaded.
+/// A client whose commands may visit few enough keys at once that every walk is offloaded.
 fn client(store: &Store) -> Client<'_> {
     let mut client = store.client(0);
     client.caller.visits_max = Some(0);

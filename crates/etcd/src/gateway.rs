@@ -1,4 +1,4 @@
-//! Requests: one of several endpoints, a token, and the judgement of what has gone wrong.
+//! Requests: one of several endpoints, a token, and the judgement of failures.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ pub(crate) enum Failure {
 
 /// The codes of gRPC that are treated differently.
 mod code {
-    /// That of an error that names none: a proxy's.
+    /// The code of an error that names none: a proxy's.
     pub(super) const NONE: u32 = 0;
     pub(super) const CANCELLED: u32 = 1;
     pub(super) const UNKNOWN: u32 = 2;
@@ -101,7 +101,7 @@ impl Gateway {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for what does no harm when it is done twice.
+    /// Makes a call that does no harm when it is done twice.
     pub(crate) fn read<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -126,7 +126,7 @@ impl Gateway {
         state.endpoint = (state.endpoint + 1) % self.options.endpoints.len();
     }
 
-    /// Asks for what is done once at most. An endpoint that cannot have had the request gives way to the next.
+    /// Makes a call that is done once at most. An endpoint that cannot have received the request gives way to the next.
     pub(crate) fn write<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -136,7 +136,7 @@ impl Gateway {
             self.call(path, request, Some(Duration::from_millis(self.options.timeout_ms.max(1))), None)?;
         let answer = body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let answer = answer.map_err(|error| Failure::Unknown(error.to_string()))?;
-        // It was done, but nobody knows what: the outcome has to be read back.
+        // The call was done, but its result is unknown: the outcome has to be read back.
         serde_json::from_slice(&answer)
             .map_err(|error| Failure::Unknown(format!("the answer of etcd: {error}")))
     }
@@ -271,7 +271,7 @@ fn read_error(response: Response<Body>) -> GatewayError {
     let text =
         response.into_body().into_with_config().limit(ERROR_BYTES_MAX).read_to_vec().unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_else(|_| GatewayError {
-        // A proxy's page, say. Nobody knows how far the request has come.
+        // A proxy's page, say. The request may or may not have come through.
         code: code::UNKNOWN,
         message: format!("HTTP status {status}"),
     })

@@ -95,7 +95,7 @@ impl Meta for Etcd {
     }
 
     fn grant(&self, ttl_s: u32) -> Result<(LeaseId, u32), MetaError> {
-        // One that was granted without an answer runs out by itself.
+        // A lease that was granted without an answer runs out by itself.
         let granted: Granted = self.gateway.read("/v3/lease/grant", &json::Grant::new(ttl_s))?;
         if granted.id == 0 {
             return Err(MetaError::Protocol("a lease without an id".to_owned()));

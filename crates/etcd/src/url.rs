@@ -10,17 +10,17 @@ const ENDPOINTS_MAX: usize = 16;
 /// Why a text names no cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
-    /// It begins with neither `etcd://` nor `etcds://`.
+    /// The address begins with neither `etcd://` nor `etcds://`.
     Scheme,
     /// The name behind the hosts is missing.
     Name,
     /// A host is empty, or has characters that no host has.
     Host,
-    /// A port is no number from 1 to 65535.
+    /// A port is not a number from 1 to 65535.
     Port,
-    /// It has a user or a password, which everybody on the machine could read.
+    /// The address has a user or a password, which every user of the machine could read.
     User,
-    /// It has too many hosts.
+    /// The address has too many hosts.
     TooMany,
 }
 

@@ -76,7 +76,7 @@ impl EtcdWatch {
     }
 }
 
-/// Reads lines until the stream ends, or nobody wants them.
+/// Reads lines until the stream ends, or their receiver is gone.
 fn read_all(mut stream: BufReader<BodyReader<'static>>, lines: &SyncSender<Line>) {
     loop {
         let line = read_line(&mut stream);

@@ -19,7 +19,7 @@ use dunlin_cluster::meta::{Meta, MetaError, Outcome, Revision, Transaction};
 use dunlin_etcd::{Etcd, Options, Tls};
 use tempfile::TempDir;
 
-/// Nobody listens on this port, and no connection gets it.
+/// This port has no listener, and no connection gets it.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// A port that is free, and another one each time: the last may not be listened on yet.
@@ -53,7 +53,7 @@ impl Server {
             if server.listens() {
                 return server;
             }
-            // Somebody else has taken one of its ports meanwhile.
+            // Another process has taken one of its ports meanwhile.
             server.url = free_url();
             server.child = Self::spawn(&server.directory, &server.url, flags);
         }
@@ -97,7 +97,7 @@ impl Server {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        // It may have been somebody else who listens.
+        // Another process may have been the one that listens.
         self.child.try_wait().unwrap().is_none()
     }
 
@@ -122,7 +122,7 @@ impl Server {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Suspends it. One of its threads takes the signal and tells the others, which answer until then.
+    /// Suspends it. A thread of the process takes the signal and tells the others, which answer until then.
     fn suspend(&self) {
         self.signal("-STOP");
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -193,7 +193,7 @@ fn transaction_without_an_answer_is_unknown() {
     let (client, hasty) = (server.client(), hasty(vec![server.url.clone()]));
     assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
     server.suspend();
-    // Where this process stood still for a second before the request has left, it asks again.
+    // If this process stood still for a second before the request has left, it asks again.
     let has_not_left = |outcome: &Outcome| {
         let Outcome::Failed(MetaError::Unavailable(why)) = outcome else { return false };
         why.ends_with("timeout: resolve") || why.ends_with("timeout: connect")
@@ -203,7 +203,7 @@ fn transaction_without_an_answer_is_unknown() {
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(hasty.range(""), Err(MetaError::Unavailable(_))));
     server.signal("-CONT");
-    // It may be in by now, or come yet. The same again settles it: one of the two succeeds, and no more than one.
+    // The put may be in by now, or come yet. Proposing it again settles it: exactly one of the two succeeds.
     let again = put("b").compare("b", 0);
     let began = Instant::now();
     while !matches!(client.commit(&again), Outcome::Done(_) | Outcome::Refused(_)) {
@@ -288,7 +288,7 @@ fn password_is_asked_for() {
     assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
     let mut watch = client.watch("", 0).unwrap();
     assert_eq!(watch.next(60_000).unwrap().len(), 1);
-    // The token's time ends, and nobody notices.
+    // The token's time ends without a sign.
     thread::sleep(Duration::from_secs(4));
     assert!(matches!(client.commit(&put("b")), Outcome::Done(_)));
     assert_eq!(client.range("").unwrap().items.len(), 2);
@@ -413,7 +413,7 @@ fn answers_that_make_no_sense_are_errors() {
         b"",
     ] {
         let client = Etcd::new(patient(vec![liar(answer)])).unwrap();
-        // The request was taken, so nobody knows.
+        // The request was taken, so its outcome is unknown.
         assert!(matches!(client.commit(&put("a")), Outcome::Unknown(_)), "{}", answer.escape_ascii());
         assert!(client.range("").is_err(), "{}", answer.escape_ascii());
         let wait_ms = if answer.is_empty() { 3_000 } else { 60_000 };

@@ -1,4 +1,4 @@
-//! One queue per worker: any thread posts, the worker collects, and no thread rings a wakeup that is not needed.
+//! A queue for each worker: any thread posts, the worker collects, and no thread rings a wakeup that is not needed.
 //!
 //! ```text
 //!  poster                          worker

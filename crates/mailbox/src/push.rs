@@ -13,22 +13,22 @@
 //!                                       now on any thread may write behind
 //! ```
 //!
-//! A *position* is the number of a client's last request whose place among all changes is decided. It is decided under
-//! the locks of the data that the request has looked at.
+//! A *position* is the number of a client's last request whose place among all changes is decided. The place is decided
+//! under the locks of the data that the request looks at.
 //!
 //! Promises, for a change, the push about it, and a reply that has seen the change or anything behind it:
 //! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so
 //!   the request was marked later, and the push has an older position.
-//! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked: the
-//!   change came behind the mark, and so did the look at the position. An invalidation comes behind the reply with the
-//!   value that it invalidates.
+//! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked:
+//!   the change came behind the mark, and so did the look at the position. An invalidation comes after the reply with
+//!   the value that it invalidates.
 //! - *A reply to another client leaves after the push was written.* A thread that has seen the change sees that the
 //!   client is pending, or that it was flushed since. The exceptions: the client is held, because a request of its own
 //!   has not been answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
 //!
-//! A push may have to wait for something else, such as replicas that have its change. The thread that flushes decides; it
-//! writes the pushes before that one, and the client stays pending: whoever sends replies after the wait is over writes the
-//! rest first.
+//! A push may have to wait for something else, such as replicas that have its change. The thread that flushes decides;
+//! it writes the pushes before that one, and the client stays pending: the thread that sends replies after the wait is
+//! over writes the rest first.
 //!
 //! No thread waits for one that serves requests, only for one that is writing to sockets, which does not block.
 //!
@@ -53,7 +53,7 @@ use std::sync::{
 /// The pushes of one client that have not been written: each a `T`. Facts about the client for posters are a `D`, the
 /// means to write to it a `W`.
 ///
-/// It begins as held by its owner.
+/// The owner holds a new queue.
 #[derive(Debug)]
 pub struct PushQueue<T, D, W> {
     /// The number of the request at hand; written by the owner.
@@ -94,9 +94,9 @@ enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Posted {
-    /// It is queued; the client is pending already, or its owner will write it.
+    /// The push is queued; the client is pending already, or its owner will write it.
     Queued,
-    /// It is queued, and the caller has to note the client as pending, before any lock of data is released.
+    /// The push is queued, and the caller has to note the client as pending, before any lock of data is released.
     Pending,
     /// The client has gone.
     Gone,
@@ -161,7 +161,7 @@ impl<T, D, W> PushQueue<T, D, W> {
         Posted::Queued
     }
 
-    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front those that it has written, and
+    /// Writes the pushes, unless the owner holds the queue: `write` takes off the front those that it has written, and
     /// returns whether the first of the others must not be written yet. Any thread.
     pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>) -> bool) -> Flushed {
         let mut writer = lock(&self.writer);
@@ -225,8 +225,8 @@ impl<T, D, W> PushQueue<T, D, W> {
         self.position.store(self.current.load(Relaxed), Relaxed);
     }
 
-    /// Ends the request at hand, whose place is decided now if it was not before; the pushes around its reply. One that is
-    /// answered later, and has not been yet, takes only those before. Owner only.
+    /// Ends the request at hand, whose place is decided now if it was not before; the pushes around its reply. A
+    /// request that is answered later, and has not been yet, takes only those before. Owner only.
     #[inline]
     pub fn settle(&self, is_answered: bool) -> Option<Around<T>> {
         let current = self.current.load(Relaxed);
@@ -268,10 +268,11 @@ impl<T, D, W> PushQueue<T, D, W> {
     }
 
     /// Ends the hold of [`Self::hold`]: `write` writes the answers to all requests served so far, and says whether
-    /// nothing is left. It is given whether it has to note the client as pending, before it writes. Owner only.
+    /// nothing is left. Before it writes, its argument says whether it has to note the client as pending. Owner
+    /// only.
     ///
-    /// Others may write from before the answers are, though they wait until these were: a client that has read its answer
-    /// is not held any more.
+    /// Other threads may write from before the answers are written, though they wait until these were: a client that
+    /// has read its answer is not held.
     pub fn release(&self, write: impl FnOnce(bool) -> bool) {
         let _writer = lock(&self.writer);
         let is_pending = {
@@ -306,7 +307,7 @@ impl<T, D, W> PushQueue<T, D, W> {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PendingPushes<C, K> {
-    /// Of all partitions, those that are being flushed and those that wait included.
+    /// The clients of all partitions, those that are being flushed and those that wait included.
     count: AtomicUsize,
     partitions: Box<[Partition<C, K>]>,
 }
@@ -404,7 +405,7 @@ mod tests {
         queue.post(|(), _| Some(push))
     }
 
-    /// Writes so many pushes.
+    /// Writes at most `most` pushes.
     fn flush(queue: &Queue, most: usize) -> bool {
         let flushed = queue.flush(|written, pushes| {
             written.extend(pushes.drain(..most.min(pushes.len())).map(|(_, push)| push));
@@ -507,7 +508,7 @@ mod tests {
         // Without a mark of its own a request is taken to have seen everything.
         let _ = post(&queue, "seen");
         assert_eq!(around(&queue, true), (vec!["seen"], vec![]));
-        // One that is answered later.
+        // A request that is answered later.
         let _ = post(&queue, "seen");
         queue.mark();
         let _ = post(&queue, "unseen");
@@ -727,8 +728,8 @@ mod loom_tests {
         reader.join().unwrap();
     }
 
-    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that has
-    /// seen `k` as it was before: otherwise it would keep a copy that is stale.
+    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that
+    /// has seen `k` as it was before. Otherwise the client would keep a copy that is stale.
     #[test]
     fn loom_a_push_has_its_place_in_the_clients_stream() {
         for reads_k in [false, true] {
@@ -757,7 +758,7 @@ mod loom_tests {
         }
     }
 
-    /// A client that has read its answer is not held any more, though its thread may still be at work.
+    /// A client that has read its answer is not held, though its thread may still be at work.
     #[test]
     fn loom_an_answered_client_has_its_push_at_once() {
         model(|| {

@@ -18,7 +18,7 @@ use dunlin_net::{
 use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
 
 const ANSWER: [u8; 100] = [b'x'; 100];
-/// Of a worker's stack.
+/// Size of a worker's stack.
 const STACK_BYTES: usize = 2 << 20;
 /// Requests decoded before their replies are looked at.
 const BATCH_MAX: usize = 256;

@@ -5,28 +5,28 @@
 //!                     └── something has come: tick
 //! ```
 //!
-//! A worker that sleeps at once is woken for each request. Where a client shares its processor, giving way lets
-//! it send what it is about to send, and one tick serves all of that; where nobody does, a look or two cost less than
+//! A worker that sleeps at once is woken for each request. If a client shares the worker's processor, giving way lets
+//! it send what it is about to send, and one tick serves all of that. If no thread does, a look or two cost less than
 //! being put to sleep and woken, above all on a virtual machine, whose processors are stopped when they are idle.
 //!
 //! docs/decisions/0020 has what this was measured to gain.
 
 use std::time::{Duration, Instant};
 
-/// Looks before a sleep, at least and at most. One takes the better part of a microsecond where nobody else runs.
+/// Looks before a sleep, at least and at most. A look takes most of a microsecond on an idle core.
 const LOOKS: (u32, u32) = (1, 16);
 /// A shorter sleep was not worth it: more looks would have spared it.
 const SLEEP_MIN: Duration = Duration::from_micros(15);
 /// A worker that gave way for longer has met a thread that computes; a sleeper that is woken is let run sooner.
 const YIELD_MAX: Duration = Duration::from_millis(3);
-/// For so many times as long as that it does not give way again.
+/// After such a wait, a worker does not give way for this many times as long.
 const BACKOFF: u32 = 25;
 
 /// The busy_poll of one worker.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
     looks: u32,
-    /// It does without until then.
+    /// The worker does not give way until then.
     resumes_at: Option<Instant>,
     last: Last,
 }
@@ -38,7 +38,7 @@ enum Last {
     Nothing,
     /// Something came while it looked, since then.
     Looked(Instant),
-    /// It slept, since then.
+    /// The worker slept, since then.
     Slept(Instant),
 }
 
@@ -57,7 +57,7 @@ impl BusyPoll {
         self.last = Last::Looked(begun);
     }
 
-    /// It sleeps, from then on.
+    /// The worker sleeps, from then on.
     pub(crate) fn sleeps(&mut self, begun: Instant) {
         self.last = Last::Slept(begun);
     }

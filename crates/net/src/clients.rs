@@ -1,7 +1,8 @@
 //! All clients of all workers, for `CLIENT LIST`, `CLIENT KILL` and `INFO`.
 //!
-//! A [`Client`] is written by the worker that owns the connection, with relaxed stores, and read by
-//! whoever lists. The registry is locked only when a client comes, goes, or clients are listed.
+//! The worker that owns the connection writes a [`Client`], with relaxed stores; any thread that
+//! lists clients reads it. The registry is locked only when a client comes, goes, or clients are
+//! listed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::{ClientPushes, Counter, Now, Stream};
 
-/// Where a client came from.
+/// A client's transport and address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
     /// A TCP connection.
@@ -61,7 +62,7 @@ pub struct PeerIds {
 }
 
 impl PeerIds {
-    /// Of the process that has connected to this end of a Unix socket, where the system knows.
+    /// The process that has connected to this end of a Unix socket, if the system knows it.
     pub(crate) fn of(socket: &socket2::Socket) -> Option<Self> {
         #[cfg(target_os = "linux")]
         if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) {
@@ -72,7 +73,7 @@ impl PeerIds {
     }
 }
 
-/// Where to send messages for a client. Stays unique after the client has gone.
+/// The destination of messages for a client. Stays unique after the client has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The client's number, growing from 1.
@@ -82,6 +83,9 @@ pub struct Address {
     /// The connection's place in that worker.
     pub slot: u32,
 }
+
+/// In place of the worker of a connection that this process has made.
+const OUTGOING: u32 = u32::MAX;
 
 /// Which `client-output-buffer-limit` applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,10 +113,11 @@ pub struct Names {
     pub user: Vec<u8>,
 }
 
-/// One client as others see it. Fields above the line are the layer's, those below the service's.
+/// A client as other threads see it. Fields above the line are the layer's, those below the
+/// service's.
 #[derive(Debug)]
 pub struct Client {
-    /// Where its messages goes.
+    /// The address for its messages.
     pub address: Address,
     /// How it is connected.
     pub transport: Transport,
@@ -140,6 +145,9 @@ pub struct Client {
     pub input_bytes_total: Counter,
     /// `tot-net-out`.
     pub output_bytes_total: Counter,
+    /// Bytes of the stream of replication that wait to be sent to it: in the log's ring, not in a buffer of its own.
+    /// Written by the thread that feeds replicas.
+    pub stream_bytes: Counter,
 
     /// An [`OutputClass`] as a number.
     output_class: Counter,
@@ -149,7 +157,7 @@ pub struct Client {
     pub command: Counter,
     /// `resp`: 2 or 3.
     pub protocol: Counter,
-    /// Not 0 where it waits for what others do: then it may be idle for as long as it likes.
+    /// Not 0 if it waits for actions of others: then it may be idle for as long as it likes.
     pub listening: Counter,
     /// Flags of the service (`flags` is rendered from them).
     pub flags: Counter,
@@ -159,7 +167,7 @@ pub struct Client {
     pub patterns: Counter,
     /// `ssub`: shard channels subscribed to.
     pub shard_channels: Counter,
-    /// Bytes of these subscriptions, here and where publishers find them.
+    /// Bytes of these subscriptions, here and in the tables of publishers.
     pub subscribed_bytes: Counter,
     /// Commands queued by `MULTI`, plus 1; 0 outside of a transaction.
     pub queued_commands: Counter,
@@ -167,13 +175,13 @@ pub struct Client {
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
-    /// Bytes of these keys, here and where writers find them.
+    /// Bytes of these keys, here and in the tables of writers.
     pub watched_bytes: Counter,
     /// Bytes of the prefixes that it tracks.
     pub prefix_bytes: Counter,
     /// Its queue of pushes; there once it can be sent any.
     pub pushes: OnceLock<Box<ClientPushes>>,
-    /// Not 0 where the client that it has redirected invalidations to has gone.
+    /// Not 0 if the client that it has redirected invalidations to has gone.
     pub broken_redirection: Counter,
     /// Whether a key that it watches has changed; there once it has watched one.
     pub has_dirty_watch: OnceLock<Arc<AtomicBool>>,
@@ -212,6 +220,7 @@ impl Client {
             output_bytes: zero(),
             input_bytes_total: zero(),
             output_bytes_total: zero(),
+            stream_bytes: zero(),
             output_class: zero(),
             database: zero(),
             command: Counter::new(u64::MAX),
@@ -244,13 +253,20 @@ impl Client {
         self.address.id
     }
 
+    /// Whether this process has made the connection. Then no worker serves it: messages to it are dropped, and nothing is to be pushed
+    /// to it. Its maker looks at [`Self::is_killed`].
+    #[inline]
+    pub fn is_outgoing(&self) -> bool {
+        self.address.worker == OUTGOING
+    }
+
     /// The names that the client gives itself.
     pub fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the client is about to be closed: it is listed no more. Whether nobody had said so before. Any thread; to be
-    /// followed by [`super::WorkerQueues::kill`].
+    /// Marks the client as about to be closed: it is no longer listed. Returns whether it was not marked before. Any
+    /// thread; to be followed by [`super::WorkerQueues::kill`].
     pub fn mark_killed(&self) -> bool {
         !self.killed.swap(true, Relaxed)
     }
@@ -306,6 +322,21 @@ impl std::fmt::Display for Client {
     }
 }
 
+/// Sums over all clients, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// All that they hold beside their connections.
+    pub held_bytes: usize,
+    /// The number of replicas among them.
+    pub replicas: usize,
+    /// The share of replicas in `held_bytes`.
+    pub replicas_held_bytes: usize,
+    /// The largest buffers for requests of one client.
+    pub input_bytes_max: u64,
+    /// The most bytes that wait to be sent to one client.
+    pub output_bytes_max: u64,
+}
+
 /// The registry.
 #[derive(Debug, Default)]
 pub struct Clients {
@@ -329,9 +360,40 @@ impl Clients {
         clients
     }
 
-    /// Bytes that all clients hold beside their connections. O(n).
-    pub fn held_bytes(&self) -> usize {
-        self.by_id().values().map(|client| client.held_bytes()).sum::<u64>() as usize
+    /// Sums up the buffers of all clients. O(n).
+    pub fn buffers(&self) -> Buffers {
+        let mut sum = Buffers::default();
+        for client in self.by_id().values() {
+            let held = client.held_bytes() as usize;
+            sum.held_bytes += held;
+            if client.output_class() == OutputClass::Replica {
+                sum.replicas += 1;
+                sum.replicas_held_bytes += held;
+            }
+            let input = client.query_buffer_bytes.get()
+                + client.query_buffer_free_bytes.get()
+                + client.argument_bytes.get();
+            sum.input_bytes_max = sum.input_bytes_max.max(input);
+            let output = client.waiting_bytes() + client.stream_bytes.get();
+            sum.output_bytes_max = sum.output_bytes_max.max(output);
+        }
+        sum
+    }
+
+    /// Lists a connection that this process has made among the clients; no limit counts it. The caller owns the client's
+    /// counters, and is to [`Self::remove_outgoing`] it.
+    pub fn add_outgoing(&self, transport: Transport, is_tls: bool, descriptor: i32) -> Arc<Client> {
+        let id = self.id_last.fetch_add(1, Relaxed) + 1;
+        let address = Address { id, worker: OUTGOING, slot: 0 };
+        let client = Arc::new(Client::new(address, transport, is_tls, None, descriptor, Now::read()));
+        self.register(&client);
+        client
+    }
+
+    /// Takes such a connection off the list.
+    pub fn remove_outgoing(&self, client: &Client) {
+        debug_assert!(client.is_outgoing());
+        self.by_id().remove(&client.id());
     }
 
     /// Shows every client to `look`, in no order. O(n), with the registry locked.
@@ -339,7 +401,7 @@ impl Clients {
         self.by_id().values().for_each(|client| look(client));
     }
 
-    /// One client by its number.
+    /// The client with this number.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.by_id().get(&id).cloned()
     }
@@ -390,6 +452,19 @@ pub fn test_client(id: u64) -> Arc<Client> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_that_the_process_made_are_listed_and_not_counted() {
+        let clients = Clients::default();
+        let transport = Transport::Unix(Path::new("/tmp/socket").into());
+        let link = clients.add_outgoing(transport, false, 5);
+        link.stream_bytes.set(7);
+        assert!(link.is_outgoing() && !test_client(1).is_outgoing());
+        assert_eq!((clients.connected(), clients.list().len()), (0, 1));
+        assert_eq!(clients.buffers().output_bytes_max, 7);
+        clients.remove_outgoing(&link);
+        assert!(clients.list().is_empty());
+    }
 
     #[test]
     fn clients_of_this_host_are_told_from_others() {

@@ -1,6 +1,6 @@
 //! Numbers with one writer and any number of readers.
 //!
-//! The owner adds with a plain load and store: nobody else writes, so no read-modify-write
+//! The owner adds with a plain load and store: it is the only writer, so no read-modify-write
 //! instruction is needed and a counter costs what an ordinary integer costs. Readers see each
 //! number whole, and may see it a moment late.
 
@@ -59,14 +59,16 @@ pub struct Traffic {
     pub output_buffer_disconnections: Counter,
     /// Handshakes of TLS that were completed.
     pub handshakes: Counter,
-    /// Of these, those that resumed a session.
+    /// The handshakes among them that resumed a session.
     pub handshakes_resumed: Counter,
-    /// Handshakes that failed because of what the peer has sent.
+    /// Handshakes that failed because of the peer's bytes.
     pub handshakes_failed: Counter,
     /// Handshakes that were given up: they took too long, or there were too many.
     pub handshakes_given_up: Counter,
     /// Ticks.
     pub ticks: Counter,
+    /// Nanoseconds between the beginning of a tick and the wait for the next one, summed up.
+    pub tick_ns: Counter,
     /// Stages of requests, of the ticks that are measured.
     pub stages: StageTimes,
 }

@@ -59,7 +59,8 @@ impl WatchedListener {
         Self { listener, ready: true, retry_at: None }
     }
 
-    /// Has the poller tell of new connections at this listener, which is the worker's `number`th.
+    /// Registers this listener, which is the worker's `number`th, with the poller for new
+    /// connections.
     fn register(&self, poll: &Poll, number: usize) -> io::Result<()> {
         let mut source = SourceFd(&self.listener.socket.as_raw_fd());
         poll.registry().register(&mut source, Token(FIRST_LISTENER - number), Interest::READABLE)
@@ -81,6 +82,8 @@ pub struct EventLoop<S: Service> {
     pub(crate) poll: Poll,
     pub(crate) limits: Arc<Limits>,
     pub(crate) now: Now,
+    /// When the tick at hand began, until its time is counted.
+    ticking_since: Option<Instant>,
     pub(crate) shared: Arc<Shared<S::Message>>,
     listeners: Vec<WatchedListener>,
     pub(crate) connections: Vec<Option<Box<Connection<S::Session>>>>,
@@ -123,6 +126,7 @@ impl<S: Service> EventLoop<S> {
             poll,
             limits: shared.limits.load_full(),
             now,
+            ticking_since: None,
             shared,
             listeners,
             connections: Vec::new(),
@@ -160,7 +164,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// The same of a write to a socket.
+    /// Notes a write to a socket that began then, in a tick that is measured.
     #[inline]
     pub(crate) fn note_written(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
@@ -185,6 +189,7 @@ impl<S: Service> EventLoop<S> {
         };
         // The tick's own work has taken time: the clock of its beginning would oversleep.
         let begun = Instant::now();
+        self.end_tick(begun);
         let mailbox = self.shared.queues.mailbox(self.worker);
         for _ in 0..self.busy_poll.looks(begun) {
             thread::yield_now();
@@ -230,6 +235,9 @@ impl<S: Service> EventLoop<S> {
 
     pub(crate) fn begin_tick(&mut self) {
         self.now = Now::read();
+        // The tick before has not waited: its end is the beginning of this one.
+        self.end_tick(self.now.instant);
+        self.ticking_since = Some(self.now.instant);
         self.busy_poll.learn(self.now.instant);
         self.stages.begin_tick();
         self.traffic().ticks.add(1);
@@ -241,7 +249,15 @@ impl<S: Service> EventLoop<S> {
         self.free_slots.append(&mut self.nested_poll.free_slots);
     }
 
-    /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
+    /// Counts the time of the tick at hand, if that has not been done: it ends at `now`.
+    #[inline]
+    fn end_tick(&mut self, now: Instant) {
+        if let Some(since) = self.ticking_since.take() {
+            self.traffic().tick_ns.add(now.duration_since(since).as_nanos() as u64);
+        }
+    }
+
+    /// Acts on the poller's events, on work that was left for this tick, and on messages.
     pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
@@ -279,7 +295,7 @@ impl<S: Service> EventLoop<S> {
     fn take_turns(&mut self, kit: &mut Kit<'_, S>, slots: Vec<u32>) {
         for slot in slots {
             if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
-                // It may have had this tick's turn already, because of an event.
+                // An event may have given it this tick's turn already.
                 if std::mem::take(&mut connection.queued) {
                     self.take_turn(kit, slot);
                 }
@@ -327,7 +343,7 @@ impl<S: Service> EventLoop<S> {
         self.take_turn(kit, slot);
     }
 
-    /// Sends the replies that were gathered. Nothing is closed here: who is done has another turn.
+    /// Sends the replies that were gathered. Nothing is closed here: a connection that is done has another turn.
     pub fn depart(&mut self) {
         if self.pending_writes.is_empty() {
             return;
@@ -354,7 +370,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// Sends replies that have been released meanwhile, and makes sure that the worker is woken for the
     /// rest.
     pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
         if self.withheld.iter().any(|replies| !replies.is_empty()) {
@@ -368,7 +384,7 @@ impl<S: Service> EventLoop<S> {
                 let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
                 let mut refusal = None;
                 if !is_met && !is_lost {
-                    // Looked at again behind the request to be woken: the refusal's cause may have come in between.
+                    // Looked at again after the request to be woken: the refusal's cause may have come in between.
                     refusal = kit.service.refusal(commitment);
                     if refusal.is_none() && kit.service.await_release(commitment) {
                         refusal = kit.service.refusal(commitment);
@@ -403,7 +419,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Has a reply watched that is withheld.
+    /// Watches a withheld reply.
     pub(crate) fn watch_withheld(&mut self, reply: WithheldReply) {
         let level = usize::from(reply.commitment.level);
         if self.withheld.len() <= level {
@@ -426,8 +442,8 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
-    /// served soon, over and over, must not pile them up.
+    /// Drops the deadlines of connections that are no longer parked: clients that wait for long, and
+    /// are served soon, over and over, must not pile them up.
     #[cold]
     fn forget_moot_deadlines(&mut self) {
         let connections = &self.connections;
@@ -542,7 +558,7 @@ impl<S: Service> EventLoop<S> {
         self.worker == 0 || self.shared.queues.is_held_up(0)
     }
 
-    /// Has every connection and every listener looked at, whatever the poller has said.
+    /// Looks at every connection and every listener, whatever the poller has said.
     pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
@@ -652,7 +668,7 @@ impl<S: Service> EventLoop<S> {
         stream::finish(&socket);
     }
 
-    /// Whether nobody else can connect.
+    /// Whether no further client can connect.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.clients.connected() >= self.limits.clients_max
     }
@@ -700,7 +716,7 @@ impl<S: Service> EventLoop<S> {
         Stream::accept(socket, server)
     }
 
-    /// Notes a handshake that begins, and gives up the oldest ones where there are too many.
+    /// Notes a handshake that begins, and gives up the oldest ones if there are too many.
     fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
         self.handshakes.begin(slot, id);
         let workers = self.shared.population.len();
@@ -731,11 +747,11 @@ impl<S: Service> EventLoop<S> {
         if let Some(unsent) = unsent {
             kit.service.discard(Box::new(unsent));
         }
-        // Last: who is listed no more is given nothing more.
+        // Last: a client that is no longer listed receives nothing more.
         self.shared.clients.remove(id);
     }
 
-    /// Visits a part of the connections for what only time brings about.
+    /// Visits a part of the connections for work that is due by time.
     pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;

@@ -1,16 +1,16 @@
 //! Handshakes of TLS that a worker has under way: bounded in number and in the time that they take from others.
 //!
 //! A handshake costs a signature, a thousand times what a request does. So a worker takes a few steps of handshakes a
-//! tick and serves everybody else in between. Of those that have begun and do not go on, so many are kept; each further
-//! one that begins ends the oldest. Somebody who opens connections and says nothing displaces others like it: a handshake
-//! that goes on is over after two round trips.
+//! tick and serves all other clients in between. The worker keeps a limited number of handshakes that do not go on;
+//! each further one that begins ends the oldest. A client that opens connections and says nothing displaces others like
+//! it: a handshake that goes on is over after two round trips.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Steps of handshakes in one tick: some milliseconds.
 const STEPS_PER_TICK: u32 = 8;
-/// Handshakes that are kept where few clients are allowed.
+/// Handshakes that are kept if few clients are allowed.
 const KEPT_MIN: usize = 64;
 
 /// Lines of the log about failed handshakes in [`LOG_WINDOW`]: strangers must not fill a disk.
@@ -79,7 +79,8 @@ impl Handshakes {
         Some(std::mem::take(unlogged))
     }
 
-    /// The oldest one that may still be under way, where there are more than a worker's share of a quarter of all clients.
+    /// The oldest handshake that may still be under way, if there are more than a worker's share of a quarter of all
+    /// clients.
     pub(crate) fn excess(&mut self, clients_max: usize, workers: usize) -> Option<(u32, u64)> {
         let kept_max = (clients_max / 4 / workers).max(KEPT_MIN);
         // Handshakes that are over may still stand in the list.

@@ -11,9 +11,9 @@
 //!                                                     output ──(writable)───▶ socket
 //! ```
 //!
-//! One tick of a worker: poll → every ready connection reads once and is served; answers leave up to 16 in a
-//! row (`pending_writes`) → messages → what messages made others say → a slice of background work. Before replies leave, pushes
-//! do that may be about what they have seen, to whichever worker's clients (`pushes`).
+//! A worker's tick: poll → every ready connection reads once and is served; answers leave up to 16 in a row
+//! (`pending_writes`) → messages → what messages made others say → a slice of background work. Before replies leave,
+//! pushes do that may be about what they have seen, to whichever worker's clients (`pushes`).
 //!
 //! Invariants:
 //! - Everything of a connection is touched by its own worker only; other threads send messages, and write pushes while it has
@@ -54,10 +54,10 @@ mod workers;
 
 #[cfg(any(test, feature = "testing"))]
 pub use clients::test_client;
-pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
+pub use clients::{Address, Buffers, Client, Clients, Names, OutputClass, PeerIds, Transport};
 pub use connection::{SHARED_BYTES, STRANGER_AGE_MAX, connection_bytes};
 pub use counter::{Counter, Traffic};
-/// Of [`StageTimes`].
+/// The parts of [`StageTimes`].
 pub use dunlin_structures::{Log2Counts, Log2Histogram};
 pub use event_loop::EventLoop;
 pub use limits::{Limits, OutputLimit};

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::{Limits, Transport};
 
-/// Where to listen.
+/// The addresses to listen on.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// `bind`: addresses or host names; `*` and `::*` are all addresses of IPv4 and IPv6; one that
@@ -90,7 +90,7 @@ impl std::error::Error for ListenError {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: Socket,
-    /// Whether those who connect here speak TLS.
+    /// Whether clients that connect here speak TLS.
     pub(crate) is_tls: bool,
     unix_path: Option<Arc<Path>>,
     /// Whether the path goes with it.
@@ -98,7 +98,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Of a TCP socket that listens.
+    /// The listener of a TCP socket that listens.
     pub(crate) fn tcp(socket: Socket, is_tls: bool) -> Self {
         Self { socket, is_tls, unix_path: None, owns_path: true }
     }
@@ -182,7 +182,7 @@ pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<So
     listen_keeping(&[], addresses, port, backlog)
 }
 
-/// As [`listen_on`], with other handles on those of `former` that listen there already.
+/// Does what [`listen_on`] does, with other handles on those of `former` that listen there already.
 pub(crate) fn listen_keeping(
     former: &[&Socket],
     addresses: &[String],
@@ -234,7 +234,7 @@ pub(crate) fn tcp_address(socket: &Socket) -> Option<SocketAddr> {
     socket.local_addr().ok()?.as_socket()
 }
 
-/// Has a bound socket listen; also one that has been shut down.
+/// Starts listening on a bound socket; also on one that has been shut down.
 pub(crate) fn start_listening(socket: &Socket, backlog: u32) -> io::Result<()> {
     socket.listen(backlog.min(i32::MAX as u32) as i32)
 }
@@ -263,7 +263,7 @@ fn listen_unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Resul
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let listener = Listener { socket, is_tls: false, unix_path: Some(path.into()), owns_path: true };
-    // Nobody can connect before `listen`, so nobody slips in before the permissions are set.
+    // Clients cannot connect before `listen`, so none slips in before the permissions are set.
     if let Some(permissions) = permissions {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     }
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(listen_unix(&path, None, 16).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists(), "a listener removes its file");
-        // A killed server leaves the file and nobody behind it.
+        // A killed server leaves the file without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(listen_unix(&path, None, 16).unwrap());
         std::fs::write(&path, b"precious").unwrap();

@@ -1,9 +1,9 @@
-//! Where a running server listens for TCP, which can be changed while it serves.
+//! The TCP sockets on which a running server listens, which can be changed while it serves.
 //!
 //! Workers have handles of their own on every listening socket (`net/event_loop.rs`); here are others, to know what is
-//! listened on and to end it. An address that stays keeps its socket, and with it whoever waits in its backlog. One that
-//! goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`); where a new one
-//! cannot be had, it listens again. Who waits in its backlog is accepted before: who has connected stays so.
+//! listened on and to end it. An address that stays keeps its socket, and with it the clients in its backlog. An
+//! address that goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`);
+//! if a new one fails, it listens again. The backlog is accepted first, so no established connection is reset.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -26,7 +26,7 @@ pub struct Listening<M> {
     sockets: Mutex<Option<Vec<Open>>>,
 }
 
-/// One of them.
+/// A listening socket.
 #[derive(Debug)]
 struct Open {
     socket: Socket,
@@ -42,11 +42,11 @@ impl<M> Listening<M> {
         Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
     }
 
-    /// Listens on these addresses and ports from now on, the second for TLS; where that fails, on the former ones.
+    /// Listens on these addresses and ports from now on, the second for TLS; if that fails, on the former ones.
     /// Clients that are connected stay so. The arguments are those of [`super::ListenOptions`].
     ///
     /// # Errors
-    /// Where an address cannot be listened on.
+    /// If an address cannot be listened on.
     pub fn change(
         &self,
         addresses: &[String],
@@ -73,7 +73,7 @@ impl<M> Listening<M> {
             // To the worker that accepts.
             self.queues.post(0, Message::Backlog(waiting));
         }
-        // The system lets go of the address for others that reuse it, and of who has come since.
+        // The system lets go of the address for others that reuse it, and of connections that have come since.
         ended.iter().for_each(|open| drop(open.socket.shutdown(Shutdown::Both)));
         let open = |(port, is_tls): &(u16, bool)| {
             let alike: Vec<&Socket> =
@@ -123,14 +123,14 @@ impl<M> Listening<M> {
     }
 }
 
-/// Those who wait in the backlog of a listening socket, accepted.
+/// Accepts the connections in the backlog of a listening socket.
 fn backlog_of(open: &Open) -> Vec<(Socket, SockAddr, bool)> {
     let mut backlog = Vec::new();
     while backlog.len() < BACKLOG_MAX {
         match open.socket.accept() {
             Ok((socket, peer)) => backlog.push((socket, peer, open.is_tls)),
             Err(error) => match error.kind() {
-                // Of one who has given up; there may be others.
+                // A client that has given up; there may be others.
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                 _ => break,
             },
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::TestQueues;
 
-    /// A client of that address who waits in its backlog.
+    /// A client of that address that waits in its backlog.
     fn caller(socket: &Socket) -> TcpStream {
         let peer = TcpStream::connect(tcp_address(socket).unwrap()).unwrap();
         // The client may be told first.
@@ -162,7 +162,7 @@ mod tests {
         peer
     }
 
-    /// No worker runs here, so that whoever connects stays in the backlog.
+    /// No worker runs here, so that connections stay in the backlog.
     #[test]
     fn who_waits_in_the_backlog_of_a_port_that_goes_is_accepted() {
         let (queues, messages) = TestQueues::<()>::of_workers(2);

@@ -7,15 +7,15 @@
 //!                      serve (without event_loop)
 //! ```
 //!
-//! A is out of its place. What arrives for it meanwhile is kept until it is back, in order: what the poller has seen,
-//! messages, and the release of its replies. What only time brings about (deadlines, sweeps, background work) is left for
-//! afterwards, for everybody.
+//! A is out of its place. The worker keeps what arrives for it meanwhile until it is back, in order: what the poller
+//! has seen, messages, and the release of its replies. Work that is due by time (deadlines, sweeps, background work) is
+//! left for afterwards, for all connections.
 //!
 //! Invariants:
-//! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
-//!   everything that it was told, the first nested poll of a turn looks at every connection.
+//! - The poller reports edges, so nothing that it reports is dropped. The tick around may not have looked at
+//!   everything that it was told, so the first nested poll of a turn looks at every connection.
 //! - A slot that becomes free in a nested poll is not taken before the next tick: the tick around may know of an event
-//!   for who was there.
+//!   for the connection that was there.
 
 use std::io;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct NestedPoll<M> {
     events: Vec<Event>,
     /// Events of connections that cannot be read yet.
     pub(crate) kept_messages: Vec<Message<M>>,
-    /// Releases of replies of who is absent.
+    /// Releases of replies of the absent connection.
     released: Vec<WithheldReply>,
     /// Slots that are free from the next tick on.
     pub(crate) free_slots: Vec<u32>,
@@ -49,7 +49,7 @@ pub(crate) struct NestedPoll<M> {
 enum State {
     /// There has been none in this turn.
     None,
-    /// It is the others' turns.
+    /// The other connections have their turns.
     UnderWay,
     /// The turn goes on.
     Ended,
@@ -88,7 +88,7 @@ impl<M> NestedPoll<M> {
         self.state == State::Ended
     }
 
-    /// Keeps an event for who is absent; others that are not in their place are gone.
+    /// Keeps an event for the absent connection; others that are not in their place are gone.
     #[cold]
     pub(crate) fn note(&mut self, event: &Event) {
         if self.is_under_way() && event.token().0 == self.absent.slot as usize {
@@ -96,7 +96,7 @@ impl<M> NestedPoll<M> {
         }
     }
 
-    /// Keeps the release of replies for who is absent.
+    /// Keeps the release of replies for the absent connection.
     #[cold]
     pub(crate) fn keep_released(&mut self, released: WithheldReply) {
         if self.is_under_way() && released.client == self.absent.id {
@@ -167,7 +167,7 @@ impl<S: Service> EventLoop<S> {
     /// [`Service::serve`] and its kin. For a service that takes its time.
     pub fn attend(&mut self, service: &mut S) {
         let is_first = self.nested_poll.state == State::None;
-        // A turn that others interrupt is no measure of itself.
+        // A turn that others interrupt is not a measure of itself.
         self.stages.give_up();
         self.nested_poll.state = State::UnderWay;
         let mut kit = Kit::new(service);
@@ -191,7 +191,7 @@ impl<S: Service> EventLoop<S> {
         self.nested_poll.state = State::Ended;
     }
 
-    /// Acts on events that were kept for a connection whose turn has ended; how it goes on.
+    /// Acts on events that were kept for a connection whose turn has ended. Returns how it goes on.
     #[cold]
     pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
         self.nested_poll.state = State::None;

@@ -7,7 +7,7 @@
 //! Chunks are shared: a large value waits here by reference, however many clients it goes to.
 //!
 //! Invariants: no chunk is empty; `sent` is below the length of the first chunk, and 0 when there
-//! is none; `bytes` is the sum of what waits.
+//! is none; `bytes` is the sum of the waiting bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -21,8 +21,8 @@ use super::stream::{Sent, Stream};
 pub(crate) const SLICES_MAX: usize = 64;
 /// Small replies are gathered in chunks of up to this many bytes.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes offered to a socket at once. What it takes is copied there and then, on the loopback up to the reader's
-/// buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
+/// Bytes offered to a socket at once. The socket copies what it takes there and then, on the loopback up to the
+/// reader's buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
 pub(crate) const OFFERED_BYTES_MAX: usize = 512 * 1024;
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Output {
         self.queue.len()
     }
 
-    /// Queues `reply` behind what waits, except for its first `sent` bytes, which have left
+    /// Queues `reply` behind the waiting bytes, except for its first `sent` bytes, which have left
     /// already; then nothing else may be waiting. Leaves `reply` empty.
     pub(crate) fn push(&mut self, reply: &mut ReplyBuffer, sent: usize) {
         debug_assert!(sent == 0 || self.is_empty());
@@ -64,14 +64,14 @@ impl Output {
         }
     }
 
-    /// Queues behind what waits all that waits elsewhere, of which nothing has left yet.
+    /// Queues all bytes that wait elsewhere, of which none has left yet, behind those that wait here.
     pub(crate) fn append(&mut self, other: Output) {
         debug_assert_eq!(other.sent, 0);
         self.bytes += other.bytes;
         self.queue.extend(other.queue);
     }
 
-    /// Queues bytes that may go to other clients too: copied where they are few.
+    /// Queues bytes that may go to other clients too: copied if they are few.
     #[inline]
     pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
         if bytes.len() < ReplyBuffer::SPLICE_BYTES_MIN {
@@ -90,7 +90,7 @@ impl Output {
         self.sent = sent;
     }
 
-    /// Queues a copy of bytes behind what waits.
+    /// Queues a copy of bytes behind the waiting ones.
     pub(crate) fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -118,7 +118,7 @@ impl Output {
             // Records of what was taken before may wait.
             return Ok(Sent { bytes: 0, is_full: !stream.flush()? });
         }
-        // One run of bytes, the usual case, needs no list of them.
+        // A single run of bytes, the usual case, needs no list of them.
         if self.queue.len() == 1 {
             let only = &self.queue[0];
             let offered = (only.len() - self.sent).min(OFFERED_BYTES_MAX);

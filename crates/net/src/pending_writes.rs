@@ -6,13 +6,13 @@
 //! turn c ─▶ ┘
 //! ```
 //!
-//! A write to a socket whose reader sleeps wakes it, which is a large part of what the write costs. Where one
+//! A write to a socket whose reader sleeps wakes it, which is a large part of the cost of the write. If one
 //! program has many connections, the first of several writes in a row wakes it, and the others find it awake.
 //! Decision 0014 has the figures.
 //!
-//! Invariant: nothing overtakes a reply that is gathered. Those that are gathered leave before their connection has
-//! another turn, is resumed or is closed, before messages is read, before others are attended to in a nested poll, and before the
-//! worker sleeps.
+//! Invariant: nothing overtakes a reply that is gathered. Gathered replies leave before their connection has another
+//! turn, is resumed or is closed, before messages are read, before others are attended to in a nested poll, and before
+//! the worker sleeps.
 
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ impl PendingWrites {
         self.replies.iter().map(|(address, range)| (*address, &self.bytes[range.clone()]))
     }
 
-    /// The same memory, empty.
+    /// This buffer's memory, empty.
     pub(crate) fn recycle(mut self) -> Self {
         self.bytes.clear();
         self.replies.clear();

@@ -153,7 +153,7 @@ pub(crate) struct FlushedPushes {
 /// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is queued, or there was nothing to be pushed.
+    /// The push is queued, or there was nothing to be pushed.
     Queued,
     /// The client cannot be sent pushes, or not yet.
     Unable,
@@ -185,8 +185,8 @@ impl ClientPushes {
         self.overflowed.load(Relaxed)
     }
 
-    /// Queues what `make` makes, unless so many bytes may not wait, to be written once a commitment is met. The second is
-    /// whether the owner has to look after the client.
+    /// Queues what `make` makes, to be written once a commitment is met, unless too many bytes would wait. The second
+    /// is whether the owner has to look after the client.
     pub(crate) fn post(
         &self,
         commitment: Commitment,
@@ -282,7 +282,7 @@ impl ClientPushes {
         );
     }
 
-    /// Ends the request at hand; what is to be put around its reply.
+    /// Ends the request at hand. Returns what is to be put around its reply.
     #[inline]
     pub fn settle(&self, is_answered: bool) -> Option<Around<WaitingPush>> {
         let around = self.queue.settle(is_answered)?;
@@ -291,7 +291,7 @@ impl ClientPushes {
         Some(around)
     }
 
-    /// Changes what posters know, at the place of the request at hand: pushes from now on come behind its reply.
+    /// Changes what posters know, at the place of the request at hand: pushes from now on come after its reply.
     pub fn change(&self, change: impl FnOnce(&mut Listener)) {
         self.queue.with_details(|listener| {
             self.queue.mark();
@@ -338,7 +338,7 @@ impl Client {
     }
 }
 
-/// Offers encoded pushes to a socket once, so many at most, and takes those off that were written.
+/// Offers at most `offered` bytes of encoded pushes to a socket once, and takes off those that were written.
 fn write_once(
     stream: &Stream,
     pushes: &mut VecDeque<(u64, WaitingPush)>,

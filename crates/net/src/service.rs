@@ -88,14 +88,14 @@ pub struct SeenReply {
 pub struct SeenReplies {
     /// The end of those in front that have seen nothing that still has to be waited for.
     pub leaving: Option<Mark>,
-    /// The others, which take all bytes behind; none where they are not known one by one.
+    /// The others, which take all bytes behind; none if they are not known one by one.
     pub waiting: Vec<SeenReply>,
 }
 
 /// Whom a service's message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// One client; the message is dropped when it has gone.
+    /// To one client; the message is dropped when it has gone.
     Client(super::Address),
     /// Every client of the worker that receives the message.
     EveryClient,
@@ -109,8 +109,8 @@ pub const REPLY_BYTES_MAX: usize = 256 * 1024;
 /// The executor of requests: one instance per worker thread, made and used there only, hence plain
 /// `&mut` and no locks.
 ///
-/// A service never blocks. It bounds one call by stopping with [`Next::Again`] once `reply` holds
-/// [`REPLY_BYTES_MAX`]; the layer goes on when the client has taken most of it.
+/// A service never blocks. A service bounds one call by stopping with [`Next::Again`] once `reply`
+/// holds [`REPLY_BYTES_MAX`]; the layer goes on when the client has taken most of it.
 pub trait Service: Sized + 'static {
     /// The state that the service keeps for each connection.
     type Session;
@@ -125,7 +125,8 @@ pub trait Service: Sized + 'static {
         let _ = (session, identity);
     }
 
-    /// Whether a client has yet to show who it is. A stranger is given very little room, and closed where it would take more.
+    /// Whether a client has yet to show who it is. A stranger is given very little room, and closed if it would take
+    /// more.
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;
         false
@@ -151,8 +152,8 @@ pub trait Service: Sized + 'static {
     /// A tick begins: this is the time until the next.
     fn tick(&mut self, now: Now);
 
-    /// Serves complete requests off the front of `input`, which is never empty and begins with
-    /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
+    /// Serves complete requests off the front of `input`, which is never empty and begins with the
+    /// rest of the last call. `reply` arrives empty, in whatever protocol was last used.
     ///
     /// A request that takes its time can have the `event_loop` of its connection attended to meanwhile. These are
     /// served without event_loop of their own: the service is in the middle of something.
@@ -194,8 +195,8 @@ pub trait Service: Sized + 'static {
         false
     }
 
-    /// The connection is gone. Its client is still found in [`Clients`](super::Clients), and no more afterwards: what
-    /// others are not to see of it any longer is to be undone here.
+    /// The connection is gone. Its client is in [`Clients`](super::Clients) until this returns: undo here what others
+    /// must not see of it afterwards.
     fn close(&mut self, session: Self::Session);
 
     /// Frees something large, elsewhere if that can be: the worker's other clients would wait for it.
@@ -209,7 +210,7 @@ pub trait Service: Sized + 'static {
         Commitment::default()
     }
 
-    /// Takes what the replies of the last [`Self::serve`] have seen, where they are withheld.
+    /// Takes what the replies of the last [`Self::serve`] have seen, if they are withheld.
     fn take_seen(&mut self) -> SeenReplies {
         SeenReplies::default()
     }

@@ -49,7 +49,7 @@ impl StageClock {
         }
     }
 
-    /// The time, where this tick is measured.
+    /// The time, if this tick is measured.
     #[inline]
     pub(crate) fn now(&self) -> Option<Instant> {
         self.is_measured.then(Instant::now)

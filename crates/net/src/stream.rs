@@ -9,7 +9,7 @@
 //! Neither call waits. A plain socket costs one branch more than none.
 //!
 //! Invariants:
-//! - Plaintext that was taken leaves without further calls for it, but for [`Stream::flush`] where [`Stream::has_unsent`].
+//! - Plaintext that was taken leaves without further calls for it, but for [`Stream::flush`] if [`Stream::has_unsent`].
 //! - A session is locked for one read or one write, never while something else is waited for.
 
 use std::io::{self, IoSlice, Read, Write};
@@ -40,7 +40,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// The outcome of a plain read with so much room.
+    /// The outcome of a plain read with `room` bytes of room.
     #[inline]
     pub(crate) fn of(received: Result<usize, Errno>, room: usize) -> io::Result<Self> {
         let nothing = Self::default();
@@ -79,7 +79,7 @@ impl Stream {
     /// The server's side of TLS.
     ///
     /// # Errors
-    /// Where the configuration allows no session.
+    /// If the configuration allows no session.
     pub fn accept(socket: Socket, server: &TlsServer) -> io::Result<Self> {
         Ok(Self { socket, tls: Some(Box::new(Mutex::new(Session::accept(server)?))) })
     }
@@ -87,7 +87,7 @@ impl Stream {
     /// The client's side of TLS, which begins the handshake with the first read or write.
     ///
     /// # Errors
-    /// Where the configuration allows no session.
+    /// If the configuration allows no session.
     pub fn connect(socket: Socket, client: &TlsClient) -> io::Result<Self> {
         Ok(Self { socket, tls: Some(Box::new(Mutex::new(Session::connect(client)?))) })
     }
@@ -118,7 +118,7 @@ impl Stream {
         self.session()?.peer_identity()
     }
 
-    /// One read into the spare capacity of `buffer`.
+    /// Reads once, into the spare capacity of `buffer`.
     #[inline]
     pub(crate) fn receive(&self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         let room = buffer.capacity() - buffer.len();
@@ -129,7 +129,7 @@ impl Stream {
         Received::of(rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count), room)
     }
 
-    /// One read into `room`.
+    /// Reads once, into `room`.
     #[inline]
     pub(crate) fn receive_into(&self, room: &mut [u8]) -> io::Result<Received> {
         if let Some(mut session) = self.session() {
@@ -168,7 +168,7 @@ impl Stream {
         self.session().is_some_and(|session| session.has_unsent())
     }
 
-    /// Sends records that wait; whether none does any more.
+    /// Sends records that wait, and returns whether none is left.
     ///
     /// # Errors
     /// As of a write.
@@ -179,7 +179,7 @@ impl Stream {
     /// Shuts the socket down.
     ///
     /// # Errors
-    /// Where it is not connected.
+    /// If it is not connected.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
@@ -188,7 +188,7 @@ impl Stream {
     /// connection, which may overtake them.
     pub(crate) fn finish(&self) {
         if let Some(mut session) = self.session() {
-            // A peer that reads nothing any more is not told.
+            // A peer that has stopped reading is not told.
             let _ = session.finish(&self.socket);
         }
         finish(&self.socket);
@@ -226,7 +226,7 @@ pub(crate) fn finish(socket: &Socket) {
     }
 }
 
-/// With [`io::ErrorKind::WouldBlock`] where nothing can be read now, for users without a poller of readiness.
+/// Fails with [`io::ErrorKind::WouldBlock`] if nothing can be read now, for users without a poller of readiness.
 impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -241,8 +241,8 @@ impl Read for &Stream {
     }
 }
 
-/// With [`io::ErrorKind::WouldBlock`] where the socket takes nothing now. Inside TLS, bytes that were taken may still wait
-/// for the socket ([`Stream::has_unsent`]).
+/// Fails with [`io::ErrorKind::WouldBlock`] if the socket takes nothing now. Inside TLS, bytes that were taken may
+/// still wait for the socket ([`Stream::has_unsent`]).
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])

@@ -31,7 +31,7 @@ pub struct Commitment {
 struct Part {
     commitment: Commitment,
     output: Output,
-    /// What is in it.
+    /// The replies in it.
     replies: Vec<SeenReply>,
     /// Not all replies are known one by one.
     is_opaque: bool,
@@ -78,8 +78,9 @@ impl Withheld {
         self.bytes
     }
 
-    /// Withholds replies until their commitment is met, and at least as long as what was withheld before. Leaves `reply`
-    /// empty; an empty one needs no commitment. `replies` are what it consists of, or none where that is not known.
+    /// Withholds replies until their commitment is met, and at least as long as what was withheld before. Leaves
+    /// `reply` empty; an empty one needs no commitment. `replies` are what it consists of, or none if that is not
+    /// known.
     pub(crate) fn push(&mut self, commitment: Commitment, reply: &mut ReplyBuffer, replies: &[SeenReply]) {
         if reply.is_empty() {
             return;
@@ -94,13 +95,13 @@ impl Withheld {
         part.is_opaque |= replies.is_empty();
     }
 
-    /// The same for one reply.
+    /// Withholds a single reply, as [`Self::push`] does.
     pub(crate) fn push_one(&mut self, commitment: Commitment, reply: &mut ReplyBuffer) {
         let one = SeenReply { bytes: reply.len(), mark: commitment.mark };
         self.push(commitment, reply, &[one]);
     }
 
-    /// Has replies that are pushed next wait for this, too: pushes with that commitment stand among them.
+    /// Makes replies that are pushed next wait for this, too: pushes with that commitment stand among them.
     pub(crate) fn bar(&mut self, commitment: Commitment) {
         self.part(commitment);
     }
@@ -118,7 +119,7 @@ impl Withheld {
         parts.back_mut().expect("there is a part")
     }
 
-    /// Queues bytes that may go to other clients too, behind what is withheld; `false` where nothing is.
+    /// Queues bytes that may go to other clients too, behind what is withheld; `false` if nothing is.
     #[inline]
     pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) -> bool {
         let last = self.parts.as_mut().and_then(|parts| parts.back_mut());
@@ -151,8 +152,8 @@ impl Withheld {
         }
     }
 
-    /// Has the parts that wait for this level leave with errors in them, but for those whose commitment is met by
-    /// `released`. `false`: it is not known how many replies there are, and nothing has changed.
+    /// Lets the parts that wait for this level leave with errors in them, but for those whose commitment is met
+    /// by `released`. `false`: it is not known how many replies there are, and nothing has changed.
     pub(crate) fn refuse(&mut self, level: u8, released: u64, error: &[u8]) -> bool {
         let Some(parts) = &mut self.parts else { return true };
         let waits = |part: &Part| part.commitment.level == level && part.commitment.mark > released;

@@ -1,4 +1,4 @@
-//! One worker thread: its tick.
+//! A worker thread: its tick.
 //!
 //! ```text
 //! poll ─▶ new connections on listeners ─▶ turns of ready connections ─▶ messages ─▶ turns of addressed

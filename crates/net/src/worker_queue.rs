@@ -40,7 +40,7 @@ pub(crate) enum Message<M> {
     Stop(Duration),
     /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
     Full(Address),
-    /// A client's next push waits for this: it is to have a turn then, or to be closed where that will never be met.
+    /// A client's next push waits for this: it is to have a turn then, or to be closed if that will never be met.
     Waiting(Address, Commitment),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct PollerWakeup(pub(crate) mio::Waker);
 
 impl Wakeup for PollerWakeup {
     fn wake(&self) {
-        // It fails only when the poller is gone, and then nobody sleeps there.
+        // Waking fails only when the poller is gone, and then no worker sleeps there.
         if let Err(error) = self.0.wake() {
             tracing::error!("cannot wake a worker: {error}");
         }
@@ -65,11 +65,11 @@ pub trait Commitments: Send + Sync {
     /// The commitment before which a push about what was changed last may not leave.
     fn of_push(&self) -> Commitment;
 
-    /// Whether nothing that waits for a level now will be released any more.
+    /// Whether nothing that waits for a level now will ever be released.
     fn is_void(&self, level: u8) -> bool;
 }
 
-/// They, once they are set.
+/// The commitments, once they are set.
 #[derive(Default)]
 struct SharedCommitments(OnceLock<Box<dyn Commitments>>);
 
@@ -84,7 +84,8 @@ pub(crate) type WorkerQueue<M> = Mailbox<Message<M>, PollerWakeup>;
 /// Posts messages to any worker, from any thread. Cheap to clone. A message is received in the
 /// receiving worker's next tick; messages from one thread to one worker arrive in order.
 ///
-/// Pushes are not messages: whoever queues one for a client need not leave it to the client's worker to send it.
+/// Pushes are not messages: a thread that queues one for a client need not leave it to the client's worker to
+/// send it.
 #[derive(Debug)]
 pub struct WorkerQueues<M> {
     mailboxes: Arc<[WorkerQueue<M>]>,
@@ -131,10 +132,7 @@ impl<M> WorkerQueues<M> {
         self.post(client.worker as usize, Message::Service(To::Client(client), message));
     }
 
-    /// Sends a message to the service of one worker.
-    ///
-    /// # Panics
-    /// When there is no such worker.
+    /// Sends a message to the service of one worker. Dropped when there is no such worker.
     pub fn send_to_service(&self, worker: usize, message: M) {
         self.post(worker, Message::Service(To::Service, message));
     }
@@ -159,8 +157,8 @@ impl<M> WorkerQueues<M> {
         }
     }
 
-    /// Has a connection served that was not accepted by a listener: one end of a pair, non-blocking, whose client is where
-    /// `transport` says. It is refused where a connection from there would be. Any thread.
+    /// Serves a connection that no listener accepted: one end of a pair, non-blocking, whose client is where
+    /// `transport` says. Refuses it if a connection from there would be refused. Any thread.
     pub fn hand_over(&self, socket: Socket, transport: Transport) {
         self.post(0, Message::Handed(socket, transport));
     }
@@ -180,7 +178,7 @@ impl<M> WorkerQueues<M> {
         self.commitments.0.get().map_or_else(Commitment::default, |commitments| commitments.of_push())
     }
 
-    /// Whether a commitment will not be met any more: what waits for it is never to leave.
+    /// Whether a commitment will never be met: what waits for it never leaves.
     pub fn is_void(&self, commitment: Commitment) -> bool {
         commitment.mark != 0 && self.commitments.0.get().is_some_and(|all| all.is_void(commitment.level))
     }
@@ -216,12 +214,13 @@ impl<M> WorkerQueues<M> {
         Pushed::Queued
     }
 
-    /// Makes it possible to send pushes to a client of whichever worker, in this protocol; whether its worker is ready to.
+    /// Makes it possible to send pushes to a client of whichever worker, in this protocol. Returns whether its worker
+    /// is ready to.
     pub fn prepare_pushes(&self, client: &Client, protocol: Protocol) -> bool {
         let is_new = client.pushes.get().is_none();
         let pushes = client.take_pushes(protocol);
         if is_new {
-            // It is given a turn.
+            // That worker gives it a turn.
             self.post(client.address.worker as usize, Message::Full(client.address));
         }
         pushes.queue.has_writer()
@@ -240,7 +239,8 @@ impl<M> WorkerQueues<M> {
     /// Writes all pushes that wait, those to a worker's own clients first.
     #[cold]
     pub(crate) fn flush_pushes(&self, worker: usize, traffic: &Traffic) {
-        /// Where so many clients of another worker wait, it is woken, to write to them at the same time.
+        /// If at least this many clients of another worker wait, that worker is woken to write to them
+        /// at the same time.
         const SHARED_CLIENTS_MIN: usize = 32;
         for other in (0..self.workers()).filter(|other| *other != worker) {
             if self.pending.len(other) >= SHARED_CLIENTS_MIN {
@@ -278,8 +278,11 @@ impl<M> WorkerQueues<M> {
         }
     }
 
+    /// No worker has a connection that this process has made: messages to one are dropped.
     pub(crate) fn post(&self, worker: usize, messages: Message<M>) {
-        self.mailboxes[worker].post(messages);
+        if let Some(mailbox) = self.mailboxes.get(worker) {
+            mailbox.post(messages);
+        }
     }
 
     pub(crate) fn mailbox(&self, worker: usize) -> &WorkerQueue<M> {

@@ -35,7 +35,7 @@ pub struct WorkerContext<M> {
 pub struct Workers {
     /// Number of threads, at least 1.
     pub threads: usize,
-    /// Where to listen.
+    /// The addresses to listen on.
     pub listen: ListenOptions,
     /// The limits, replaced whenever the configuration changes.
     pub limits: Arc<ArcSwap<Limits>>,

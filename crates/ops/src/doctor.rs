@@ -1,4 +1,4 @@
-//! `dunlin doctor`: this machine and a running server, for a bug report. It has no secret, no key and no value.
+//! `dunlin doctor`: this machine and a running server, for a bug report. The report has no secret, no key and no value.
 
 use clap::Parser;
 use dunlin_bench::{server_flags::ServerFlags, target::Client};
@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         "persistence",
         "stats",
         "replication",
+        "tls",
         "cpu",
         "errorstats",
         "keyspace",
@@ -59,6 +60,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         match ask_text(&mut client, &["INFO", section]) {
             Ok(text) => dunlin_print::say!("\n{}", text.replace("\r\n", "\n").trim_end()),
             Err(reason) => dunlin_print::say!("\n# {section}\n{reason}"),
+        }
+    }
+    if let Ok(info) = ask_text(&mut client, &["INFO", "tls"]) {
+        let certificates = certificates(&info);
+        if !certificates.is_empty() {
+            dunlin_print::say!("\n# Certificates");
+            certificates.iter().for_each(|finding| dunlin_print::say!("{}", line(finding)));
         }
     }
     dunlin_print::say!("\n# Configuration that differs from the default\n{}", configuration(&mut client)?);
@@ -78,6 +86,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
+const DAY_S: i64 = 86_400;
+/// Days before its expiry from which on a certificate is to be renewed: as the alert of deploy/prometheus.
+const RENEWAL_DAYS: i64 = 30;
+
+/// The server's certificates by `INFO tls`: how long each is good.
+fn certificates(info: &str) -> Vec<Finding> {
+    let kinds = [
+        ("server", "server's certificate"),
+        ("client", "certificate for links to other servers"),
+        ("ca", "trusted certificate that expires first"),
+    ];
+    let of = |(kind, name): (&str, &'static str)| {
+        let field = format!("tls_{kind}_cert_expires_in_seconds:");
+        let left = info.lines().find_map(|line| line.strip_prefix(&field)?.trim().parse::<i64>().ok())?;
+        let (days, hours) = (left.abs() / DAY_S, left.abs() % DAY_S / 3600);
+        let (state, advice) = match left {
+            // There is none.
+            0 => return None,
+            ..0 => (format!("expired {days} days and {hours} hours ago"), "new connections fail: renew it"),
+            _ => (format!("expires in {days} days and {hours} hours"), "renew it"),
+        };
+        let advice = (left < RENEWAL_DAYS * DAY_S).then(|| {
+            format!(
+                "{advice}, and load it with CONFIG SET of its file, or let tls-auto-reload-interval do it"
+            )
+        });
+        Some(Finding { name, state, advice })
+    };
+    kinds.into_iter().filter_map(of).collect()
+}
+
 /// `ok      clock source: tsc`, or what to do.
 fn line(Finding { name, state, advice }: &Finding) -> String {
     match advice {
@@ -94,4 +133,25 @@ fn configuration(client: &mut Client) -> Result<String, String> {
     let pairs = values.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str()));
     let shown: Vec<String> = pairs.filter_map(|(name, value)| config::difference(name, value)).collect();
     Ok(if shown.is_empty() { "nothing".to_owned() } else { shown.join("\n") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doctor_tells_how_long_certificates_are_good() {
+        let info = "# TLS\r\ntls_server_cert_serial:01\r\ntls_server_cert_expires_in_seconds:2592000\r\n\
+            tls_client_cert_expires_in_seconds:0\r\ntls_ca_cert_expires_in_seconds:-3600\r\n";
+        let lines: Vec<String> = certificates(info).iter().map(line).collect();
+        assert_eq!(lines[0], "ok      server's certificate: expires in 30 days and 0 hours");
+        assert!(lines[1].starts_with(
+            "LOOK    trusted certificate that expires first: expired 0 days and 1 hours ago\n        new connections fail"
+        ));
+        assert_eq!(lines.len(), 2, "there is no certificate for links");
+        let soon = certificates("tls_server_cert_expires_in_seconds:2591999\r\n");
+        assert_eq!(soon[0].state, "expires in 29 days and 23 hours");
+        assert!(soon[0].advice.is_some());
+        assert!(certificates("").is_empty());
+    }
 }

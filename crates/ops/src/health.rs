@@ -1,4 +1,4 @@
-//! `dunlin health`: asks `/health`, and ends with 0 where commands are served. For containers that have no other program.
+//! `dunlin health`: asks `/health`, and ends with 0 if commands are served. For containers that have no other program.
 
 use std::{
     io::{Read, Write},

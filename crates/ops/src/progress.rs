@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Between two lines where there is no terminal.
+/// Between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A step that is watched.
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Over so many keys.
+    /// A bar over `total` keys.
     pub(crate) fn of_keys(title: &'static str, total: u64) -> Self {
         Self::new(
             title,
@@ -29,12 +29,12 @@ impl Progress {
         )
     }
 
-    /// Over bytes.
+    /// A bar over bytes.
     pub(crate) fn of_bytes(title: &'static str) -> Self {
         Self::new(title, "{prefix:9} {wide_bar} {bytes}/{total_bytes}, {binary_bytes_per_sec}{msg}", 0)
     }
 
-    /// Over thousandths of a move of slots.
+    /// A bar over thousandths of a move of slots.
     pub(crate) fn of_move(title: &str) -> Self {
         Self::new(title, "{prefix:9} {wide_bar} {percent}%{msg}", 1000)
     }

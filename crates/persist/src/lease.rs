@@ -5,17 +5,17 @@
 //! lease to read    given where no other process has it open for writing
 //! ```
 //!
-//! A lease is given back at once. Where the system gives none (another owner, a network's file system), the answer is
+//! A lease is given back at once. If the system gives none (another owner, a network's file system), the answer is
 //! unknown.
 
 use std::{fs::File, path::Path};
 
-/// Whether no process has the file open; `false` where that is unknown.
+/// Whether no process has the file open; `false` if that is unknown.
 pub fn is_unused(path: &Path) -> bool {
     File::options().write(true).open(path).is_ok_and(|file| is_open_once(&file))
 }
 
-/// Whether no other process has the file open; `false` where that is unknown. The file is open for writing.
+/// Whether no other process has the file open; `false` if that is unknown. The file is open for writing.
 pub(crate) fn is_open_once(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     return matches!(lease(file, libc::F_WRLCK), Ok(()));
@@ -26,7 +26,7 @@ pub(crate) fn is_open_once(file: &File) -> bool {
     }
 }
 
-/// Whether a process has the file open for writing, which may be this one; `false` where that is unknown.
+/// Whether a process has the file open for writing, which may be this one; `false` if that is unknown.
 pub fn is_being_written(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     return File::open(path).is_ok_and(|file| matches!(lease(&file, libc::F_RDLCK), Err(libc::EAGAIN)));
@@ -37,7 +37,7 @@ pub fn is_being_written(path: &Path) -> bool {
     }
 }
 
-/// Takes a lease and gives it back; the system's error number where it gives none.
+/// Takes a lease and gives it back; the system's error number if it gives none.
 #[cfg(target_os = "linux")]
 fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
     use std::os::fd::AsRawFd;
@@ -51,7 +51,7 @@ fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
             _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
         }
     };
-    // A process that opens the file within these microseconds has a signal sent, which must not end this one.
+    // If a process opens the file within these microseconds, the kernel sends a signal, which must not end this one.
     control(F_SETSIG, libc::SIGURG)?;
     control(libc::F_SETLEASE, kind)?;
     control(libc::F_SETLEASE, libc::F_UNLCK)

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Nothing here opens a socket or reads a clock, nothing knows of clients, and the only thread is the one by which a
-//! [`SyncedFile`] goes to disk. How values look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files. Those of
-//! the log are reached through [`Storage`], which tests make fail.
+//! [`SyncedFile`] goes to disk. How values look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files.
+//! The log's files are reached through [`Storage`], which tests make fail.
 
 pub mod aof;
 mod lease;

@@ -79,7 +79,7 @@ pub struct StreamId {
 pub struct Manifest {
     /// Which log it is. Redis writes none, and drops it when it replaces the manifest.
     pub id: Option<LogId>,
-    /// The history whose stream it is, where there are or were replicas.
+    /// The history whose stream it is, if there are or were replicas.
     pub stream: Option<StreamId>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,
@@ -87,11 +87,11 @@ pub struct Manifest {
     pub increments: Vec<LogFile>,
     /// Files that a newer base has made superfluous.
     pub history: Vec<LogFile>,
-    /// The same, oldest first, whose records replicas may still lack: the commands of this log right before its increments.
-    /// Redis reads them as superfluous.
+    /// Superfluous files whose records replicas may still lack, oldest first: the commands of this log right before its
+    /// increments. Redis reads them as superfluous.
     pub retained: Vec<LogFile>,
-    /// Files of another log whose place this one takes. They are kept, so no name of theirs is used; a file does not say
-    /// this.
+    /// Files of another log whose place this one takes. These are kept, so no name of theirs is used; a file does not
+    /// say this.
     pub kept: Vec<LogFile>,
 }
 
@@ -262,7 +262,7 @@ impl Manifest {
     }
 
     /// Puts a new base in place of the old one and of all incremental files before the one numbered
-    /// `since`: they become history, which replicas may still need where there are or were any.
+    /// `since`: they become history, which replicas may still need if there are or were any.
     pub fn replace_base(&mut self, base: LogFile, since: u64) {
         self.history.extend(self.base.replace(base));
         let behind = self.increments.partition_point(|file| file.sequence < since);
@@ -273,7 +273,7 @@ impl Manifest {
         }
     }
 
-    /// Makes the oldest of the files that are kept for replicas superfluous, until the rest takes so many bytes at most.
+    /// Makes the oldest of the files that are kept for replicas superfluous, until the rest takes at most `bytes_max`.
     pub fn limit_retained(&mut self, bytes_max: u64, bytes: impl Fn(&LogFile) -> u64) {
         let mut left = bytes_max;
         let fits = |file: &&LogFile| {

@@ -6,7 +6,7 @@
 //! ├── file ────────────┤▒▒▒▒▒▒▒▒▒▒ given back: the disk serves others in between
 //! ```
 //!
-//! The last name of a file of some gigabytes goes in no time, its blocks do not: where the file system has the disk
+//! The last name of a file of some gigabytes goes in no time, its blocks do not. If the file system makes the disk
 //! discard them, the disk may do nothing else for a second, and a thread that syncs then waits as long.
 
 use std::{fs::File, os::unix::fs::MetadataExt, path::Path};
@@ -16,15 +16,15 @@ use crate::lease::is_open_once;
 /// Bytes that are given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
 const PIECE_BYTES: u64 = 32 << 20;
 
-/// A file that has lost its name. It takes its room until this is dropped.
+/// A file that has lost its name. The file takes its room until this is dropped.
 #[derive(Debug)]
 pub struct Removed {
-    /// `None` where it could not be opened: its room went with its name.
+    /// `None` if it could not be opened: its room went with its name.
     file: Option<File>,
 }
 
 impl Removed {
-    /// The file that is about to lose that name, be it removed or replaced.
+    /// The file that is about to lose that name, by removal or replacement.
     pub(crate) fn about_to_be(path: &Path) -> Self {
         // Opening a pipe would wait for its reader; a link's name is not the file's.
         let is_file = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file());
@@ -32,8 +32,8 @@ impl Removed {
         Self { file: if is_file { open() } else { None } }
     }
 
-    /// Gives a piece of its room back, as long as the disk takes for that; whether there is more. There is none where
-    /// another process may yet read the file: it then goes as a whole with its last user.
+    /// Gives a piece of its room back, as long as the disk takes for that. Returns whether there is more. There is
+    /// none if another process may yet read the file: it then goes as a whole with its last user.
     pub fn shrink(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let Ok(data) = file.metadata() else { return false };

@@ -28,7 +28,7 @@ impl Replacement {
         Ok(Self { file, beside: path, directory: directory.to_owned(), is_over: false })
     }
 
-    /// Where the contents go.
+    /// The file that takes the contents.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
@@ -38,8 +38,8 @@ impl Replacement {
         self.file.sync_all()
     }
 
-    /// Puts the contents in the place of what has that name, durably; the old file takes its room for as long as what is
-    /// answered. On an error before the file was renamed the old one is as it was.
+    /// Puts the contents in the place of the file that has that name, durably; the old file takes its room as long as
+    /// the returned value lives. On an error before the file was renamed the old one is as it was.
     pub fn put_in_place(mut self, name: impl AsRef<Path>) -> io::Result<Removed> {
         self.sync()?;
         let path = self.directory.join(name);

@@ -21,7 +21,7 @@ const READ_BYTES_MAX: u64 = crate::manifest::MANIFEST_BYTES_MAX;
 
 /// A place for files.
 pub trait Storage: Debug + Send + Sync {
-    /// Opens a file to append to, and makes it where it is missing.
+    /// Opens a file to append to, and makes it if it is missing.
     fn append(&self, path: &Path) -> io::Result<Box<dyn File>>;
 
     /// Puts a whole file in the place of the one of that name, durably: after any failure there is the old file or the
@@ -37,10 +37,10 @@ pub trait Storage: Debug + Send + Sync {
     /// Bytes of a file.
     fn len(&self, path: &Path) -> io::Result<u64>;
 
-    /// All of a small file; `None` where there is none.
+    /// All of a small file; `None` if there is none.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
 
-    /// Gives a file that is not written any more a further name, or makes a durable copy of it where there are no
+    /// Gives a file that is no longer written a further name, or makes a durable copy of it if there are no
     /// further names.
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -59,15 +59,15 @@ pub trait File: Debug + Send {
     /// Makes all written bytes durable.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// The same open file for another thread, which may make it durable while this one goes on writing.
+    /// Shares the open file with another thread, which may make it durable while this one goes on writing.
     fn share(&self) -> io::Result<Box<dyn File>>;
 
     /// Writes bytes at a place, at or behind the end of those written; the next write begins where it would have begun.
     /// On an error some of them may be there.
     fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it can:
-    /// writes there cost less. [`Self::truncate`] gives it back.
+    /// Reserves room for `bytes` behind `from` if the system can, without changing the file's length: writes
+    /// there cost less. [`Self::truncate`] gives it back.
     fn reserve(&mut self, from: u64, bytes: u64);
 
     /// Lets the system drop a durable part of the file from memory, see [`uncache`].
@@ -79,7 +79,7 @@ pub trait File: Debug + Send {
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Its length in bytes, as a process that opens its name would find it; `None` where it has lost that name.
+    /// Its length in bytes, as a process that opens its name would find it; `None` if it has lost that name.
     fn named_length(&self) -> io::Result<Option<u64>>;
 }
 
@@ -175,9 +175,9 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file that has that name now, and its length in bytes.
+    /// The identity of the file that has that name now, and its length in bytes.
     ///
-    /// Asks for no times: where a process has seen a file's times, Linux (6.13 and later) gives its next write one of
+    /// Asks for no times. If a process has seen a file's times, Linux (6.13 and later) gives its next write one of
     /// its own, to the nanosecond, so that each sync would have to write the inode, too.
     fn with_length(path: &Path) -> io::Result<(Self, u64)> {
         #[cfg(target_os = "linux")]
@@ -216,7 +216,7 @@ impl File for DiskFile {
     }
 
     fn reserve(&mut self, from: u64, bytes: u64) {
-        // Where it fails, be it that the disk is full or that the file system knows no such thing, nothing has changed.
+        // After a failure (a full disk, or a file system without such a call) nothing has changed.
         #[cfg(target_os = "linux")]
         let _ = fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, bytes);
         #[cfg(not(target_os = "linux"))]
@@ -256,7 +256,7 @@ const AHEAD_BYTES: u64 = 8 << 20;
 pub struct ReadAhead {
     file: fs::File,
     at: u64,
-    /// Where the part that was asked for ends.
+    /// End of the part that was asked for.
     asked: u64,
 }
 
@@ -272,7 +272,7 @@ impl io::Read for ReadAhead {
         if self.asked < self.at + AHEAD_BYTES / 2 {
             let from = self.asked.max(self.at);
             self.asked = from + AHEAD_BYTES;
-            // It is advice.
+            // The call is advice.
             #[cfg(target_os = "linux")]
             let _ = fadvise(&self.file, from, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
         }
@@ -296,7 +296,7 @@ pub(crate) fn uncache(file: &fs::File, from: u64, bytes: u64) {
     // None would mean all of the file.
     #[cfg(target_os = "linux")]
     if let Some(length) = NonZeroU64::new(bytes).and_then(|bytes| bytes.checked_add(from - start)) {
-        // It is advice: where it fails, nothing has changed.
+        // The call is advice: if it fails, nothing has changed.
         let _ = fadvise(file, start, Some(length), Advice::DontNeed);
     }
     #[cfg(not(target_os = "linux"))]

@@ -17,7 +17,7 @@ use std::{
 
 use crate::storage::uncache;
 
-/// Bytes after which the writer has the system write the new ones.
+/// Bytes after which the writer makes the system write the new ones.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may be on their way to the disk while more are begun.
 const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;
@@ -27,7 +27,7 @@ const AHEAD_BYTES_MAX: u64 = 256 << 20;
 /// How a file goes to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncedFileOptions {
-    /// It goes there as it grows; otherwise when it is synced.
+    /// Sends the file to disk as it grows; otherwise when it is synced.
     pub incremental: bool,
     /// The system need not keep the written part in memory: others want the memory, and no process reads the file
     /// soon.
@@ -35,7 +35,7 @@ pub struct SyncedFileOptions {
 }
 
 /// A file that is written to disk every few megabytes, so that other users of the disk, the append-only log first of
-/// all, need not wait for all of it at once. It is not durable before it is synced.
+/// all, need not wait for all of it at once. The file is not durable before it is synced.
 #[derive(Debug)]
 pub struct SyncedFile<'a> {
     file: &'a mut File,
@@ -45,7 +45,7 @@ pub struct SyncedFile<'a> {
     syncing: Option<Syncing>,
 }
 
-/// The thread that has the file go to disk. It ends with this.
+/// The thread that sends the file to disk. The thread ends with this.
 #[derive(Debug)]
 struct Syncing {
     course: Arc<Course>,
@@ -70,7 +70,7 @@ struct State {
 impl<'a> SyncedFile<'a> {
     /// A sink for a new file.
     pub fn new(file: &'a mut File, options: SyncedFileOptions) -> Self {
-        // Where there is no thread to be had, the file is synced in the end.
+        // If no thread can be started, the file is synced in the end.
         let syncing = if options.incremental { Syncing::start(file, options.uncached).ok() } else { None };
         Self { file, written: 0, told: 0, syncing }
     }
@@ -122,7 +122,7 @@ impl Course {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports how far the file is written; waits where the disk is too far behind.
+    /// Reports how far the file is written; waits if the disk is too far behind.
     fn advance(&self, written: u64) -> io::Result<()> {
         let mut state = self.state();
         state.written = written;
@@ -132,7 +132,7 @@ impl Course {
         };
         let mut state = self.changed.wait_while(state, is_ahead).unwrap_or_else(PoisonError::into_inner);
         match state.error.take() {
-            // The thread has ended: no writer waits for the disk any more.
+            // The thread has ended: no writer waits for the disk after that.
             Some(error) => {
                 state.ended = u64::MAX;
                 Err(error)
@@ -172,7 +172,7 @@ impl Course {
     }
 }
 
-/// Has the system begin to write a part of a file to disk.
+/// Makes the system begin to write a part of a file to disk.
 fn begin_writing(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return sync_range(file, from, bytes, libc::SYNC_FILE_RANGE_WRITE);

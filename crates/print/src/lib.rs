@@ -3,7 +3,7 @@
 //! A reader that has seen enough, as `head -1`, ends the printing and not the work: half a migration is worse than an
 //! unread line. Any other failure, as of a full disk, is reported once, and [`code`] makes it the command's failure.
 //!
-//! Colours are left out if standard output is no terminal.
+//! Colours are left out if standard output is not a terminal.
 
 use std::{
     fmt, io,

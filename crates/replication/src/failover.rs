@@ -83,7 +83,7 @@ impl Failover {
         self.0 = State::WaitingForSync { options, deadline_ms };
     }
 
-    /// Looks at the time and at the replicas that follow the stream: where each is found, and the offset that it has
+    /// Looks at the time and at the replicas that follow the stream: the address of each, and the offset that it has
     /// acknowledged. `end` is the stream's.
     pub fn tick(&mut self, now_ms: u64, end: u64, replicas: &[((String, u16), u64)]) -> FailoverStep {
         let State::WaitingForSync { options, deadline_ms } = &self.0 else { return FailoverStep::Wait };

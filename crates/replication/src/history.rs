@@ -1,4 +1,4 @@
-//! The history of a data set: its id, where it is, and whose history it continues.
+//! The history of a data set: its id, its offset, and the history that it continues.
 //!
 //! ```text
 //! second id valid up to ──┐

@@ -9,25 +9,26 @@ use std::fmt;
 
 use crate::{request, wire::number};
 
-/// A waiting replica gets a newline so often, lest it takes the silence for a failure.
+/// A waiting replica gets a newline at this interval, so that it does not take the silence for a failure.
 const NEWLINE_MS: u64 = 1000;
-/// Where ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
+/// If ticks are further apart this server has stood still: what replicas have said meanwhile may not be read yet.
 const STANDSTILL_MS: u64 = 2000;
 /// Characters of an announced address at most, as in Redis.
 const ADDRESS_BYTES_MAX: usize = 255;
 
-/// Where a replica is.
+/// The progress of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It has not asked for anything.
+    /// The replica has not asked for anything.
     Handshake,
-    /// It waits for a snapshot to begin.
+    /// The replica waits for a snapshot to begin.
     Waiting,
-    /// It is being sent one.
+    /// The replica is being sent a snapshot.
     Sending,
-    /// It has all of one. Nothing may be sent to it before its acknowledgement, unless it reads frames.
+    /// The replica has all of its snapshot. Nothing may be sent to it before its acknowledgement, unless it reads
+    /// frames.
     AwaitingAck,
-    /// It follows the stream.
+    /// The replica follows the stream.
     Online,
 }
 
@@ -45,7 +46,7 @@ impl Phase {
 /// The form of a snapshot that a replica understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SnapshotForm {
-    /// Version 10, which everybody reads, without expiry of hash fields.
+    /// Version 10, which every server reads, without expiry of hash fields.
     Redis10,
     /// Version 12 of Redis, with expiry of hash fields.
     Redis12,
@@ -58,7 +59,7 @@ pub enum SnapshotForm {
 /// Why an option of REPLCONF is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionError {
-    /// Names and values are no pairs.
+    /// Names and values are not pairs.
     Syntax,
     /// There is no such option.
     Unknown(String),
@@ -76,7 +77,7 @@ impl fmt::Display for OptionError {
     }
 }
 
-/// One replica, as its primary knows it.
+/// A replica, as its primary knows it.
 #[derive(Debug, Clone)]
 pub struct Peer {
     phase: Phase,
@@ -91,11 +92,11 @@ pub struct Peer {
     is_dunlin: bool,
     is_redis_8: bool,
     reads_frames: bool,
-    /// It is a node of a cluster: what its shard has not committed is for it, too.
+    /// Whether it is a node of a cluster: what its shard has not committed is for it, too.
     pub is_node: bool,
-    /// It wants a snapshot and nothing else.
+    /// Whether it wants a snapshot and nothing else.
     pub snapshot_only: bool,
-    /// It wants only the libraries of functions of one.
+    /// Whether it wants only the libraries of functions of a snapshot.
     pub functions_only: bool,
     /// Bytes of the stream that it has applied.
     pub acked: u64,
@@ -107,7 +108,7 @@ pub struct Peer {
     ticked_ms: u64,
     /// When this server had last stood still.
     woken_ms: u64,
-    /// It has asked by SYNC, which knows no offsets.
+    /// Whether it has asked by SYNC, which knows no offsets.
     pub is_old: bool,
 }
 
@@ -118,7 +119,7 @@ pub enum PeerTick {
     Nothing,
     /// A sign of life.
     Newline,
-    /// It has been silent for too long: the link is cut.
+    /// The replica has been silent for too long: the link is cut.
     Cut,
 }
 
@@ -163,7 +164,7 @@ impl Peer {
         self.reads_frames && !self.is_old && !self.snapshot_only
     }
 
-    /// Whether the stream may be sent to it: behind its snapshot where that came in frames, and once it follows.
+    /// Whether the stream may be sent to it: after its snapshot if that came in frames, and once it follows.
     pub fn takes_stream(&self) -> bool {
         self.phase == Phase::Online || self.phase == Phase::AwaitingAck && self.reads_frames()
     }
@@ -266,7 +267,7 @@ impl Peer {
         }
     }
 
-    /// It is to get a snapshot.
+    /// The replica is to get a snapshot.
     pub fn wait(&mut self, now_ms: u64) {
         (self.phase, self.newline_ms) = (Phase::Waiting, now_ms);
     }
@@ -278,14 +279,15 @@ impl Peer {
         if self.is_old { Vec::new() } else { format!("+FULLRESYNC {id} {offset}\r\n").into_bytes() }
     }
 
-    /// It has been sent all of its snapshot. One that takes the EOF form says when it has it; others have its length.
+    /// The replica has been sent all of its snapshot. A replica that takes the EOF form says when it has it; others
+    /// have its length.
     pub fn end_sending(&mut self, now_ms: u64) {
         debug_assert_eq!(self.phase, Phase::Sending);
         let phase = if self.eof { Phase::AwaitingAck } else { Phase::Online };
         (self.phase, self.heard_ms) = (phase, now_ms);
     }
 
-    /// It has sent something: replicas send empty lines while they load.
+    /// The replica has sent something: replicas send empty lines while they load.
     pub fn hear(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
     }

@@ -76,7 +76,7 @@ pub enum Action {
     Close(String),
     /// Something that the operator should know.
     Warn(String),
-    /// A snapshot comes; where it is complete, the history is this one.
+    /// A snapshot comes; once it is complete, the history is this one.
     BeginSnapshot {
         /// The history's id.
         id: Id,
@@ -89,7 +89,7 @@ pub enum Action {
     Snapshot {
         /// The first ones.
         held: Vec<u8>,
-        /// Where the others stand among the bytes received.
+        /// Place of the others among the bytes received.
         range: Range<usize>,
     },
     /// Bytes of the stream, which are to be applied once the snapshot is loaded: a part of those that have just come.
@@ -105,9 +105,9 @@ pub enum Action {
 /// The state of a link, as ROLE and INFO name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// It is to be made.
+    /// The link is to be made.
     Connect,
-    /// It is being made.
+    /// The link is being made.
     Connecting,
     /// Both sides introduce themselves.
     Handshake,
@@ -165,7 +165,7 @@ pub struct Replica {
     /// The history that the data set has, and how far. Invariant: `None` from the moment at which a snapshot
     /// begins to replace the data set until it is loaded.
     position: Option<(Id, u64)>,
-    /// How far the stream is on disk here, where there is a log.
+    /// Bytes of the stream that are on disk here, if there is a log.
     pub fsynced: Option<u64>,
     /// The other end is a replica that is asked to take over: `PSYNC … FAILOVER`. Ends with its answer.
     pub hands_over: bool,
@@ -173,7 +173,7 @@ pub struct Replica {
     pub copy_of: Option<Id>,
     heard_ms: u64,
     acknowledged_ms: u64,
-    /// Since when the stream does not come.
+    /// The time since which the stream does not come.
     down_since_ms: u64,
     input: Vec<u8>,
 }
@@ -211,7 +211,7 @@ impl Replica {
         self.position
     }
 
-    /// Forgets the history: the data set is not the primary's any more.
+    /// Forgets the history: the data set is no longer the primary's.
     pub fn forget_position(&mut self) {
         self.position = None;
     }
@@ -221,12 +221,12 @@ impl Replica {
         self.heard_ms
     }
 
-    /// Since when the stream does not come; `None` while it does.
+    /// The time since which the stream does not come; `None` while it does.
     pub fn down_since_ms(&self) -> Option<u64> {
         (self.link() != LinkState::Connected).then_some(self.down_since_ms)
     }
 
-    /// Bytes of the snapshot that have come, and in all where that is known.
+    /// Bytes of the snapshot that have come, and in all if that is known.
     pub fn snapshot_progress(&self) -> Option<(u64, Option<u64>)> {
         match &self.state {
             State::Receiving { reader, .. } => Some((reader.read(), reader.total())),
@@ -323,7 +323,7 @@ impl Replica {
             match &mut self.state {
                 State::Idle { .. } | State::Connecting => return bytes.len(),
                 State::Streaming => return taken,
-                // Bytes behind the snapshot belong to the stream, which waits.
+                // Bytes after the snapshot belong to the stream, which waits.
                 State::Loading { .. } => return taken,
                 _ if rest.is_empty() => return taken,
                 State::Receiving { id, offset, reader } => {

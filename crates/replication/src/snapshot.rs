@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The stream follows the size form and the frames at once. Behind the EOF form a primary sends nothing until it has an
-//! acknowledgement. Frames, whose lengths are 4 bytes, high ones first, bring the stream beside the snapshot: the replica keeps it,
-//! and the primary's memory does not grow. One Dunlin sends them to another that has said `REPLCONF capa frames`.
+//! acknowledgement. Frames, whose lengths are 4 bytes, high ones first, bring the stream beside the snapshot: the
+//! replica keeps it, and the primary's memory does not grow. Only a Dunlin sends frames, to another that has said
+//! `REPLCONF capa frames`.
 
 use std::ops::Range;
 
@@ -89,11 +90,11 @@ impl Framing {
 pub struct SnapshotPart {
     /// Bytes of the snapshot that were held back before, since they could have been the mark; they come first.
     pub held: Vec<u8>,
-    /// Where those of the bytes that came stand that belong to it.
+    /// The place of those among the bytes that came that belong to it.
     pub range: Range<usize>,
-    /// They are the stream's, not the snapshot's.
+    /// Whether they are the stream's, not the snapshot's.
     pub is_stream: bool,
-    /// How many of the bytes that came were taken. Where the snapshot is not complete, the rest is for the next part.
+    /// How many of the bytes that came were taken. If the snapshot is not complete, the rest is for the next part.
     pub taken: usize,
     /// The snapshot is complete.
     pub is_complete: bool,
@@ -121,7 +122,7 @@ impl SnapshotReader {
         self.read
     }
 
-    /// Bytes in all, where that is known.
+    /// Bytes in all, if that is known.
     pub fn total(&self) -> Option<u64> {
         match self.framing {
             Framing::Size(total) => Some(total),
@@ -129,8 +130,8 @@ impl SnapshotReader {
         }
     }
 
-    /// Takes bytes; `None` where they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark is looked
-    /// for at the end only.
+    /// Takes bytes; `None` if they make no sense. A primary that sends the EOF form sends nothing behind it, so a mark
+    /// is looked for at the end only.
     pub fn take(&mut self, input: &[u8]) -> Option<SnapshotPart> {
         let part = match self.framing {
             Framing::Size(total) => {

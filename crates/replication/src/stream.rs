@@ -4,11 +4,11 @@ use std::{fmt, ops::Range};
 
 use crate::wire::number;
 
-/// Words of a command at most, as of a client's. They are kept as they come: no number is believed.
+/// Words of a command at most, as of a client's. Words are kept as they come: no number is believed.
 const WORDS_MAX: u64 = i32::MAX as u64;
 /// Bytes of a word at most, as in the log.
 const WORD_BYTES_MAX: u64 = 1 << 40;
-/// Digits of a length, with its mark and the line's end: a longer text is no length.
+/// Digits of a length, with its mark and the line's end: a longer text is not a length.
 const HEAD_BYTES_MAX: usize = 24;
 
 /// The stream makes no sense.
@@ -23,7 +23,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// A command of the stream, and where it stands in the bytes that were read.
+/// A command of the stream, and its place in the bytes that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Its words.
@@ -32,8 +32,8 @@ pub struct Frame {
     pub end: usize,
 }
 
-/// Finds commands in bytes that come in any pieces. It remembers where it was in a command that is incomplete, so that a
-/// long one is looked at once.
+/// Finds commands in bytes that come in any pieces. The reader remembers its place in a command that is incomplete, so
+/// that it looks at a long one once.
 #[derive(Debug, Default)]
 pub struct StreamReader {
     /// The words of the command that is incomplete so far, counted from its first byte.
@@ -78,7 +78,7 @@ impl StreamReader {
         Ok(Some(frame))
     }
 
-    /// Takes the memory of a frame back that is not needed any more.
+    /// Takes back the memory of a frame that is no longer needed.
     pub fn recycle(&mut self, mut words: Vec<Range<usize>>) {
         if self.words.is_empty() {
             words.clear();

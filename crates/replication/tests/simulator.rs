@@ -219,7 +219,7 @@ impl Applier {
     }
 }
 
-/// One direction of a connection: the bytes on their way, by the time of their arrival.
+/// A direction of a connection: the bytes on their way, by the time of their arrival.
 #[derive(Default)]
 struct Pipe(Vec<(u64, Vec<u8>)>);
 
@@ -294,7 +294,7 @@ fn run(seed: u64) {
             let asked = replica.position();
             let out = primary.receive(now_ms, &request, &mut random);
             if before == Phase::Handshake && primary.peer.phase() == Phase::Waiting {
-                // It has to be one that the backlog does not spare.
+                // The snapshot has to be one that the backlog does not spare.
                 let first = primary.stream.len().saturating_sub(primary.backlog_bytes) as u64;
                 let could = asked.is_some_and(|(id, offset)| {
                     let second = primary.history.second.filter(|second| second.0 == id);

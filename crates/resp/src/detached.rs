@@ -21,7 +21,7 @@ pub struct Detached {
 /// The detached arguments of the command at the front of a connection's input.
 #[derive(Default)]
 pub(crate) struct DetachedArguments {
-    /// Those that are complete, in order, each with the place in the input that it was cut out of, from the command's
+    /// The complete arguments, in order, each with the place in the input that it was cut out of, from the command's
     /// first byte.
     complete: Vec<(usize, SharedSlice)>,
     /// The place of one that is still arriving.
@@ -30,12 +30,12 @@ pub(crate) struct DetachedArguments {
     decoded: usize,
 }
 
-/// Where the bytes of an argument are, of which the header has been read.
+/// The place of an argument's bytes, once its header has been read.
 pub(crate) enum Place {
     Input,
     /// The argument was detached, and is still arriving.
     Arriving,
-    /// It is the detached one of this number and length.
+    /// The argument is the detached one of this number and length.
     Detached(usize, usize),
 }
 
@@ -66,7 +66,7 @@ impl DetachedArguments {
         self.complete.push((at, bytes));
     }
 
-    /// Where the argument is that begins at a place of the input.
+    /// Finds the argument that begins at a place of the input.
     pub(crate) fn find(&self, at: usize) -> Place {
         match self.complete.get(self.decoded) {
             Some((place, bytes)) if *place == at => Place::Detached(self.decoded, bytes.len()),

@@ -37,7 +37,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The integer that `value` is, where it is one of a magnitude below 2^52: those are kept and printed
+/// Returns `value` as an integer if it is one of a magnitude below 2^52: those are kept and printed
 /// as integers. Minus zero is 0.
 #[inline]
 pub fn exact_integer(value: f64) -> Option<i64> {
@@ -45,9 +45,9 @@ pub fn exact_integer(value: f64) -> Option<i64> {
     (value.abs() < MAGNITUDE_END && value.trunc() == value).then_some(value as i64)
 }
 
-/// The shortest decimal text that reads back as `value`, laid out as Redis 7.2 and newer do
-/// (the layout rules of the `fpconv` library): plain digits for integers below 2^52 and while the
-/// number is short, an exponent with its sign otherwise; `inf`, `-inf` and `nan` for the rest.
+/// The shortest decimal text that reads back as `value`, laid out as Redis 7.2 and newer do (the
+/// layout rules of the `fpconv` library). Plain digits for integers below 2^52 and while the number
+/// is short, an exponent with its sign otherwise; `inf`, `-inf` and `nan` for the rest.
 pub fn write_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");

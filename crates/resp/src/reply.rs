@@ -278,7 +278,7 @@ impl ReplyBuffer {
         self.bulk_pieces(payload.len(), [Arc::clone(payload).into()]);
     }
 
-    /// A bulk string of so many bytes that stand in pieces, which are shared.
+    /// A bulk string of `length` bytes that stand in pieces, which are shared.
     pub fn bulk_pieces(&mut self, length: usize, pieces: impl IntoIterator<Item = SharedSlice>) {
         self.header(b'$', length as i64);
         let before = self.splices.len();
@@ -306,7 +306,7 @@ impl ReplyBuffer {
         });
     }
 
-    /// Like [`Self::null`], where RESP2 clients expect the null array.
+    /// Like [`Self::null`], if RESP2 clients expect the null array.
     pub fn null_array(&mut self) {
         self.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",

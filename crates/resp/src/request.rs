@@ -1,8 +1,8 @@
 //! Decoding of requests, in place and incrementally.
 //!
 //! The decoder is given the unread part of a connection's input again and again; it takes whole commands off its front.
-//! It remembers how many arguments an arriving command has, and where each lies, so that it scans a command of a
-//! million arguments once, however many pieces the command comes in.
+//! The decoder remembers how many arguments an arriving command has, and where each lies, so that it scans a command of
+//! a million arguments once, however many pieces the command comes in.
 //!
 //! A long argument can be cut out of the input while it arrives ([`RequestDecoder::detach`]): the caller keeps its bytes, and
 //! presents the rest of the input as if they had never been there.
@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// Where one argument lies.
+/// The place of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     start: u32,
@@ -128,7 +128,7 @@ impl Batch {
         &self.spans[start as usize..self.ends[index].0 as usize]
     }
 
-    /// The commands in order: the spans of each, its name first, never empty, and where it ends in the input.
+    /// The commands in order: the spans of each, its name first, never empty, and its end in the input.
     #[inline]
     pub fn commands(&self) -> impl Iterator<Item = (&[Span], usize)> {
         let mut start = 0;
@@ -139,7 +139,7 @@ impl Batch {
         })
     }
 
-    /// Where command `index` ends in the input, in bytes from the input's start.
+    /// The end of command `index` in the input, in bytes from the input's start.
     #[inline]
     pub fn input_end(&self, index: usize) -> usize {
         self.ends[index].1 as usize
@@ -253,7 +253,7 @@ pub struct RequestDecoder {
     scanned: usize,
     /// Arguments already complete, relative to the command's first byte.
     spans: Vec<Span>,
-    /// Its arguments that were cut out of the input, where there are any.
+    /// Its arguments that were cut out of the input, if there are any.
     detached: Option<Box<DetachedArguments>>,
 }
 
@@ -290,7 +290,7 @@ impl RequestDecoder {
     /// All bytes of the argument that was detached last.
     ///
     /// # Panics
-    /// Where there is none, or it was attached.
+    /// If there is none, or it was attached.
     pub fn attach(&mut self, bytes: SharedSlice) {
         self.detached.as_mut().expect("an argument was detached").complete(bytes);
     }
@@ -357,7 +357,7 @@ impl RequestDecoder {
         Ok(Decoded::Full)
     }
 
-    /// One command from `start`: its end, or else how many bytes are wanted.
+    /// Decodes a command from `start`. Returns its end, or how many bytes are wanted.
     #[inline]
     fn decode_multibulk<const HAS_DETACHED: bool>(
         &mut self,
@@ -465,14 +465,14 @@ impl RequestDecoder {
         Ok(Err(wanted))
     }
 
-    /// Where the argument is that begins at a place of the input, from the command's first byte.
+    /// Finds the argument that begins at a place of the input, from the command's first byte.
     fn find_detached(&self, at: usize) -> Place {
         self.detached.as_ref().map_or(Place::Input, |detached| detached.find(at))
     }
 }
 
 enum Header {
-    /// A number, and where the line behind it begins.
+    /// A number, and the start of the line behind it.
     Value(i64, usize),
     Incomplete,
     Invalid,
@@ -482,7 +482,7 @@ enum Header {
 /// Bytes of `*3\r\n`.
 const FRONT_COUNT_BYTES: usize = 4;
 
-/// The front of nearly every request, `*3\r\n$5\r\n`, read as one word: the count and the length of the name, where
+/// The front of nearly every request, `*3\r\n$5\r\n`, read as one word: the count and the length of the name, if
 /// both have one digit, which is not 0.
 #[inline]
 fn read_front(input: &[u8], at: usize) -> Option<(i64, i64)> {
@@ -518,7 +518,7 @@ fn read_short(input: &[u8], at: usize, kind: u8) -> Option<(i64, usize)> {
     (ends_behind(3) && leads && third <= 9).then_some((value as i64, at + 6))
 }
 
-/// The header of an argument from `at`: its length, and where its bytes begin; `None` where that has not arrived.
+/// The header of an argument from `at`: its length, and the start of its bytes; `None` if that has not arrived.
 #[inline(never)]
 fn read_length(input: &[u8], at: usize, limits: &Limits) -> Result<Option<(i64, usize)>, ProtocolError> {
     match input.get(at) {
@@ -549,7 +549,7 @@ fn read_header(input: &[u8], at: usize, limits: &Limits) -> Header {
     }
 }
 
-/// One inline request: how many bytes it took, 0 when its end has not arrived.
+/// Decodes an inline request. Returns how many bytes it took, 0 when its end has not arrived.
 fn decode_inline(
     input: &[u8],
     start: usize,

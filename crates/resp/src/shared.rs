@@ -9,7 +9,7 @@ use std::{
 /// The owner that keeps shared bytes alive.
 type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A range of bytes that others may hold, too. They stay as they are for as long as one holder
+/// A range of bytes that others may hold, too. The bytes stay as they are for as long as one holder
 /// does.
 #[derive(Clone)]
 pub struct SharedSlice {
@@ -33,7 +33,7 @@ impl SharedSlice {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }

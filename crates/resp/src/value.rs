@@ -6,8 +6,8 @@
 //! % map   ~ set      > push    | attribute (decoded and dropped)             RESP3
 //! ```
 //!
-//! A [`ValueDecoder`] is given the unread input again and again and says how much of it is used up;
-//! only a header line that has not fully arrived is ever left for the next call, so a reply of any
+//! A [`ValueDecoder`] is given the unread input again and again and says how much of it is used up.
+//! Only a header line that has not fully arrived is ever left for the next call, so a reply of any
 //! size is scanned once however many pieces it comes in.
 //!
 //! Invariants:
@@ -22,7 +22,7 @@ use crate::number::parse_integer;
 /// Longest header line, simple string or error, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// One reply.
+/// A reply as a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A status such as `OK`.
@@ -88,7 +88,7 @@ impl Default for ReplyLimits {
 /// Why the input is not a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueError {
-    /// The byte is no marker of the protocol.
+    /// The byte is not a marker of the protocol.
     UnknownMarker(u8),
     /// A header or a number that cannot be read.
     Malformed,

@@ -99,7 +99,7 @@ fn pcall(stack: Stack<'_>) -> NativeResult {
     Ok(1)
 }
 
-/// Runs the command on the stack and pushes its reply; whether that is an error.
+/// Runs the command on the stack and pushes its reply. Returns whether that is an error.
 fn run_command(stack: Stack<'_>) -> bool {
     let mut words = Words::default();
     if !words.read(stack) {
@@ -153,7 +153,7 @@ impl<'s> Words<'s> {
         if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
     }
 
-    /// Reads the arguments as the words of a command; `false`, with an error on the stack, where they cannot be.
+    /// Reads the arguments as the words of a command; `false`, with an error on the stack, if they cannot be.
     #[inline]
     fn read(&mut self, stack: Stack<'s>) -> bool {
         let count = stack.top();

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A script lives on small objects that are garbage when it ends: a table for its keys, a string for each of them, a
-//! table for every status reply. One state belongs to one thread, so that taking one is a load and a store.
+//! table for every status reply. A state belongs to one thread, so that taking a block is a load and a store.
 
 use std::{
     alloc::{Layout, alloc, dealloc, realloc},
@@ -37,7 +37,7 @@ struct List {
     kept: Cell<u32>,
 }
 
-/// Where a state's blocks come from.
+/// The source of a state's blocks.
 pub(crate) struct Blocks {
     lists: [List; CLASSES],
 }
@@ -74,7 +74,7 @@ impl Blocks {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from these `Blocks`, for `size` bytes, and is not used any more.
+    /// The block came from these `Blocks`, for `size` bytes, and is not used afterwards.
     #[inline]
     pub(crate) unsafe fn give(&self, block: *mut u8, size: usize) {
         if size > SMALL_MAX {
@@ -97,7 +97,7 @@ impl Blocks {
     /// Makes a block larger or smaller; null, and the block as it was, when there is no memory.
     ///
     /// # Safety
-    /// It came from these `Blocks`, for `old` bytes; `new` is not 0.
+    /// The block came from these `Blocks`, for `old` bytes; `new` is not 0.
     #[cold]
     pub(crate) unsafe fn resize(&self, block: *mut u8, old: usize, new: usize) -> *mut u8 {
         if old <= SMALL_MAX && new <= SMALL_MAX && class(old) == class(new) {
@@ -120,10 +120,12 @@ impl Blocks {
     }
 }
 
-impl Drop for Blocks {
-    fn drop(&mut self) {
+impl Blocks {
+    /// Gives all free blocks to the process's allocator.
+    pub(crate) fn give_back_free(&self) {
         for (class, list) in self.lists.iter().enumerate() {
-            let mut free = list.first.get();
+            let mut free = list.first.replace(ptr::null_mut());
+            list.kept.set(0);
             while !free.is_null() {
                 // SAFETY: a listed block is of this class and unused; its link is read before it goes.
                 unsafe {
@@ -133,6 +135,12 @@ impl Drop for Blocks {
                 }
             }
         }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.give_back_free();
     }
 }
 
@@ -166,12 +174,12 @@ mod tests {
         }
 
         fn bytes(&mut self) -> &mut [u8] {
-            // SAFETY: the block has so many bytes, which `fill` writes before they are read.
+            // SAFETY: the block has this length, and `fill` writes its bytes before they are read.
             unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
         }
 
         fn fill(&mut self, byte: u8) {
-            // SAFETY: the block has so many bytes.
+            // SAFETY: the block has this length.
             unsafe { self.0.write_bytes(byte, self.1) };
         }
 
@@ -238,6 +246,9 @@ mod tests {
         let taken: Vec<_> = (0..2 * KEPT_MAX).map(|_| Taken::from(&blocks, 64)).collect();
         taken.into_iter().for_each(|taken| taken.give(&blocks));
         assert_eq!(blocks.lists[class(64)].kept.get(), KEPT_MAX);
+        blocks.give_back_free();
+        assert_eq!(blocks.lists[class(64)].kept.get(), 0);
+        Taken::from(&blocks, 64).give(&blocks);
     }
 
     #[test]

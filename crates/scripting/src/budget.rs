@@ -6,7 +6,7 @@
 //! large blocks of memory   counted by the allocator, where Lua itself asks for them   ─┘
 //! ```
 //!
-//! So nothing that a script can call runs on without end where no command can stop it. Once it is to end, every line,
+//! So nothing that a script can call runs on without end if no command can stop it. Once it is to end, every line,
 //! every step and every large block raises again: catching the error leads nowhere.
 
 use std::ffi::c_int;
@@ -28,12 +28,12 @@ pub(crate) const STEP_BYTES: usize = 64;
 /// Lua's message about memory that is refused.
 pub(crate) const NO_MEMORY: &str = "not enough memory";
 
-/// Has Lua ask every [`INSTRUCTIONS`] whether the script is to end.
+/// Makes Lua ask every [`INSTRUCTIONS`] whether the script is to end.
 pub(crate) fn watch(state: &State) {
     state.set_hook(hook, INSTRUCTIONS as c_int);
 }
 
-/// Called by Lua every so often: ends the script if it is to end.
+/// Ends the script if it is to end. Lua calls this every [`INSTRUCTIONS`].
 unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: Lua calls with a live state, 20 places and nothing left to drop when the error is raised.
     unsafe {
@@ -44,7 +44,7 @@ unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
 }
 
 impl Stack<'_> {
-    /// One step of a native function that has made `result_bytes` of its result so far, outside of Lua's memory.
+    /// Counts a step of a native function that has made `result_bytes` of its result so far, outside of Lua's memory.
     #[inline]
     pub(crate) fn step(self, result_bytes: usize) -> Result<(), Raised> {
         self.steps(1)?;
@@ -57,7 +57,7 @@ impl Stack<'_> {
         if self.machine().count_steps(count) { self.look_up() } else { Ok(()) }
     }
 
-    /// Raises where the script has more memory than it may, or would with `more` bytes.
+    /// Raises if the script has more memory than it may, or would with `more` bytes.
     #[inline]
     pub(crate) fn has_memory(self, more: usize) -> Result<(), Raised> {
         if self.machine().is_over() || more > self.machine().free_bytes() {
@@ -75,7 +75,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Raises where the script is to end.
+    /// Raises if the script is to end.
     #[cold]
     fn look_up(self) -> Result<(), Raised> {
         let Some(text) = self.machine().ask() else { return Ok(()) };
@@ -86,7 +86,7 @@ impl Stack<'_> {
 }
 
 impl Machine {
-    /// Counts steps; whether it is time to ask.
+    /// Counts steps. Returns whether it is time to ask.
     #[inline]
     fn count_steps(&self, count: usize) -> bool {
         let steps = self.steps.get().saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
@@ -95,7 +95,7 @@ impl Machine {
         is_due
     }
 
-    /// Counts steps where nothing can be raised; why the script is to end, if it is.
+    /// Counts steps if nothing can be raised; why the script is to end, if it is.
     #[inline]
     pub(crate) fn ask_after_steps(&self, count: usize) -> Option<&'static str> {
         if self.count_steps(count) { self.ask() } else { None }

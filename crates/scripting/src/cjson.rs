@@ -113,7 +113,7 @@ fn integer(stack: Stack<'_>, at: c_int, min: i32, max: i32) -> Result<Option<i32
     Ok(Some(value))
 }
 
-/// One of some words, or a boolean for the first two, if one is given.
+/// The argument's place among some words, or a boolean for the first two, if one is given.
 fn choice(stack: Stack<'_>, at: c_int, words: &[&str]) -> Result<Option<usize>, Raised> {
     match stack.kind(at) {
         Kind::Nil => Ok(None),
@@ -428,7 +428,7 @@ impl Token {
     }
 }
 
-/// A token and where it is, or where it is wrong.
+/// A token and its place, or the place of the mistake.
 type Found = (usize, Token);
 
 struct Parser<'s> {

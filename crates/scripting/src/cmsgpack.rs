@@ -1,6 +1,6 @@
 //! The library `cmsgpack`: MessagePack (msgpack.org, without the `bin` and `ext` types), with the choices of
-//! the library of that name: whole numbers are integers, fractions are floats where that loses nothing, a
-//! table with the keys 1 to n is an array.
+//! the library of that name. Whole numbers are integers, fractions are floats if that loses nothing, a table
+//! with the keys 1 to n is an array.
 
 use std::ffi::c_int;
 
@@ -77,7 +77,7 @@ fn write(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) -> Result<(), Rai
     Ok(())
 }
 
-/// A type with a length: in the byte of the type where it is below `small.1`, or else behind it.
+/// A type with a length: in the byte of the type if it is below `small.1`, or else behind it.
 fn write_head(packed: &mut Vec<u8>, length: usize, small: (u8, usize), kinds: &[u8]) {
     let wide = &kinds[kinds.len() - 2..];
     if length < small.1 {
@@ -186,8 +186,8 @@ fn unpack_limit(stack: Stack<'_>) -> NativeResult {
     unpack_values(stack, Some((limit, offset)))
 }
 
-/// Pushes the values of the first argument, all, or so many from an offset; then the next offset, or -1
-/// at the end, comes first.
+/// Pushes the values of the first argument: all, or a number of them from an offset, behind the next
+/// offset, or -1 at the end.
 fn unpack_values(mut stack: Stack<'_>, part: Option<(i32, i32)>) -> NativeResult {
     let data = stack.text_argument(1)?;
     stack.set_top(1);
@@ -245,7 +245,7 @@ impl<'d> Reader<'d> {
         Ok(taken)
     }
 
-    /// An unsigned integer of so many bytes.
+    /// An unsigned integer of `bytes` bytes.
     fn number(&mut self, bytes: usize) -> Result<u64, Fault> {
         Ok(self.take(bytes)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
@@ -286,7 +286,7 @@ impl<'d> Reader<'d> {
         Ok(())
     }
 
-    /// Room for the values of a table with so many elements or fields, as many as there can be.
+    /// Room for the values of a table with `count` elements or fields, as many as there can be.
     fn descend<'s>(stack: Stack<'s>, depth: usize, count: usize) -> Result<(Stack<'s>, usize), Fault> {
         let depth = depth.checked_sub(1).ok_or(Fault::Depth)?;
         stack.has_memory(count.min(TABLE_ROOM_MAX) * FIELD_BYTES).map_err(Fault::Refused)?;

@@ -54,7 +54,7 @@ enum Unfit {
     Memory,
 }
 
-/// Pushes a reply of the server's own commands; the table of an error where it cannot be converted.
+/// Pushes a reply of the server's own commands; the table of an error if it cannot be converted.
 #[inline]
 pub(crate) fn push_reply(stack: Stack<'_>, encoded: &[u8]) -> Pushed {
     let top = stack.top();
@@ -230,8 +230,8 @@ pub(crate) fn push_error_table(stack: Stack<'_>, line: impl AsRef<[u8]>) {
 }
 
 /// Writes the value on top, which a script has returned, as a reply and pops it; or nothing, and the line of the error
-/// that ends it. `note_error` learns of errors in it that no command has answered. It is bounded like the script's memory:
-/// a few tables that share others come to any number of elements.
+/// that ends it. `note_error` learns of errors in it that no command has answered. The reply is bounded like the
+/// script's memory: a few tables that share others come to any number of elements.
 pub(crate) fn write_reply(
     stack: Stack<'_>,
     script_protocol: Protocol,

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Machine ─▶ State      Lua's own, its memory counted           state.rs
+//!         ─▶ Heap       garbage, collected between calls        collection.rs
 //!         ─▶ Stack      how values are read and made            stack.rs: pushes need room, asked for before
 //!         ─▶ Budget     the work of a script before a check     budget.rs
 //!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, strings.rs, cjson.rs, …
@@ -16,6 +17,7 @@ mod blocks;
 mod budget;
 mod cjson;
 mod cmsgpack;
+mod collection;
 mod convert;
 mod library;
 mod machine;
@@ -34,6 +36,7 @@ mod tables;
 use dunlin_resp::ReplyBuffer;
 
 pub use api::REDIS_VERSION;
+pub use collection::Heap;
 pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
 pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
 pub use proof::{KeyAccess, Word};
@@ -45,7 +48,7 @@ pub trait ScriptHost {
     /// least one word.
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer);
 
-    /// Whether the script's user may run a command; `None` where there is no such command.
+    /// Whether the script's user may run a command; `None` if there is no such command.
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool>;
 
     /// The script answers an error, or one among the elements of its reply, that none of its commands has answered.
@@ -64,9 +67,9 @@ pub trait ScriptHost {
 /// Instructions between two questions whether a script is to end.
 pub const INSTRUCTIONS: u32 = 10_000;
 
-/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's functions,
-/// 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it, without optimization,
-/// too: the tests of this crate run on that much.
+/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's
+/// functions, 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it. That
+/// holds without optimization, too: the tests of this crate run on that much.
 pub const STACK_BYTES: usize = 8 << 20;
 
 /// The levels of a script's lines in the log.

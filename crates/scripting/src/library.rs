@@ -13,6 +13,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 use crate::{
     ScriptFlags, ScriptHost,
     api::raise_error,
+    collection::Heap,
     machine::{Core, compile, push_words},
     proof::{self, KeyAccess},
     sandbox::Purpose,
@@ -43,9 +44,9 @@ pub(crate) struct Registered {
 /// Why a library cannot be loaded: Lua's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
-    /// It does not compile.
+    /// The library does not compile.
     Compile(Vec<u8>),
-    /// It ended in an error.
+    /// The library ended in an error.
     Run(Vec<u8>),
 }
 
@@ -72,9 +73,9 @@ impl LibraryMachine {
         Self { core: Core::new(used_bytes_max, Purpose::Functions) }
     }
 
-    /// Bytes that Lua has allocated.
-    pub fn used_bytes(&self) -> usize {
-        self.core.state.used_bytes()
+    /// Its heap.
+    pub fn heap(&self) -> Heap<'_> {
+        Heap(&self.core.state)
     }
 
     /// Loads a library, its text without the shebang line, and returns the functions that it has registered,
@@ -85,10 +86,12 @@ impl LibraryMachine {
         host: &mut dyn ScriptHost,
     ) -> Result<(Loaded, Vec<Function>), LoadError> {
         let (state, sandbox) = (&self.core.state, &self.core.sandbox);
+        state.empty_if_full();
         let stack = state.stack();
         stack.push_reference(&sandbox.error_handler);
         if let Err(error) = compile(stack, text, LIBRARY_CHUNK) {
             stack.set_top(0);
+            state.note_growth();
             return Err(LoadError::Compile(error.0));
         }
         sandbox.show(stack, &sandbox.loading);
@@ -128,10 +131,11 @@ impl LibraryMachine {
         proof::holds_of_function(&dump, key_access)
     }
 
-    /// Takes a library out.
+    /// Takes a library out. Its memory comes back when the heap is collected, which is due.
     pub fn unload(&mut self, library: Loaded) {
         let stack = self.core.state.stack();
         library.callbacks.into_values().for_each(|callback| stack.drop_reference(callback));
+        self.core.state.note_release();
     }
 
     /// Calls a function of a library that is in this machine, as [`crate::Machine::run`] runs a script.
@@ -147,6 +151,7 @@ impl LibraryMachine {
         host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
+        self.core.state.empty_if_full();
         let callback = &library.callbacks[name];
         let push = |stack: Stack<'_>| {
             stack.push_reference(callback);

@@ -14,6 +14,7 @@ use crate::{
     api::hex,
     budget,
     cjson::Settings,
+    collection::Heap,
     convert::{field_text, is_of_command, write_reply},
     proof::{self, KeyAccess},
     sandbox::{self, Purpose, Sandbox},
@@ -38,8 +39,8 @@ impl Hash for Sha {
 /// A map from the names of scripts.
 pub type ShaMap<V> = HashMap<Sha, V, BuildHasherDefault<ShaHasher>>;
 
-/// A hasher for names of scripts. They are as good as random. An attacker who looks for names that are alike must be
-/// able to load scripts, and can then do more harm by other means.
+/// A hasher for names of scripts. Such names are as good as random. An attacker who looks for names that are alike
+/// must be able to load scripts, and can then do more harm by other means.
 #[derive(Debug, Default)]
 pub struct ShaHasher(u64);
 
@@ -101,7 +102,7 @@ pub struct CompileError(pub Vec<u8>);
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
-    /// Where commands write their replies.
+    /// The buffer into which commands write their replies.
     scratch: Option<ReplyBuffer>,
 }
 
@@ -110,10 +111,11 @@ impl Core {
         let state = State::new(used_bytes_max);
         let sandbox = sandbox::set_up(&state, purpose);
         budget::watch(&state);
+        state.note_empty();
         Self { state, sandbox, scratch: None }
     }
 
-    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of the error
+    /// Calls what `push` pushes, a function and its arguments, and appends its reply; or the line of the error
     /// that it has ended in, or that it returns. `name` is its name in errors.
     pub(crate) fn call<N: AsRef<[u8]>>(
         &mut self,
@@ -151,13 +153,13 @@ impl Core {
         result
     }
 
-    /// After a call: nothing of it is left but garbage.
-    pub(crate) fn settle(&mut self) {
+    /// After a call: nothing of it is left but garbage. Whether collection is due.
+    pub(crate) fn settle(&mut self) -> bool {
         if self.state.machine().doom.take().is_some() {
             budget::watch(&self.state);
         }
         self.state.machine().steps.set(0);
-        self.state.empty_if_full();
+        self.state.note_growth()
     }
 }
 
@@ -179,20 +181,24 @@ impl Machine {
         Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: ShaMap::default() }
     }
 
-    /// Bytes that Lua has allocated.
-    pub fn used_bytes(&self) -> usize {
-        self.core.state.used_bytes()
+    /// Its heap.
+    pub fn heap(&self) -> Heap<'_> {
+        Heap(&self.core.state)
     }
 
     /// Compiles a script, under this name. Its text is without a shebang line, though with the line
     /// break behind it, so that its lines keep their numbers.
     pub fn load(&mut self, sha: Sha, text: &[u8]) -> Result<(), CompileError> {
+        self.core.state.empty_if_full();
         let stack = self.core.state.stack();
-        compile(stack, text, SCRIPT_CHUNK)?;
-        if let Some(old) = self.scripts.insert(sha, stack.make_reference()) {
+        let compiled = compile(stack, text, SCRIPT_CHUNK);
+        if compiled.is_ok()
+            && let Some(old) = self.scripts.insert(sha, stack.make_reference())
+        {
             stack.drop_reference(old);
         }
-        Ok(())
+        self.core.state.note_growth();
+        compiled
     }
 
     /// Whether a script that is there calls only commands that `key_access` accepts, for all keys and arguments:
@@ -226,20 +232,31 @@ impl Machine {
         host: &mut dyn ScriptHost,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
-        let stack = self.core.state.stack();
-        stack.push_reference(&self.core.sandbox.globals);
-        for (name, words) in [(&self.core.sandbox.keys, keys), (&self.core.sandbox.arguments, arguments)] {
-            stack.push_reference(name);
-            push_words(stack, words);
-            stack.raw_set(-3);
-        }
-        stack.pop(1);
+        self.core.state.empty_if_full();
+        self.set_operands(keys, arguments);
         let script = &self.scripts[sha];
         let push = |stack: Stack<'_>| {
             stack.push_reference(script);
             0
         };
-        self.core.call(|| sha.hex(), push, host, reply)
+        let result = self.core.call(|| sha.hex(), push, host, reply);
+        if self.heap().is_collection_due() {
+            // The operands would stay until the next script.
+            self.set_operands(&[], &[]);
+        }
+        result
+    }
+
+    /// Sets `KEYS` and `ARGV`.
+    fn set_operands(&self, keys: &[&[u8]], arguments: &[&[u8]]) {
+        let (stack, sandbox) = (self.core.state.stack(), &self.core.sandbox);
+        stack.push_reference(&sandbox.globals);
+        for (name, words) in [(&sandbox.keys, keys), (&sandbox.arguments, arguments)] {
+            stack.push_reference(name);
+            push_words(stack, words);
+            stack.raw_set(-3);
+        }
+        stack.pop(1);
     }
 }
 
@@ -260,7 +277,7 @@ pub(crate) fn push_words(stack: Stack<'_>, words: &[&[u8]]) {
     }
 }
 
-/// The line of the error that the value on top is, where it is one.
+/// Returns the line of the error that the value on top is, if it is one.
 fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
     (stack.kind(-1) == Kind::Table).then(|| field_text(stack, "err"))?
 }
@@ -269,7 +286,7 @@ fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
 fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
     if stack.kind(-1) != Kind::Table {
         if let Some(text) = stack.machine().doom.get() {
-            // It has been refused memory for that.
+            // The script was refused memory for that.
             return format!("ERR {text}").into_bytes();
         }
         let message = stack.bytes(-1).unwrap_or(b"execution failure");

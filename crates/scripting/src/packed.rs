@@ -34,7 +34,7 @@ pub(crate) fn push_table(stack: Stack<'_>) {
 /// The next item of a format.
 struct Item {
     option: u8,
-    /// Bytes that it takes; 0 where that is not known from the format.
+    /// Bytes that it takes; 0 if that is not known from the format.
     bytes: usize,
 }
 
@@ -203,7 +203,7 @@ fn unpack(mut stack: Stack<'_>) -> NativeResult {
         let rest = data.get(at..).ok_or_else(too_short)?;
         let mut bytes = item.bytes;
         let field = rest.get(..bytes).ok_or_else(too_short)?;
-        // One for the result, and one for the place behind it.
+        // A place for the result, and one for the place behind it.
         stack = stack.room_or_raise(2, "too many results")?;
         stack.step(0)?;
         results += 1;

@@ -7,9 +7,9 @@
 //! %bxy                   from x to its y          %f[set]    where the set begins
 //! ```
 //!
-//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1: how deep the
-//! search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2), and how long it takes, since every
-//! step is reported to the caller, who may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
+//! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1. The first is how
+//! deep the search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2). The second is how long it
+//! takes: every step is reported to the caller, which may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
 
 /// Most captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;
@@ -23,7 +23,7 @@ const STEPS_TOLD: usize = 256;
 pub(crate) enum Fault<E> {
     /// The fault of the pattern.
     Pattern(&'static str),
-    /// It has been refused to go on.
+    /// The caller has refused to go on.
     Refused(E),
 }
 
@@ -90,14 +90,14 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Self { subject, pattern, captures: Captures::NONE, depth: 0, steps: 0, pace }
     }
 
-    /// Where the match ends that begins at a place of the subject.
+    /// Returns the end of the match that begins at a place of the subject.
     pub(crate) fn match_at(&mut self, at: usize) -> Result<Option<(usize, Captures)>, Fault<E>> {
         self.captures.count = 0;
         let end = self.go(at, 0)?;
         Ok(end.map(|end| (end, self.captures)))
     }
 
-    /// The first match that begins at a place or behind it: where it begins and ends.
+    /// The begin and the end of the first match that begins at a place or behind it.
     pub(crate) fn find(
         &mut self,
         from: usize,
@@ -141,7 +141,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         result
     }
 
-    /// Matches the rest of the pattern, from `p`, with the subject from `s`: where that ends.
+    /// Matches the rest of the pattern, from `p`, with the subject from `s`. Returns the end.
     fn follow(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>, Fault<E>> {
         loop {
             self.spend(1)?;
@@ -288,7 +288,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Ok(None)
     }
 
-    /// Where the item at `p` ends: one byte of the subject matches it.
+    /// Returns the end of the item at `p`: one byte of the subject matches it.
     fn item_end(&mut self, p: usize) -> Result<usize, Fault<E>> {
         match self.item(p) {
             b'%' if self.item(p + 1) == 0 => Err(Fault::Pattern("malformed pattern (ends with '%')")),
@@ -298,7 +298,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
                 if self.item(at) == b'^' {
                     at += 1;
                 }
-                // The first byte is one of the set, also where it is a bracket.
+                // The first byte is one of the set, also if it is a bracket.
                 loop {
                     match self.item(at) {
                         0 => return Err(Fault::Pattern("malformed pattern (missing ']')")),
@@ -379,7 +379,7 @@ fn is_of_class(byte: u8, class: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Where a match begins and ends, and its captures.
+    /// The begin and end of a match, and its captures.
     type Found = Option<(usize, usize, Vec<Captured>)>;
 
     /// The first match, found with as many steps as a test may take.

@@ -92,7 +92,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Has scripts see other globals from now on, those of functions that exist already too.
+    /// Makes scripts see other globals from now on, those of functions that exist already too.
     pub(crate) fn show(&self, stack: Stack<'_>, globals: &Reference) {
         stack.push_reference(&self.front);
         stack.push_reference(globals);
@@ -303,8 +303,8 @@ fn no_such_global(stack: Stack<'_>) -> NativeResult {
     Err(stack.raise(format!("Script attempted to access nonexistent global variable '{name}'")))
 }
 
-/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through. It has to be one of
-/// C's without upvalues of its own, since the running function stays what it was.
+/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through. The function has to
+/// be one of C's without upvalues of its own, since the running function stays what it was.
 ///
 /// # Safety
 /// `state` is live, runs a function with that upvalue, and the caller has nothing to drop.
@@ -515,7 +515,7 @@ fn compile(stack: Stack<'_>, source: &[u8], name: &std::ffi::CStr) -> NativeResu
     }
 }
 
-/// Up to the first NUL, where Lua ends it too.
+/// Up to the first NUL, at which Lua ends it too.
 fn chunk_name(name: &[u8]) -> std::ffi::CString {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     std::ffi::CString::new(name).unwrap_or_default()

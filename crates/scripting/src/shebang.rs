@@ -7,17 +7,17 @@ use std::fmt;
 pub struct ScriptFlags(u8);
 
 impl ScriptFlags {
-    /// It calls no command that may change the data set.
+    /// The script calls no command that may change the data set.
     pub const NO_WRITES: Self = Self(1 << 0);
-    /// It may run while memory is short.
+    /// The script may run while memory is short.
     pub const ALLOW_OOM: Self = Self(1 << 1);
-    /// It may run on a replica whose data may be stale.
+    /// The script may run on a replica whose data may be stale.
     pub const ALLOW_STALE: Self = Self(1 << 2);
-    /// It does not run in a cluster.
+    /// The script does not run in a cluster.
     pub const NO_CLUSTER: Self = Self(1 << 3);
     /// Its keys may be of several slots.
     pub const ALLOW_CROSS_SLOT_KEYS: Self = Self(1 << 4);
-    /// It has no shebang: the flags say nothing.
+    /// The script has no shebang: the flags say nothing.
     pub const COMPATIBLE: Self = Self(1 << 5);
 
     const NAMES: [(Self, &'static str); 5] = [
@@ -63,13 +63,13 @@ pub struct Shebang<'a> {
 /// The fault of a first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShebangError {
-    /// It does not end.
+    /// The line does not end.
     Unfinished,
     /// Another language than Lua.
     Engine(Vec<u8>),
     /// A flag that there is not.
     Flag(Vec<u8>),
-    /// A word that is no option.
+    /// A word that is not an option.
     Option(Vec<u8>),
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for ShebangError {
 impl std::error::Error for ShebangError {}
 
 impl<'a> Shebang<'a> {
-    /// Takes the first line off a script, where it is a shebang.
+    /// Takes the first line off a script, if it is a shebang.
     pub fn parse(script: &'a [u8]) -> Result<Self, ShebangError> {
         if !script.starts_with(b"#!") {
             return Ok(Self { flags: ScriptFlags::COMPATIBLE, text: script });

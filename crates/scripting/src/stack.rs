@@ -11,7 +11,7 @@
 //!
 //! A native function begins with [`ROOM`] places beside its arguments, which is enough for one that neither loops over
 //! pushes nor calls itself; every other asks [`Stack::room`] and goes on with the stack that it returns. Each push is
-//! checked where debug assertions are on, which is so in all tests.
+//! checked if debug assertions are on, which is so in all tests.
 //!
 //! Lua reports errors by `longjmp`, which must not leave Rust frames with something to drop behind. Two rules keep
 //! it so:
@@ -165,7 +165,7 @@ impl<'s> Stack<'s> {
         unsafe { ffi::lua_settop(self.state, -count - 1) }
     }
 
-    /// The same stack with room for at least `count` more values; `None` where Lua gives no more (8,000 to a function).
+    /// This stack with room for at least `count` more values; `None` above Lua's limit (8,000 to a function).
     #[inline]
     #[must_use]
     pub(crate) fn room(self, count: c_int) -> Option<Self> {
@@ -177,7 +177,7 @@ impl<'s> Stack<'s> {
         has_room.then_some(Self { limit, ..self })
     }
 
-    /// The same stack with room for `count` results, after which nothing is pushed any more, not even an error.
+    /// This stack with room for `count` results, after which nothing may be pushed, not even an error.
     #[must_use]
     pub(crate) fn room_for_results(self, count: c_int) -> Option<Self> {
         let limit = self.top().checked_add(count)?;
@@ -197,7 +197,7 @@ impl<'s> Stack<'s> {
         debug_assert!(self.top() < self.limit, "a push without room: ask `room` first");
     }
 
-    /// The same stack, with the places that are kept for an error: they are above wherever it has grown to.
+    /// This stack, with the places that are kept for an error: they are above wherever it has grown to.
     #[inline]
     fn with_reserve(self) -> Self {
         Self { limit: self.limit.max(self.top()) + RESERVE, ..self }
@@ -378,14 +378,14 @@ impl<'s> Stack<'s> {
         self.raw_set(table);
     }
 
-    /// The same place, counted from the bottom.
+    /// This place, counted from the bottom.
     #[inline]
     pub(crate) fn absolute(self, at: c_int) -> c_int {
         if at < 0 && at > ffi::LUA_REGISTRYINDEX { self.top() + at + 1 } else { at }
     }
 
-    /// Replaces the key on top by the next key and its value; whether there is one. The key is nil or
-    /// one that this has pushed, of a table that was not changed since.
+    /// Replaces the key on top by the next key and its value. Returns whether there is one. The key
+    /// is nil or one that this has pushed, of a table that was not changed since.
     #[inline]
     pub(crate) fn next(self, table: c_int) -> bool {
         self.claim();
@@ -463,7 +463,7 @@ impl<'s> Stack<'s> {
             length: usize,
             dump: *mut c_void,
         ) -> c_int {
-            // SAFETY: Lua gives so many bytes, and hands the vector through that it was given.
+            // SAFETY: Lua gives `length` bytes, and hands the vector through that it was given.
             unsafe {
                 let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length);
                 (*dump.cast::<Vec<u8>>()).extend_from_slice(bytes);
@@ -488,7 +488,7 @@ impl<'s> Stack<'s> {
         if status == 0 { Ok(()) } else { Err(Raised) }
     }
 
-    /// Has a library of Lua's own put its functions where it does.
+    /// Lets a library of Lua's own put its functions in their usual place.
     pub(crate) fn open_library(self, open: NativeFn, name: &CStr) {
         self.push_native(open);
         self.push_bytes(name.to_bytes());
@@ -546,7 +546,7 @@ impl<'s> Stack<'s> {
     }
 
     /// The complaint of Lua's libraries about an argument of the running function, which is called as its caller
-    /// calls it: in `text:rep()` the text is no argument.
+    /// calls it: in `text:rep()` the text is not an argument.
     pub(crate) fn raise_argument(self, argument: c_int, message: &str) -> Raised {
         let (name, is_method) = self.name_of_running();
         match argument - c_int::from(is_method) {
@@ -599,7 +599,7 @@ impl<'s> Stack<'s> {
         self.number_argument(at).map(to_integer)
     }
 
-    /// [`Self::integer_argument`], or else `default` where there is none, or nil.
+    /// [`Self::integer_argument`], or else `default` if there is none, or nil.
     #[inline]
     pub(crate) fn optional_integer(self, at: c_int, default: i64) -> Result<i64, Raised> {
         match self.kind(at) {
@@ -645,10 +645,10 @@ pub(crate) const TABLE_ROOM_MAX: usize = 1 << 20;
 /// Longest source that is compiled, in bytes: the scanner counts in `int`.
 pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 20;
 
-/// Where a function stands.
+/// The place of a function.
 pub(crate) struct Position {
     pub(crate) source: Vec<u8>,
-    /// -1 where it is not known.
+    /// -1 if it is not known.
     pub(crate) line: i64,
     pub(crate) is_native: bool,
 }

@@ -15,6 +15,7 @@ use crate::{
     blocks::Blocks,
     budget,
     cjson::Settings,
+    collection::Collection,
     library::Registered,
     random::Random48,
     stack::{ROOM, Stack},
@@ -31,7 +32,7 @@ const PAUSE_FULL: c_int = 110;
 pub(crate) struct Machine {
     /// The state that it belongs to; null while that is being made.
     state: Cell<*mut lua_State>,
-    /// Where its memory comes from.
+    /// The source of its memory.
     blocks: Blocks,
     /// Bytes that Lua has allocated.
     used_bytes: Cell<usize>,
@@ -55,10 +56,12 @@ pub(crate) struct Machine {
     pub(crate) steps: Cell<u32>,
     /// Whether a chunk is being compiled: nothing is collected meanwhile.
     compiling: Cell<bool>,
+    /// How far the collection between calls is.
+    pub(crate) collection: Collection,
 }
 
 impl Machine {
-    /// Whether a block must not grow so far.
+    /// Whether a block must not grow to that size.
     #[inline]
     fn is_refused(&self, old: usize, new: usize) -> bool {
         new > old && self.used_bytes.get() + (new - old) > self.used_bytes_max.get()
@@ -70,6 +73,8 @@ impl Machine {
         let used_bytes = self.used_bytes.get();
         let now_used_bytes = used_bytes - old + new;
         self.used_bytes.set(now_used_bytes);
+        let allocated = &self.collection.allocated;
+        allocated.set(allocated.get() + new.saturating_sub(old) as u64);
         let is_full = self.is_full(now_used_bytes);
         if is_full != self.is_full(used_bytes) {
             self.set_pace(is_full);
@@ -82,7 +87,8 @@ impl Machine {
         used_bytes > self.used_bytes_max.get() / 2
     }
 
-    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is full no more.
+    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is no longer
+    /// full.
     #[cold]
     fn set_pace(&self, is_full: bool) {
         let state = self.state.get();
@@ -103,7 +109,8 @@ impl Machine {
     #[inline]
     pub(crate) fn with_call<R>(&self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         let call = self.call.replace(ptr::null_mut());
-        // SAFETY: `State::call` lends it for as long as it is set. It is taken out meanwhile: there is one reference.
+        // SAFETY: `State::call` lends it for as long as it is set. The reference is taken out meanwhile: there is only
+        // one.
         let result = run(unsafe { call.as_mut() }?);
         self.call.set(call);
         Some(result)
@@ -129,6 +136,11 @@ impl Machine {
         self.used_bytes.get()
     }
 
+    /// Gives small blocks that are kept for the next script to the process's allocator.
+    pub(crate) fn give_blocks_back(&self) {
+        self.blocks.give_back_free();
+    }
+
     /// Bytes that may still be allocated.
     pub(crate) fn free_bytes(&self) -> usize {
         self.used_bytes_max.get().saturating_sub(self.used_bytes.get())
@@ -151,7 +163,7 @@ pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn ScriptHost,
     /// The protocol that replies are converted from (`redis.setresp`).
     pub(crate) protocol: Protocol,
-    /// Where commands write their replies, kept from one to the next.
+    /// The buffer into which commands write their replies, kept from one to the next.
     pub(crate) scratch: Option<ReplyBuffer>,
 }
 
@@ -223,6 +235,7 @@ impl State {
             doom: Cell::new(None),
             steps: Cell::new(0),
             compiling: Cell::new(false),
+            collection: Collection::default(),
         });
         let machine = NonNull::from(Box::leak(machine));
         // SAFETY: the allocator gets the machine that it expects; it is freed after the state.
@@ -262,7 +275,12 @@ impl State {
         result
     }
 
-    /// Collects all garbage of a heap that is full. To be called when no script is running.
+    /// The identity of the state.
+    pub(crate) fn raw(&self) -> *mut lua_State {
+        self.state.as_ptr()
+    }
+
+    /// Collects all garbage of a heap that is full, before a script begins in it. To be called when no script is running.
     pub(crate) fn empty_if_full(&self) {
         let machine = self.machine();
         let used_bytes = machine.used_bytes.get();
@@ -271,10 +289,11 @@ impl State {
             // SAFETY: the state is live, and memory is not refused outside of scripts.
             unsafe { ffi::lua_gc(self.state.as_ptr(), ffi::LUA_GCCOLLECT, 0) };
             machine.kept_bytes.set(machine.used_bytes.get());
+            self.note_collected();
         }
     }
 
-    /// Has `hook` called every `instructions` instructions, in coroutines made from now on too.
+    /// Calls `hook` every `instructions` instructions, in coroutines made from now on too.
     pub(crate) fn set_hook(&self, hook: ffi::lua_Hook, instructions: c_int) {
         // SAFETY: the state is live.
         unsafe { ffi::lua_sethook(self.state.as_ptr(), Some(hook), ffi::LUA_MASKCOUNT, instructions) };

@@ -1,8 +1,8 @@
-//! Those functions of the library `string` whose originals a script can have run out of stack, or run for ever:
-//! patterns (`find`, `match`, `gmatch`, `gsub`), and `rep`.
+//! Replaces those functions of the library `string` whose originals a script can make run out of stack, or run
+//! for ever: patterns (`find`, `match`, `gmatch`, `gsub`), and `rep`.
 //!
-//! They return the same as the originals. Beyond that, the search is bounded (`pattern.rs`), their work counts, and
-//! their results are refused where the memory of scripts is used up.
+//! The results are those of the originals. Beyond that, the search is bounded (`pattern.rs`), their work counts,
+//! and their results are refused if the memory of scripts is used up.
 
 use std::ffi::c_int;
 
@@ -35,7 +35,7 @@ fn repeat(stack: Stack<'_>) -> NativeResult {
     Ok(1)
 }
 
-/// Where a search begins: from 1, or from the end backward.
+/// The start of a search: from 1, or from the end backward.
 fn start(stack: Stack<'_>, at: c_int, length: usize) -> Result<usize, Raised> {
     let place = stack.optional_integer(at, 1)?;
     let from_end = if place < 0 { place.saturating_add_unsigned(length as u64 + 1) } else { place };
@@ -121,7 +121,7 @@ fn search(stack: Stack<'_>, subject: &[u8], pattern: &[u8], from: usize, with_pl
     }
 }
 
-/// Answers an iterator, whose upvalues are the subject, the pattern, and where to go on.
+/// Answers an iterator, whose upvalues are the subject, the pattern, and the place at which to go on.
 fn gmatch(stack: Stack<'_>) -> NativeResult {
     stack.text_argument(1)?;
     stack.text_argument(2)?;
@@ -169,7 +169,7 @@ impl Gathered {
             let capacity = self.length.saturating_add(bytes.len()).max(self.capacity.saturating_mul(2));
             stack.has_memory(capacity)?;
             let block = stack.push_block(capacity);
-            // SAFETY: both blocks have so many bytes, and they are two.
+            // SAFETY: both blocks have `length` bytes, and they are two.
             unsafe { block.copy_from_nonoverlapping(self.block, self.length) };
             stack.replace(self.place);
             (self.block, self.capacity) = (block, capacity);
@@ -182,12 +182,12 @@ impl Gathered {
 
     /// Pushes them as a string.
     fn finish(self, stack: Stack<'_>) -> Result<(), Raised> {
-        // SAFETY: so many have been written, and the block lives in its place of the stack.
+        // SAFETY: `length` bytes have been written, and the block lives in its place of the stack.
         stack.push_result(unsafe { std::slice::from_raw_parts(self.block, self.length) })
     }
 }
 
-/// Where `gsub` stands. Its arguments stay in the places 1 to 3.
+/// The progress of `gsub`. Its arguments stay in the places 1 to 3.
 #[derive(Clone, Copy)]
 struct Substitution {
     gathered: Gathered,
@@ -205,13 +205,13 @@ struct Substitution {
 /// The request of `gsub` to Lua.
 enum Need {
     Nothing,
-    /// The function below so many arguments to be called.
+    /// The function below that many arguments, to be called.
     Call(c_int),
     /// The table in the third place to be asked for the key on top.
     Index,
 }
 
-/// `string.gsub`. Functions and metamethods are called from here, where nothing is to be dropped if they raise.
+/// `string.gsub`. Functions and metamethods are called from here, since nothing is to be dropped if they raise.
 unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
     // SAFETY: Lua calls with a live state and 20 places; all that is kept while Lua runs is plain data. Pushed values
     // stay below the room of the first call: the block, and the results of a call.
@@ -336,7 +336,7 @@ impl Substitution {
         self.gathered.add(stack, text)
     }
 
-    /// Adds the result of a function or a table, which is on top; where that is nil or false, the match itself.
+    /// Adds the result of a function or a table, which is on top; if that is nil or false, the match itself.
     fn take_replacement(&mut self, stack: Stack<'_>) -> Result<(), Raised> {
         let subject = stack.text(1);
         let (start, end) = self.matched;

@@ -1,5 +1,5 @@
-//! Those functions on tables whose originals a script can have write where it must not, or run for ever: `unpack`,
-//! `table.insert` and `table.remove`; and a wrapper for those that call a function again and again.
+//! Replaces those functions on tables whose originals a script can make write where it must not, or run for ever:
+//! `unpack`, `table.insert` and `table.remove`; and a wrapper for those that call a function again and again.
 
 use std::ffi::c_int;
 
@@ -14,7 +14,7 @@ pub(crate) const FUNCTIONS: [(&str, NativeFn); 2] =
 /// Most values that `unpack` answers: as many as a function may have on its stack.
 const UNPACKED_MAX: i64 = 8_000;
 
-/// An argument as C's `int`, which the originals count in; or `default` where there is none.
+/// An argument as C's `int`, which the originals count in; or `default` if there is none.
 fn index(stack: Stack<'_>, at: c_int, default: i64) -> Result<i64, Raised> {
     stack.optional_integer(at, default).map(|value| i64::from(value as c_int))
 }
@@ -86,7 +86,7 @@ pub(crate) fn count_calls(stack: Stack<'_>) {
     }
 }
 
-/// Has `table.sort` without a function compare by one that counts.
+/// Makes `table.sort` without a function compare by one that counts.
 pub(crate) fn count_comparisons(stack: Stack<'_>) {
     if matches!(stack.kind(2), Kind::None | Kind::Nil) && stack.kind(1) == Kind::Table {
         stack.set_top(1);

@@ -168,7 +168,7 @@ fn memory_is_bounded_whoever_takes_it() {
     ] {
         assert!(error(script).contains("not enough memory"), "{script}: {}", error(script));
     }
-    // It is an error like any other.
+    // The error is like any other.
     assert_eq!(
         value("local ok = pcall(string.rep, 'x', 2^30) return tostring(ok)"),
         Value::Bulk(b"false".to_vec())

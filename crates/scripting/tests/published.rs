@@ -250,7 +250,7 @@ fn cve_2022_24735_nothing_that_outlives_a_script_can_be_changed() {
     }
 }
 
-/// A script that cannot be compiled, or is no text at all.
+/// A script that cannot be compiled, or is not text at all.
 #[test]
 fn cve_2022_24736_what_is_no_script_is_an_error() {
     let nested = "(".repeat(1_000);

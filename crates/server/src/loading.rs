@@ -61,14 +61,14 @@ pub(crate) struct Loading {
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
-    /// That moment by [`Now::steady_ms`].
+    /// The start by [`Now::steady_ms`].
     pub(crate) started_steady_ms: u64,
     pub(crate) bytes_total: u64,
     pub(crate) bytes_loaded: u64,
 }
 
 impl LoadingProgress {
-    /// 0 where the size is not known, as of a snapshot that is loaded while it comes.
+    /// 0 if the size is not known, as of a snapshot that is loaded while it comes.
     pub(crate) fn percent(&self) -> f64 {
         if self.bytes_total == 0 { 0.0 } else { self.bytes_loaded as f64 * 100.0 / self.bytes_total as f64 }
     }
@@ -108,17 +108,17 @@ impl Loading {
         self.active.store(true, Release);
     }
 
-    /// There are so many bytes to load.
+    /// Sets how many bytes there are to load.
     pub(crate) fn expect(&self, bytes_total: u64) {
         self.bytes_total.store(bytes_total, Relaxed);
     }
 
-    /// It has ended; clients are served.
+    /// Notes that loading has ended; clients are served.
     pub(crate) fn end(&self) {
         self.active.store(false, Release);
     }
 
-    /// It is to end as soon as possible.
+    /// Makes loading end as soon as possible.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Relaxed);
     }
@@ -147,7 +147,7 @@ impl<'a> Reporter<'a> {
         Self { loading, before: 0, next_line: Instant::now() + LOG_INTERVAL }
     }
 
-    /// So much of the file at hand has been loaded. To be called often; whether to go on.
+    /// Notes that `bytes` of the file at hand have been loaded. Call it often: it returns whether to go on.
     pub(crate) fn report(&mut self, bytes: u64) -> bool {
         let loading = self.loading;
         loading.bytes_loaded.store(self.before + bytes, Relaxed);
@@ -167,7 +167,7 @@ impl<'a> Reporter<'a> {
         !loading.is_abandoned()
     }
 
-    /// A file of so many bytes has been loaded.
+    /// Notes that a file of `bytes` has been loaded.
     pub(crate) fn next_file(&mut self, bytes: u64) {
         self.before += bytes;
         self.loading.bytes_loaded.store(self.before, Relaxed);

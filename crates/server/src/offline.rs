@@ -108,8 +108,8 @@ impl Store {
     }
 }
 
-/// Has the node of a cluster, if the data set at a path is one's, not count on what it has synced: the files are about to change. The
-/// path is a file of the data set, or the directory of a log. The error is one line for the operator.
+/// Notes, if the data set at a path is a cluster node's, that what it has synced does not count: the files are about to
+/// change. The path is a file of the data set, or the directory of a log. The error is one line for the operator.
 pub fn forget_synced(path: &Path) -> Result<(), String> {
     let path = std::path::absolute(path).map_err(|error| describe(&error))?;
     // A file of a log lies two levels below the directory of the server.

@@ -39,6 +39,7 @@ use crate::{
     tls::Tls,
     workers::{
         WorkerMessage, blocked::BlockedClients, maintenance::Maintenance, offload::Offload, pause::Pause,
+        shutdown::Shutdown,
     },
 };
 
@@ -47,6 +48,15 @@ use crate::{
 pub(crate) struct Stop {
     /// How long clients get to take replies that are on their way.
     pub(crate) grace: Duration,
+    /// How long replicas get to take what they lack.
+    pub(crate) replicas: Duration,
+}
+
+impl Stop {
+    /// Clients and replicas get the same time.
+    pub(crate) fn within(grace: Duration) -> Self {
+        Self { grace, replicas: grace }
+    }
 }
 
 /// The state that all workers of a server share.
@@ -64,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) offload: Offload,
     pub(crate) stats: Stats,
     pub(crate) pause: Pause,
+    pub(crate) shutdown: Shutdown,
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Arc<Exchange>,
@@ -79,7 +90,7 @@ pub(crate) struct Shared {
     pub(crate) trackers: Arc<Trackers>,
     pub(crate) replication: Replication,
     pub(crate) cluster: Cluster,
-    /// Whether keys are removed when their time has come though nobody asks for them
+    /// Whether keys are removed when their time has come even if no client asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
     /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
@@ -131,6 +142,7 @@ impl Shared {
             offload: Offload::new(),
             stats,
             pause,
+            shutdown: Shutdown::default(),
             persistence,
             blocked: BlockedClients::new(workers),
             exchange,
@@ -169,22 +181,22 @@ impl Shared {
         self.helper(helpers(self.workers))
     }
 
-    /// The same of the thread that sends the log to replicas.
+    /// The number of the thread that sends the log to replicas.
     pub(crate) fn feeder(&self) -> usize {
         self.applier() + 1
     }
 
-    /// The same of the thread that removes keys of slots which are another shard's.
+    /// The number of the thread that removes keys of slots which are another shard's.
     pub(crate) fn mover(&self) -> usize {
         self.agent() + 1
     }
 
-    /// The same of the thread that puts the cluster's functions in force.
+    /// The number of the thread that puts the cluster's functions in force.
     pub(crate) fn agent(&self) -> usize {
         self.feeder() + 1
     }
 
-    /// The clients, and where they wait and listen.
+    /// The clients, their waits and their subscriptions.
     pub(crate) fn connected<'a>(&'a self, queues: &'a WorkerQueues<WorkerMessage>) -> Connected<'a> {
         Connected {
             clients: self.stats.clients(),
@@ -204,9 +216,13 @@ impl Shared {
 
     /// The memory in use beside the keyspace and what clients hold. O(workers).
     pub(crate) fn held(&self) -> Held {
+        let (eval_heaps, function_heaps) = (&self.scripts.heaps, &self.libraries.heaps);
+        let heap_bytes = eval_heaps.used_bytes() + function_heaps.used_bytes();
+        let limited_bytes = eval_heaps.limited_bytes() + function_heaps.limited_bytes();
         Held {
-            scripts: self.scripts.bytes() + self.scripts.machine_bytes(),
-            functions: self.libraries.now().bytes() + self.libraries.machine_bytes(),
+            scripts: self.scripts.bytes() + eval_heaps.limited_bytes(),
+            functions: self.libraries.now().bytes() + function_heaps.limited_bytes(),
+            script_garbage: heap_bytes.saturating_sub(limited_bytes),
             tracked: self.engine.keyspace.tracked_bytes(),
             log: self.durability.ring().memory_bytes(),
             snapshots: self.engine.keyspace.snapshots().copied_bytes(),
@@ -220,7 +236,7 @@ impl Shared {
         self.ending.load(SeqCst)
     }
 
-    /// The same, for threads that wait for sockets.
+    /// The flag itself, for threads that wait for sockets.
     pub(crate) fn ending_flag(&self) -> &Arc<AtomicBool> {
         &self.ending
     }
@@ -232,7 +248,7 @@ impl Shared {
         let _ = self.orders.send(stop);
     }
 
-    /// Does some work behind the closed gate, outside of any worker. It waits for scripts.
+    /// Does some work behind the closed gate, outside of any worker. Scripts are waited for.
     pub(crate) fn alone<R>(&self, work: impl FnOnce(&mut ExclusiveContext<'_>) -> R) -> R {
         let (policy, caller) = self.policy_and_caller();
         self.engine.exclusively(0, Environment::new(&policy, &caller), &mut Worker::new(0, 0), work)
@@ -268,7 +284,7 @@ impl Shared {
         self.stats.keyspace_total(|counters| &counters.changes)
     }
 
-    /// A snapshot was loaded: so many keys of it, while so many others had expired.
+    /// Notes that a snapshot was loaded: `keys` of its keys, while `expired` others had expired.
     pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
         self.persistence.loaded_keys.store(keys, Relaxed);
         self.persistence.expired_keys.store(expired, Relaxed);

@@ -45,7 +45,7 @@ pub(crate) struct Tls {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Of the files when they were looked at last.
+    /// Stamps of the files when they were looked at last.
     stamps: Stamps,
     checked_at: Option<Instant>,
     /// The kinds of certificates, serial numbers and days of which the log has said that they expire.
@@ -53,7 +53,7 @@ struct Watched {
 }
 
 impl Tls {
-    /// Follows a configuration: loads all files, or gives TLS up where nothing needs it.
+    /// Follows a configuration: loads all files, or gives TLS up if nothing needs it.
     pub(crate) fn configure(&self, config: &Config) -> Result<(), TlsError> {
         if !is_wanted(config) {
             self.for_workers.store(None);
@@ -76,12 +76,12 @@ impl Tls {
         self.material.load_full()
     }
 
-    /// For a connection to a primary; `None` where it is to be plain.
+    /// For a connection to a primary; `None` if it is to be plain.
     pub(crate) fn client(&self, config: &Config, host: &str) -> Option<io::Result<TlsClient>> {
         config.tls_replication.then(|| self.client_for("tls-replication", host))
     }
 
-    /// For a connection to another server that keys move to; `None` where it is to be plain.
+    /// For a connection to another server that keys move to; `None` if it is to be plain.
     pub(crate) fn cluster_client(&self, config: &Config, host: &str) -> Option<io::Result<TlsClient>> {
         config.tls_cluster.then(|| self.client_for("tls-cluster", host))
     }
@@ -93,7 +93,7 @@ impl Tls {
         }
     }
 
-    /// Reloads files that have changed, where that is due, and warns of certificates that expire soon.
+    /// Reloads files that have changed, if that is due, and warns of certificates that expire soon.
     fn tend(&self, config: &Config, now: Instant) {
         if self.material.load().is_none() {
             return;

@@ -77,7 +77,7 @@ fn room_of(path: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// Tests may import anything. They stand at the end of their files.
+/// Tests may import anything. Tests stand at the end of their files.
 fn without_tests_and_comments(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")

@@ -120,8 +120,8 @@ impl Partial {
     }
 }
 
-/// A range of bits as part of a byte, whole bytes, part of a byte; `None` where it is empty. The
-/// part of the range behind the end is left out.
+/// A range of bits as part of a byte, whole bytes, part of a byte; `None` if it is empty. The part
+/// of the range behind the end is left out.
 fn split(bytes: &[u8], range: Range<u64>) -> Option<(Partial, &[u8], Partial)> {
     let end = range.end.min(bytes.len() as u64 * 8);
     if range.start >= end {

@@ -6,8 +6,8 @@
 //! ThinBlock    pointer ─▶ size: 4 bytes │ bytes
 //! ```
 //!
-//! 16 bytes, and 8, where a `Vec<u8>` takes 24: most keys of a store of small collections have one. The byte of one value lets
-//! the compiler keep there which of several forms a collection has.
+//! Its owner holds 16 bytes, or 8, instead of the 24 of a `Vec<u8>`: most keys of a store of small collections have
+//! one. The byte of one value lets the compiler keep there which of several forms a collection has.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, realloc},

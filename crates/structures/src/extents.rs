@@ -12,10 +12,10 @@
 //!    behind it)                         take        still behind it)
 //! ```
 //!
-//! An allocator of size classes puts blocks of one class side by side in pages of megabytes. Where values of all sizes come and go,
-//! each class keeps pages of which most is free, and none can be given back: at a limit of 32 MB mimalloc held 57
-//! (docs/decisions/0065). Here what is free touches what is free, and all of it can go but for the dirty extents, which are bounded.
-//! Address space may become fragmented, memory does not.
+//! An allocator of size classes puts blocks of one class side by side in pages of megabytes. If values of all sizes
+//! come and go, each class keeps pages of which most is free, and none can be given back: at a limit of 32 MB mimalloc
+//! held 57 (docs/decisions/0065). Here what is free touches what is free, and all of it can go but for the dirty
+//! extents, which are bounded. Address space may become fragmented, memory does not.
 //!
 //! Both kinds are taken by best fit, dirty ones first: they cost no page fault. Neighbours of one kind are one extent. O(log n)
 //! in the number of free extents, under one lock, which is not held during system calls but for those that map a region.
@@ -32,8 +32,8 @@ use std::{
 
 use crate::memory_map::{discard, map, map_aligned, remap, unmap};
 
-/// From so many bytes on a block is worth pages of its own: rounding up to whole pages takes an eighth at most, a twentieth on
-/// average. Blocks of 1 KiB and more below stand in spans ([`crate::Spans`]). Nodes of the trees here are smaller.
+/// From this size on a block is worth pages of its own: rounding up to whole pages takes an eighth at most, a twentieth
+/// on average. Blocks of 1 KiB and more below stand in spans ([`crate::Spans`]). Nodes of the trees here are smaller.
 pub const EXTENT_BYTES_MIN: usize = 32 << 10;
 /// The size of an extent is a multiple of this, which is its alignment, too.
 pub const EXTENT_ALIGN: usize = 4096;
@@ -100,7 +100,7 @@ impl PageHead {
     /// Fills the heads of an extent's pages; that of the first.
     ///
     /// # Safety
-    /// The extent is in a region, has so many pages, less than 256, and no other owner.
+    /// The extent is in a region, has `pages` pages, less than 256, and no other owner.
     pub(crate) unsafe fn lay_out(start: NonNull<u8>, pages: usize) -> *mut Self {
         let head = page_head(start);
         let page = (start.addr().get() % REGION_BYTES / EXTENT_ALIGN) as u16;
@@ -113,7 +113,7 @@ impl PageHead {
         head
     }
 
-    /// Where the extent of a head begins.
+    /// The start of the extent of a head.
     ///
     /// # Safety
     /// The head was filled by [`Self::lay_out`], as that of a first page.
@@ -137,7 +137,8 @@ pub struct ExtentUsage {
     pub dirty_bytes: usize,
 }
 
-/// Hands out extents. It may serve as a part of the global allocator: what it allocates itself is below [`EXTENT_BYTES_MIN`].
+/// Hands out extents. The type may serve as a part of the global allocator: what it allocates itself is below
+/// [`EXTENT_BYTES_MIN`].
 #[derive(Debug, Default)]
 pub struct Extents {
     state: Mutex<State>,
@@ -184,7 +185,7 @@ impl Extents {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a block of at least so many bytes, which are zeros if they are to be; `None` where the system has no memory.
+    /// Takes a block of at least `bytes` bytes, which are zeros if they are to be; `None` if the system has no memory.
     pub fn take(&self, bytes: usize, is_zeroed: bool) -> Option<NonNull<u8>> {
         let bytes = rounded(bytes)?;
         if bytes > SHARED_BYTES_MAX {
@@ -207,7 +208,7 @@ impl Extents {
         drop(state);
         let block = NonNull::new(std::ptr::with_exposed_provenance_mut(at))?;
         if is_zeroed && kind == Kind::Dirty {
-            // SAFETY: the block is in use by the caller alone, and has so many bytes.
+            // SAFETY: the block is in use by the caller alone, and has `bytes` bytes.
             unsafe { block.write_bytes(0, bytes) };
         }
         Some(block)
@@ -216,7 +217,8 @@ impl Extents {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from [`Self::take`] with this size, or was given it by [`Self::resize`] since, and nothing refers to it any more.
+    /// The block came from [`Self::take`] with this size, or was given it by [`Self::resize`] since, and nothing refers
+    /// to it now or later.
     pub unsafe fn give_back(&self, block: NonNull<u8>, bytes: usize) {
         let bytes = rounded(bytes).expect("it was taken with this size");
         let mut state = self.state();
@@ -236,11 +238,11 @@ impl Extents {
         }
     }
 
-    /// Gives a block another size, and perhaps another place, and keeps the bytes that both have; `None`, and nothing changed,
-    /// where that is not to be had without copying them.
+    /// Gives a block another size, and perhaps another place, and keeps the bytes that both have; `None`, and nothing
+    /// changed, if that would need a copy of them.
     ///
     /// # Safety
-    /// As for [`Self::give_back`]. What refers to the block refers to the result afterwards.
+    /// As for [`Self::give_back`]. References to the block become references to the result.
     pub unsafe fn resize(&self, block: NonNull<u8>, bytes: usize, wanted: usize) -> Option<NonNull<u8>> {
         let (bytes, wanted) = (rounded(bytes)?, rounded(wanted)?);
         if bytes > SHARED_BYTES_MAX && wanted > SHARED_BYTES_MAX {
@@ -264,7 +266,7 @@ impl Extents {
             state.take(start + bytes, more);
             state.used_bytes += more;
         } else if wanted < bytes {
-            // SAFETY: the end of the block is whole pages, to which nothing refers any more.
+            // SAFETY: the end of the block is whole pages, and nothing refers to it.
             unsafe { self.give_back(block.add(wanted), bytes - wanted) };
         }
         Some(block)
@@ -286,7 +288,7 @@ impl Extents {
             state.take(at, bytes);
             drop(state);
             let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut(at)) else { return };
-            // SAFETY: whole pages of a region, which are in no list: nobody else can take them.
+            // SAFETY: whole pages of a region, which are in no list: no other thread can take them.
             unsafe { discard(start, bytes) };
             self.state().insert(at, bytes, Kind::Clean);
         }
@@ -307,7 +309,7 @@ impl State {
         }
     }
 
-    /// The free extent that so many bytes are to come from.
+    /// The free extent that a block of `bytes` bytes is to come from.
     fn fit(&self, bytes: usize) -> Option<(usize, Kind)> {
         let best = |sizes: &BTreeSet<(usize, usize)>| sizes.range((bytes, 0)..).next().map(|(_, at)| *at);
         best(&self.dirty)
@@ -378,13 +380,13 @@ mod tests {
             if fill.is_multiple_of(2) {
                 filled.check(0, bytes);
             }
-            // SAFETY: it was taken with so many bytes.
+            // SAFETY: it was taken with `bytes` bytes.
             unsafe { block.write_bytes(fill, bytes) };
             filled
         }
 
         fn check(&self, byte: u8, bytes: usize) {
-            // SAFETY: the block has so many bytes, and nobody else writes them.
+            // SAFETY: the block has `bytes` bytes, and no other thread writes them.
             let contents = unsafe { std::slice::from_raw_parts(self.block.as_ptr(), bytes) };
             assert!(contents.iter().all(|found| *found == byte), "another block's bytes");
         }
@@ -394,7 +396,7 @@ mod tests {
             let Some(block) = (unsafe { extents.resize(self.block, self.bytes, wanted) }) else { return };
             self.block = block;
             self.check(self.fill, self.bytes.min(wanted));
-            // SAFETY: it has so many bytes now.
+            // SAFETY: it has `wanted` bytes now.
             unsafe { block.write_bytes(self.fill, wanted) };
             self.bytes = wanted;
         }

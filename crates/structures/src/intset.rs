@@ -7,7 +7,7 @@
 //!
 //! The width is that of the widest integer ever added since the set was made; it never shrinks.
 //! [`IntSetRef`] reads, [`IntSet`] owns and edits, [`validate`] admits bytes from outside. All code is safe:
-//! bytes that never passed [`validate`] can make a reader panic or answer nonsense, no more.
+//! the worst that bytes which never passed [`validate`] can do is make a reader panic or answer nonsense.
 //!
 //! Source of the format: Redis 7.0 `intset.c`.
 
@@ -124,7 +124,7 @@ impl<'a> IntSetRef<'a> {
         (index < self.len()).then(|| self.read(index))
     }
 
-    /// Where `value` is, or where it would have to be. O(log n).
+    /// The place of `value`, or the place that it would have. O(log n).
     #[inline]
     pub fn search(self, value: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
@@ -195,7 +195,7 @@ impl fmt::Debug for IntSet {
 }
 
 impl IntSet {
-    /// Without integers.
+    /// An intset without integers.
     pub fn new() -> IntSet {
         IntSet::of(vec![2, 0, 0, 0, 0, 0, 0, 0])
     }

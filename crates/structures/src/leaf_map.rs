@@ -26,7 +26,7 @@ use std::{
 
 /// Entries of a full leaf: of some 50 bytes each, a leaf is copied in half a microsecond.
 const LEAF_MAX: usize = 64;
-/// A leaf with so few looks for one beside it that has room for them.
+/// A leaf with at most this many looks for one beside it that has room for them.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 /// Room that a leaf keeps, however few it has.
 const ROOM_MIN: usize = 4;
@@ -55,7 +55,7 @@ impl<K, V> LeafMap<K, V> {
         self.len
     }
 
-    /// Whether there is none. O(1).
+    /// Whether it is empty. O(1).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -187,7 +187,7 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
         Some((index, place(&self.root[index].1, key).ok()?))
     }
 
-    /// Has the first leaf begin with a smaller key; which it is.
+    /// Makes the first leaf begin with a smaller key. Returns which it is.
     fn begin_first_with(&mut self, key: K) -> usize {
         match self.root.front_mut() {
             Some((name, _)) => *name = key,
@@ -196,7 +196,7 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
         0
     }
 
-    /// Works on a leaf, which is copied first where it is shared.
+    /// Works on a leaf, which is copied first if it is shared.
     fn change<R>(&mut self, index: usize, work: impl FnOnce(&mut Leaf<K, V>) -> R) -> R {
         let leaf = &mut self.root[index].1;
         self.room -= leaf.capacity();
@@ -250,9 +250,9 @@ impl<K: Copy + Ord, V: Clone> FromIterator<(K, V)> for LeafMap<K, V> {
     }
 }
 
-/// Where a key is in a leaf, or else belongs.
+/// The place of a key in a leaf, or else the place that it belongs to.
 ///
-/// Where a leaf is not in the cache, each step of a bisection waits for memory. So every eighth entry is compared, and
+/// If a leaf is not in the cache, each step of a bisection waits for memory. So every eighth entry is compared, and
 /// then the eight behind one: the lines to fetch for either do not depend on what was found, and come at once. (Of
 /// 600,000 entries of 48 bytes one was found in 0.57 µs by bisection, in 0.42 µs so, and in 0.34 to 0.46 µs in a
 /// `BTreeMap`.)
@@ -351,7 +351,7 @@ mod tests {
                     Step::Copy => {
                         copies.push((map.clone(), model.clone()));
                         if copies.len() > 2 {
-                            // It is the copy that goes on.
+                            // The copy is what goes on.
                             let (copy, of) = copies.swap_remove(number % 3);
                             copies.push((mem::replace(&mut map, copy), mem::replace(&mut model, of)));
                         }

@@ -48,7 +48,7 @@ pub(crate) fn map_region() -> Option<NonNull<u8>> {
 /// Gives a region back.
 ///
 /// # Safety
-/// `region` came from [`map_region`], and nothing refers to its memory any more.
+/// `region` came from [`map_region`], and nothing refers to its memory now or later.
 #[cfg(not(miri))]
 pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
     // SAFETY: by the caller. An error could only mean that the region stays mapped.
@@ -110,7 +110,7 @@ pub(crate) unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
 }
 
 /// Reserves an address range of whole pages without memory behind it: it can neither be read nor written, and does not
-/// count as memory that the process was promised. `None` where the system refuses.
+/// count as memory that the process was promised. `None` if the system refuses.
 #[cfg(not(miri))]
 pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -119,7 +119,7 @@ pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(start.ok()?.cast())
 }
 
-/// Makes whole pages of a reserved range memory of zeros; whether the system did.
+/// Makes whole pages of a reserved range memory of zeros. Returns whether the system did.
 ///
 /// # Safety
 /// The range lies inside one that [`reserve`] returned.
@@ -134,7 +134,7 @@ pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> bool {
 /// away, a thread that asks it for address space waits.
 ///
 /// # Safety
-/// It is the whole range that [`reserve`] returned, and nothing refers to it any more.
+/// The range is the whole one that [`reserve`] returned, and nothing refers to it now or later.
 #[cfg(not(miri))]
 pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     const STEP_BYTES: usize = 1 << 20;
@@ -146,7 +146,7 @@ pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }
 
-/// Maps whole pages of zeros, without huge pages: these would be resident where a part of them is in use. `None` where the
+/// Maps whole pages of zeros, without huge pages: these would be resident if a part of them is in use. `None` if the
 /// system has no memory left.
 #[cfg(not(miri))]
 pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
@@ -160,7 +160,7 @@ pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
     Some(start)
 }
 
-/// The same, aligned to its bytes, a power of two.
+/// A mapping of `bytes` bytes, aligned to them, a power of two.
 #[cfg(not(miri))]
 pub(crate) fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::munmap;
@@ -180,15 +180,15 @@ pub(crate) fn map_aligned(bytes: usize) -> Option<NonNull<u8>> {
 /// Gives a mapping back, and the memory behind it before that, as [`unreserve`] does.
 ///
 /// # Safety
-/// It came from [`map`] or [`remap`] with so many bytes, and nothing refers to it any more.
+/// The mapping came from [`map`] or [`remap`] with `bytes` bytes, and nothing refers to it now or later.
 #[cfg(not(miri))]
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     // SAFETY: by the caller.
     unsafe { unreserve(start, bytes) };
 }
 
-/// Gives a mapping another size, perhaps at another address, without copying its bytes. `None` where the system does not: other
-/// systems than Linux, or no memory is left.
+/// Gives a mapping another size, perhaps at another address, without copying its bytes. `None` if the system does not:
+/// other systems than Linux, or no memory is left.
 ///
 /// # Safety
 /// As for [`unmap`]; the result takes its place.
@@ -217,7 +217,7 @@ pub(crate) fn resident_bytes(start: usize, bytes: usize) -> usize {
     let mut words = vec![0u8; bytes / page_bytes * 8];
     let file = std::fs::File::open("/proc/self/pagemap").unwrap();
     file.read_exact_at(&mut words, (start / page_bytes * 8) as u64).unwrap();
-    // A word a page. One of the highest bits says that it is in memory, the next one that it is swapped out.
+    // A word a page. The highest bit says that the page is in memory, the next one that it is swapped out.
     let words = words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
     words.filter(|word| word >> 62 != 0).count() * page_bytes
 }

@@ -11,12 +11,11 @@
 //!    behind it)        `Page`)           take       still behind it)
 //! ```
 //!
-//! `take` prefers warm pages (no page fault) and always the lowest stretch that has one: use stays dense,
-//! so huge pages are full, and the high stretches drain first. `trim` is called by background work; it
-//! prefers stretches without a page in use, which cost one system call and split no huge page. A stretch
-//! that is only partly free is trimmed when enough of it is free to be worth losing its huge page, and is
-//! then barred from huge pages, or the kernel would quietly fill the holes again; it gets them back when it
-//! has become free as a whole.
+//! `take` prefers warm pages (no page fault) and always the lowest stretch that has one: use stays dense, so huge pages
+//! are full, and the high stretches drain first. `trim` is called by background work; it prefers stretches without a
+//! page in use, which cost one system call and split no huge page. A stretch that is only partly free is trimmed when
+//! enough of it is free to be worth losing its huge page. From then on no huge page may back the stretch, or the kernel
+//! would quietly fill the holes again; it gets them back when it has become free as a whole.
 //!
 //! The first touch of a huge page costs its thread 0.2 ms, and 5 to 10 ms in a virtual machine whose
 //! host has to find the memory first. So a growing pool asks, by [`PagePool::is_low`], to be warmed up ahead.
@@ -49,8 +48,8 @@ const _: () = assert!(STRETCH_PAGES.is_multiple_of(64), "a stretch's pages fill 
 
 /// A page handed out by a [`PagePool`]: [`PAGE_BYTES`] bytes, aligned to as many, owned by the holder of this.
 ///
-/// The contents are unspecified: zeroes on the page's first handout, its last owner's bytes later. It must go back by
-/// [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends. The holder of a page also
+/// The contents are unspecified: zeroes on the page's first handout, its last owner's bytes later. Give a page back
+/// by [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends. The holder of a page also
 /// holds its pool alive.
 #[derive(Debug)]
 #[must_use = "a dropped page is lost to its pool"]
@@ -185,8 +184,8 @@ impl PagePool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out a page; ends the process by [`out_of_memory`] when the system has no more. O(1), but for
-    /// one system call per 512 fresh pages.
+    /// Hands out a page; ends the process by [`out_of_memory`] when the system has none left. O(1), but
+    /// for one system call per 512 fresh pages.
     pub(crate) fn take(&self) -> Page {
         let mut state = self.state();
         let page = state.take();
@@ -205,7 +204,7 @@ impl PagePool {
 
     /// Puts memory behind stretches without a page in use until the reserve is whole, which may map new
     /// ones. The lock is not held during the system calls; each takes the kernel 0.2 ms, many times that
-    /// where memory is new to the machine.
+    /// if memory is new to the machine.
     pub fn warm_up(&self) {
         loop {
             let mut state = self.state();
@@ -257,9 +256,9 @@ impl PagePool {
     }
 
     /// Gives the memory of about `pages_max` free pages back to the system (a wholly free stretch is never cut, so up
-    /// to 255 more), and returns how many resident pages that were; 0 means that nothing is worth a call. The lock is
-    /// not held during the system calls, of which a free 2 MiB stretch takes the kernel tens of microseconds. How many
-    /// to keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
+    /// to 255 more). Returns how many resident pages that were; 0 means that nothing is worth a call. The lock is not
+    /// held during the system calls, of which a free 2 MiB stretch takes the kernel tens of microseconds. How many to
+    /// keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
     pub fn trim(&self, pages_max: usize) -> usize {
         let discards = self.state().choose_discards(pages_max);
         let mut discarded = 0;

@@ -8,8 +8,8 @@ pub fn prefetch_span(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch);
 }
 
-/// Asks for the cache line at `address` in every cache level. Never faults, at any address, and
-/// reads nothing in the sense of the language; does nothing where there is no stable instruction for it.
+/// Asks for the cache line at `address` in every cache level. Never faults, at any address, and reads
+/// nothing in the sense of the language; does nothing if there is no stable instruction for it.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -30,14 +30,14 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch_span`], for lines that will be written: no other processor keeps a copy of them. A store that has to
-/// wait for its line holds up the release of the next lock, which waits for all stores.
+/// Does what [`prefetch_span`] does, for lines that will be written: no other processor keeps a copy of them. A store
+/// that has to wait for its line holds up the release of the next lock, which waits for all stores.
 #[inline(always)]
 pub fn prefetch_span_for_write(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch_for_write);
 }
 
-/// Gives the hint for an address in each line of a span; for one line twice, where the span ends in that of the last step.
+/// Gives the hint for an address in each line of a span; for one line twice, if the span ends in that of the last step.
 #[inline(always)]
 fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
     let last = bytes.saturating_sub(1);
@@ -47,14 +47,14 @@ fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
     hint(start.wrapping_add(last));
 }
 
-/// As [`prefetch`], for a line that will be written.
+/// Does what [`prefetch`] does, for a line that will be written.
 #[inline(always)]
 fn prefetch_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // The intrinsic becomes a hint to read where the target is not known to have the instruction; processors of 64
-        // bits without it pass over it.
-        // SAFETY: a prefetch has no architectural effect: it neither faults nor changes memory.
+        // The intrinsic becomes a hint to read if the target is not known to have the instruction; processors of 64
+        // bits without it pass over it. SAFETY: a prefetch has no architectural effect: it neither faults nor changes
+        // memory.
         unsafe {
             std::arch::asm!("prefetchw [{0}]", in(reg) address, options(readonly, nostack, preserves_flags));
         }

@@ -8,11 +8,11 @@
 //! class    room: doubly linked list of pages with a free or fresh cell; empty: at most one page in reserve
 //! ```
 //!
-//! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows
-//! when its last cell is freed and goes back to the pool at once; one empty page a class stays, so that a
-//! size that comes and goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the
-//! largest sizes of which a whole number fits a page, 6 to 12% apart up to 1 KiB. More classes would waste less inside
-//! cells, and more in pages that are not full: each stripe has such a page for each class that it uses.
+//! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows when its
+//! last cell is freed and goes back to the pool at once. A class keeps one empty page, so that a size that comes and
+//! goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the largest sizes of which a whole
+//! number fits a page, 6 to 12% apart up to 1 KiB. More classes would waste less inside cells, and more in pages that
+//! are not full: each stripe has such a page for each class that it uses.
 //!
 //! Invariants: page numbers start at [`FIRST_PAGE`], so a handle is never 0. A page is in its class's `room`
 //! list exactly when 0 < live < cells; `live == 0` means reserve or pool; `used_bytes` is the sum of the
@@ -124,7 +124,7 @@ fn class_of(size: usize) -> usize {
 pub struct Handle(NonZeroU32);
 
 impl Handle {
-    /// The handle with a number that [`Handle::raw`] gave, or `None` where no handle has it (as with 0).
+    /// The handle with a number that [`Handle::raw`] gave, or `None` if no handle has it (as with 0).
     #[inline]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match NonZeroU32::new(raw) {
@@ -181,8 +181,8 @@ pub struct PageDirectory {
 }
 
 impl PageDirectory {
-    /// Where the cell of `handle` is, or was, or null-based nonsense when its page is gone: good for
-    /// [`prefetch`](crate::prefetch()) and nothing else. O(1).
+    /// The present or former address of the cell of `handle`, or null-based nonsense when its page
+    /// is gone: good for [`prefetch`](crate::prefetch()) and nothing else. O(1).
     #[inline]
     pub fn address(&self, handle: Handle) -> *const u8 {
         let base = self.base(handle.page());
@@ -221,7 +221,7 @@ struct Class {
 
 /// A slab allocator; see the module's head.
 ///
-/// It gives out memory without looking into it: the contents of a cell, and that it is only used between
+/// The slab gives out memory without looking into it: the contents of a cell, and that it is only used between
 /// [`allocate`](Self::allocate) and [`free`](Self::free), is the caller's business. Dropping the slab returns its pages
 /// to the pool, with all cells in them; it may be sent to another thread for that.
 pub struct Slab {
@@ -249,7 +249,7 @@ impl Slab {
         }
     }
 
-    /// The view for other threads' prefetches. It may outlive the slab.
+    /// The view for other threads' prefetches. The view may outlive the slab.
     pub fn directory(&self) -> &Arc<PageDirectory> {
         &self.directory
     }
@@ -276,7 +276,7 @@ impl Slab {
     }
 
     /// A cell of at least `size` bytes, aligned to 8, with unspecified contents. O(1); ends the process by
-    /// [`out_of_memory`](crate::out_of_memory) when there is no more memory, or the slab's 32 GiB are used.
+    /// [`out_of_memory`](crate::out_of_memory) when memory is used up, or the slab's 32 GiB are.
     ///
     /// # Panics
     /// When `size` is above [`CELL_BYTES_MAX`].
@@ -356,7 +356,8 @@ impl Slab {
         page.live
     }
 
-    /// Where the cell of `handle` is. The address holds until the cell is freed or [`compact`](Self::compact) moves it. O(1).
+    /// The address of the cell of `handle`. The address holds until the cell is freed or [`compact`](Self::compact)
+    /// moves it. O(1).
     ///
     /// # Panics
     /// When the handle's page is not one of this slab's.
@@ -372,9 +373,10 @@ impl Slab {
         CellPosition { page: FIRST_PAGE + self.pages.len() as u32, granule: 0 }
     }
 
-    /// Calls `visit` for the live cells of a page, from `from` on, in the order of their addresses, and answers where the next page
-    /// begins. As cells stay where they are, a walk from [`CellPosition::START`] up to [`Self::end`] as it was when it began, a
-    /// page or a part of one at a time, meets once each cell that is live throughout. O(the page's cells).
+    /// Calls `visit` for the live cells of a page, from `from` on, in the order of their addresses, and answers where
+    /// the next page begins. Cells stay where they are. So a walk from [`CellPosition::START`] up to [`Self::end`] as
+    /// it was when it began, a page or a part of one at a time, meets once each cell that is live throughout. O(the
+    /// page's cells).
     pub fn visit_page(&self, from: CellPosition, mut visit: impl FnMut(Handle)) -> CellPosition {
         let next = CellPosition { page: from.page + 1, granule: 0 };
         let state = self.pages.get((from.page - FIRST_PAGE) as usize);
@@ -632,7 +634,7 @@ mod tests {
             let mut visited = Vec::new();
             let mut at = CellPosition::START;
             while at < slab.end() {
-                // In two parts where there is more than one cell.
+                // In two parts if there is more than one cell.
                 let before = visited.len();
                 let next = slab.visit_page(at, |handle| visited.push(handle));
                 at = if visited.len() > before + 1 {

@@ -8,10 +8,10 @@
 //! shelf   1 free ─ span ─ span      2 free ─ span      3 free ─ none      4 of 4 free ─ span
 //! ```
 //!
-//! General allocators put some twenty to a thousand blocks of a class into a page. One that survives pins all of it: 20,000
-//! strings of 3,000 bytes, 19 in 20 deleted, left 79 of 80 MB. A span has eight blocks at most, and from
-//! 16 KiB on two: it becomes empty soon. New blocks come from the fullest spans. [`Spans::relocate`] moves a block whose owner
-//! can follow out of a sparse span: with it, no sequence of sizes keeps memory.
+//! General allocators put some twenty to a thousand blocks of a class into a page. A block that survives pins all of
+//! its page: 20,000 strings of 3,000 bytes, 19 in 20 deleted, left 79 of 80 MB. A span has eight blocks at most, and
+//! from 16 KiB on two: it becomes empty soon. New blocks come from the fullest spans. [`Spans::relocate`] moves a block
+//! whose owner can follow out of a sparse span: with it, no sequence of sizes keeps memory.
 //!
 //! Threads take from shards of their own, each under a lock; a block goes back to the shard it came from. O(1).
 
@@ -110,8 +110,8 @@ fn class_of(bytes: usize) -> usize {
     usize::from(CLASS_OF[bytes.div_ceil(SPAN_ALIGN)])
 }
 
-/// Bytes that the allocator sets aside for a block of so many, as far as is known: its share of a span, or whole pages. Smaller
-/// blocks count as they are.
+/// Bytes that the allocator sets aside for a block of `bytes`, as far as is known: its share of a span, or whole pages.
+/// Smaller blocks count as they are.
 #[inline]
 pub fn allocated_bytes(bytes: usize) -> usize {
     if bytes <= SPAN_BYTES_ABOVE {
@@ -142,8 +142,8 @@ impl SpanUsage {
     }
 }
 
-/// Hands out blocks of 1 to 32 KiB. It may serve as a part of the global allocator: it allocates nothing itself, and its extents
-/// allocate less than [`SPAN_BYTES_ABOVE`].
+/// Hands out blocks of 1 to 32 KiB. The type may serve as a part of the global allocator: it allocates nothing itself,
+/// and its extents allocate less than [`SPAN_BYTES_ABOVE`].
 #[derive(Debug)]
 pub struct Spans {
     extents: &'static Extents,
@@ -177,7 +177,7 @@ impl Shelf {
         Self { lists: [ptr::null_mut(); BLOCKS_MAX + 1], listed: 0, empty: 0, spans: 0, free: 0 };
 
     /// # Safety
-    /// The head is that of a span of this shelf, in no list, with so many free blocks, more than none.
+    /// The head is that of a span of this shelf, in no list, with `free` free blocks, more than none.
     #[inline]
     unsafe fn link(&mut self, head: *mut PageHead, free: usize) {
         let next = self.lists[free];
@@ -194,7 +194,7 @@ impl Shelf {
     }
 
     /// # Safety
-    /// The head is in the list of spans with so many free blocks.
+    /// The head is in the list of spans with `free` free blocks.
     #[inline]
     unsafe fn unlink(&mut self, head: *mut PageHead, free: usize) {
         // SAFETY: the caller's; heads in lists are live.
@@ -217,7 +217,7 @@ impl Shelf {
     /// Takes a block of a span that has some.
     ///
     /// # Safety
-    /// The head is in the list of spans with so many free blocks, of this class.
+    /// The head is in the list of spans with `free` free blocks, of this class.
     #[inline]
     unsafe fn take_from(&mut self, head: *mut PageHead, free: usize, class: usize) -> NonNull<u8> {
         // SAFETY: the caller's.
@@ -259,7 +259,7 @@ impl Shelf {
         Some(unsafe { PageHead::start(head) })
     }
 
-    /// A span to move a block to from one with so many free blocks, `from`: the fullest other one, with no more free blocks.
+    /// A span to which a block of `from` can move: the fullest other one, with at most `free_max` free blocks.
     fn target(&self, from: *mut PageHead, free_max: usize) -> Option<(*mut PageHead, usize)> {
         (1..=free_max).find_map(|free| {
             let first = self.lists[free];
@@ -301,8 +301,8 @@ impl Spans {
         self.shards[number].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a block of at least so many bytes, more than [`SPAN_BYTES_ABOVE`] and less than [`EXTENT_BYTES_MIN`]; `None` if the
-    /// system has no memory.
+    /// Takes a block of at least `bytes` bytes, more than [`SPAN_BYTES_ABOVE`] and less than [`EXTENT_BYTES_MIN`];
+    /// `None` if the system has no memory.
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let (class, shard) = (class_of(bytes), own_shard());
@@ -333,7 +333,8 @@ impl Spans {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from [`Self::take`] or [`Self::relocate`], for these bytes or for ones that [`Self::fits`], and nothing refers to it.
+    /// The block came from [`Self::take`] or [`Self::relocate`], for these bytes or for ones that [`Self::fits`], and
+    /// nothing refers to it.
     #[inline]
     pub unsafe fn give_back(&self, block: NonNull<u8>, bytes: usize) {
         let class = class_of(bytes);
@@ -378,7 +379,7 @@ impl Spans {
         }
     }
 
-    /// Whether a block for so many bytes has room for `wanted` and wastes no more than a new one would.
+    /// Whether a block for `bytes` bytes has room for `wanted` and wastes no more than a new one would.
     #[inline]
     pub fn fits(bytes: usize, wanted: usize) -> bool {
         wanted > SPAN_BYTES_ABOVE && wanted < EXTENT_BYTES_MIN && class_of(bytes) == class_of(wanted)
@@ -479,13 +480,13 @@ mod tests {
         fn take(spans: &Spans, bytes: usize, fill: u8) -> Self {
             let block = spans.take(bytes).unwrap();
             assert!(block.addr().get().is_multiple_of(SPAN_ALIGN));
-            // SAFETY: it was taken with so many bytes.
+            // SAFETY: it was taken with `bytes` bytes.
             unsafe { block.write_bytes(fill, bytes) };
             Self { block, bytes, fill }
         }
 
         fn check(&self) {
-            // SAFETY: the block has so many bytes, and nothing else writes them.
+            // SAFETY: the block has this size, and nothing else writes it.
             let contents = unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.bytes) };
             assert!(contents.iter().all(|byte| *byte == self.fill), "another block's bytes");
         }

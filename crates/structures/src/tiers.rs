@@ -26,7 +26,7 @@ impl<T: Default + Sync + Send, const TIERS: usize, const FIRST_LOG2: u32> Tiers<
         1 << (FIRST_LOG2 as usize + tier)
     }
 
-    /// The element at `index`, or `None` where its tier does not exist (yet). O(1), two loads.
+    /// The element at `index`, or `None` if its tier does not exist (yet). O(1), two loads.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         debug_assert!(index >> FIRST_LOG2 != 0, "indices start at the length of the first tier");

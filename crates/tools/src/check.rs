@@ -1,4 +1,4 @@
-//! `dunlin check`: whether files of a server are whole, and where not.
+//! `dunlin check`: whether files of a server are whole, and which part is not.
 //!
 //! ```text
 //! dunlin check dump.rdb                       an RDB file
@@ -15,6 +15,7 @@
 //! A file that does not begin as one of ours is none, and is not cut. The cut part is kept beside the file, as
 //! `NAME.cut-BYTE`, until the user removes it.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use dunlin_engine::{
     keyspace::Keyspace,
+    rdb::Value,
     value::{CollectionLimits, Layout},
 };
 use dunlin_persist::{
@@ -44,7 +46,7 @@ const NOT_OURS: &str = "it begins neither as an append-only file nor as an RDB f
 const FIRST_COMMENTS: [&[u8]; 3] = [b"#TS:", b"#CRC32C:", b"####"];
 /// Bytes of a file that show how it begins.
 const HEAD_BYTES: u64 = 64;
-/// So many parts that were cut off at one byte of a file are kept.
+/// The number of parts cut off at one byte of a file that are kept.
 const KEPT_MAX: u32 = 99;
 
 const EXAMPLES: &str = "\
@@ -94,7 +96,7 @@ struct Damage {
     /// Where, in bytes.
     offset: u64,
     reason: String,
-    /// Where the file can be cut so that it is good again.
+    /// The length to which the file can be cut so that it is good again.
     cut_at: Option<u64>,
 }
 
@@ -150,7 +152,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Cuts a damaged file; whether it is good now.
+/// Cuts a damaged file. Returns whether it is good now.
 fn fix(finding: &Finding, without_asking: bool) -> bool {
     let Some(at) = finding.damage.as_ref().and_then(|damage| damage.cut_at) else {
         dunlin_print::say!("{}: cannot be repaired by cutting", finding.path.display());
@@ -192,7 +194,7 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
     }
 }
 
-/// Copies the end of a file, from a byte on, durably into a file beside it; which.
+/// Copies the end of a file, from a byte on, durably into a file beside it. Returns which.
 fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
     let mut end = fs::File::open(path)?;
     end.seek(io::SeekFrom::Start(at))?;
@@ -262,7 +264,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     for (behind, part) in (0..count).rev().zip(&parts) {
         let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
         if part.is_increment {
-            // Where one is damaged, the offset at which the next one begins is unknown.
+            // If one is damaged, the offset at which the next one begins is unknown.
             lsn = end;
         }
         if let Some(damage) = &mut finding.damage
@@ -281,7 +283,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// The finding about a file that is a part of something, also where it cannot be read; and where the log is behind it.
+/// The finding about a file that is a part of something, also if it cannot be read; and the log's offset behind it.
 fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     check_file(path, lsn, &|_| ()).map(|(finding, _, end)| (finding, end)).unwrap_or_else(|error| {
         let reason = format!("it cannot be read: {}", describe(&error));
@@ -290,8 +292,8 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     })
 }
 
-/// The finding about a file; its keys, or its commands where it holds nothing else; and where the log is behind it,
-/// unless it is damaged. In front of it the log is at `lsn`, where that is known.
+/// The finding about a file; its keys, or its commands if it holds nothing else; and the log's offset behind it,
+/// unless it is damaged. In front of it the log is at `lsn`, if that is known.
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     // A device may have no end, and a pipe no writer.
     if !fs::metadata(path)?.is_file() {
@@ -305,7 +307,10 @@ fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(
     let (mut start, mut good, mut count) = (0, String::new(), 0);
     if head.starts_with(b"REDIS") || head.starts_with(b"VALKE") {
         match check_snapshot(&file, note) {
-            Ok((keys, end)) => (start, good, count) = (end, format!("an RDB file of {keys} keys"), keys),
+            Ok(found) => {
+                (start, good, count) =
+                    (found.end, format!("an RDB file of {}", found.keys_in_words()), found.keys);
+            }
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
                 let good = "nothing that could be kept".to_owned();
@@ -368,19 +373,50 @@ fn begins_as_log(head: &[u8]) -> bool {
     }
 }
 
-/// Keys of an RDB file, and where it ends; or where it is damaged, and how.
-fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u64, String)> {
+/// The contents of an RDB file that is good.
+#[derive(Debug, Default)]
+struct Snapshot {
+    keys: u64,
+    /// Keys of types that Dunlin does not have, by type.
+    foreign: BTreeMap<String, u64>,
+    /// Its length in bytes.
+    end: u64,
+}
+
+impl Snapshot {
+    fn keys_in_words(&self) -> String {
+        let mut words = format!("{} keys", self.keys);
+        if !self.foreign.is_empty() {
+            let counts: Vec<_> = self.foreign.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            words += &format!(
+                ", of these {} of types that are kept and that no command here can read: {}",
+                self.foreign.values().sum::<u64>(),
+                counts.join(", ")
+            );
+        }
+        words
+    }
+}
+
+/// The contents of an RDB file; or the place of the damage, and its kind.
+fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<Snapshot, (u64, String)> {
     let keyspace = Keyspace::new(1, 1, 1, [0; 4]);
     let limits = CollectionLimits::default();
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let options = ReadOptions { checksum: true, known_versions: true };
     let mut reader = rdb::Reader::open(file, options).map_err(|error| (error.offset, error.to_string()))?;
-    let mut keys = 0;
+    let mut found = Snapshot::default();
     while let Some(item) = reader.next(layout).map_err(|error| (error.offset, error.to_string()))? {
-        keys += u64::from(matches!(item, Item::Key { .. }));
+        if let Item::Key { value, .. } = &item {
+            found.keys += 1;
+            if let Some(name) = value.as_ref().and_then(Value::foreign_type) {
+                *found.foreign.entry(name.to_owned()).or_default() += 1;
+            }
+        }
         note(reader.offset());
     }
-    Ok((keys, reader.offset()))
+    found.end = reader.offset();
+    Ok(found)
 }
 
 /// How far the commands of a file are good, and the fault behind.

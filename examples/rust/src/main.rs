@@ -20,7 +20,7 @@ use std::time::Duration;
 use redis::{Client, Connection, RedisResult, Script};
 
 const ENTRY: Duration = Duration::from_secs(60);
-/// Longer than any computation takes; a crash costs the others so much.
+/// Longer than any computation takes; a crash costs the others this time.
 const LEASE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -60,7 +60,7 @@ fn cached(store: &mut Connection, name: &str, compute: impl Fn() -> String) -> R
     }
 }
 
-/// Lets so many threads ask for the same entry; how often it was computed.
+/// Lets `callers` threads ask for the same entry. Returns how often it was computed.
 fn stampede(client: &Client, name: &str, callers: usize) -> Result<usize, Box<dyn Error>> {
     let computed = AtomicUsize::new(0);
     let compute = || {

@@ -68,7 +68,7 @@ pub fn cuts(program: &Path) -> Result<String, String> {
             None if cut.is_empty() || cut.ends_with(b"\r\n") => {}
             None => return Err(format!("cut at byte {length}: it does not tell\n{log}")),
         }
-        // Records that are written behind the cut have to be readable too.
+        // Records that are written after the cut have to be readable too.
         let server = Server::start(program, &folder, &["--aof-load-truncated", "no"])?;
         let again = number(&mut server.connect()?, &["GET", "n"])?;
         server.stop()?;

@@ -17,7 +17,7 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KE
 /// The numbers that a writer finds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
-    /// The number that it writes first. Where two commands write it, they may have been cut apart,
+    /// The number that it writes first. If two commands write it, they may have been cut apart,
     first: u64,
     /// and this is the last one that is there as a whole.
     pub whole: u64,
@@ -34,7 +34,7 @@ pub struct Writer {
     base: AtomicU64,
     /// The numbers up to which everything was acknowledged since, and when.
     acknowledged: History,
-    /// Those up to which everything was in a file, and when the server reported that.
+    /// The numbers up to which everything was in a file, and when the server reported that.
     saved: History,
 }
 
@@ -51,7 +51,7 @@ impl History {
         self.entries().push((Instant::now(), number));
     }
 
-    /// The number at a moment, where there was one.
+    /// The number at a moment, if there was one.
     fn by(&self, moment: Instant) -> Option<u64> {
         self.entries().iter().rev().find(|(at, _)| *at <= moment).map(|(_, number)| *number)
     }
@@ -177,7 +177,7 @@ pub enum Beside {
 }
 
 impl Load {
-    /// Has all write, and then ends the server, or has it killed.
+    /// Makes all write, and then ends the server, or kills it.
     pub fn play(
         self,
         server: Server<'_>,
@@ -207,7 +207,7 @@ impl Load {
     }
 }
 
-/// Has the log rewritten, and snapshots written, until the server is gone.
+/// Rewrites the log, and writes snapshots, until the server is gone.
 fn rewrite(mut connection: Connection, mut random: Random) {
     loop {
         let words: &[&str] = match random.below(8) {
@@ -222,7 +222,7 @@ fn rewrite(mut connection: Connection, mut random: Random) {
     }
 }
 
-/// Has all of it saved, in one way or the other, until the server is gone; numbers acknowledged before are saved then.
+/// Saves all of it, in one way or the other, until the server is gone; numbers acknowledged before are saved then.
 fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     loop {
         let begun = Instant::now();
@@ -240,14 +240,14 @@ fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     }
 }
 
-/// Has a snapshot begun and given up, or else it is over already; which of both is unknown.
+/// Begins a snapshot and gives it up, unless it is over already: which of both happened is unknown.
 fn cancel(connection: &mut Connection) -> Result<bool, ReadError> {
     connection.call(&["BGSAVE"])?;
     connection.call(&["BGSAVE", "CANCEL"])?;
     Ok(false)
 }
 
-/// Has a snapshot written, and waits for it; whether it was.
+/// Writes a snapshot, and waits for it. Returns whether it was written.
 fn save_in_background(connection: &mut Connection) -> Result<bool, ReadError> {
     if connection.call(&["BGSAVE"])?.is_error() {
         return Ok(false);

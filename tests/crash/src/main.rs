@@ -10,10 +10,9 @@
 //!
 //! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes at a random
 //! moment, after SIGTERM in some rounds. Afterwards every counter is at least the last number acknowledged (under
-//! `everysec`: a second before the kill) and at most the last one sent, and the writes of one transaction or one
-//! command are there whole or not at all.
-//! `cuts`: the file ends at every byte of its last records: records that are whole before the cut are there.
-//! `flips`: one bit anywhere is wrong: the server says so and refuses, or nothing is lost.
+//! `everysec`: a second before the kill) and at most the last one sent. The writes of one transaction or one command
+//! are there whole or not at all. `cuts`: the file ends at every byte of its last records: records that are whole
+//! before the cut are there. `flips`: one bit anywhere is wrong: the server says so and refuses, or nothing is lost.
 //! `power`: as `kills`, but of bytes that were not synced any part may be gone, names of files included. Needs `cc` and
 //! Linux.
 
@@ -62,7 +61,7 @@ enum Story {
         /// How many power cuts in each of them.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
         cuts: u64,
-        /// What is promised.
+        /// The promise.
         #[arg(long, default_value = "always")]
         policy: Policy,
     },

@@ -28,12 +28,12 @@ impl Folder {
         Ok(Self { path, data, is_kept: false })
     }
 
-    /// Where the server's files are.
+    /// Directory of the server's files.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Leaves it there; where.
+    /// Leaves its folder there. Returns the path.
     pub fn keep(mut self) -> String {
         self.is_kept = true;
         self.path.display().to_string()
@@ -133,7 +133,7 @@ impl<'a> Server<'a> {
         Self::start_in(program, folder, directives, &[])
     }
 
-    /// The same, with variables of the environment.
+    /// Starts it with variables of the environment.
     pub fn start_in(
         program: &Path,
         folder: &'a Folder,
@@ -165,7 +165,7 @@ impl<'a> Server<'a> {
         let _ = self.child.wait();
     }
 
-    /// SIGKILL, unless it has ended within so much time.
+    /// Sends SIGKILL, unless it has ended within `time`.
     pub fn kill_after(mut self, time: Duration) {
         let until = Instant::now() + time;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
@@ -189,7 +189,7 @@ impl Drop for Server<'_> {
     }
 }
 
-/// The number under a key, 0 where there is none.
+/// The number under a key, 0 if there is none.
 pub fn number(connection: &mut Connection, command: &[&str]) -> Result<u64, String> {
     let reply = connection.call(command).map_err(|error| error.to_string())?;
     let text = match &reply {

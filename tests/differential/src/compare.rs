@@ -8,7 +8,7 @@ use crate::grammar::Compare;
 
 /// A difference that Dunlin means.
 pub struct Intended {
-    /// The command without its subcommand; a star at its end stands for any more letters.
+    /// The command without its subcommand; a star at its end stands for any further letters.
     pub command: &'static str,
     /// Whether this pair of replies (ours, the oracle's) is the intended difference.
     pub holds: fn(&[Vec<u8>], &Reply, &Reply) -> bool,

@@ -20,7 +20,7 @@ const KEYS_PER_FAMILY: usize = 8;
 
 fn key(family: &Family, index: usize) -> Vec<u8> {
     match index {
-        // One hash tag for all families, so that keys of several types share a shard and a slot.
+        // A hash tag for all families, so that keys of several types share a shard and a slot.
         0 | 1 => format!("{{tag}}{}:{index}", family.name).into_bytes(),
         2 => format!("{}\0\r\n\u{e9}", family.name).into_bytes(),
         3 => format!("{}:{}", family.name, "long".repeat(40)).into_bytes(),
@@ -546,8 +546,8 @@ fn is_born_expired(arguments: &[Vec<u8>]) -> bool {
         })
 }
 
-/// Times that Dunlin keeps exactly: it has 48 bits for a Unix time in milliseconds (the year 10889) and
-/// holds on to the last of them where Redis counts on, so that GT and LT cannot be compared there.
+/// Times that Dunlin keeps exactly. Dunlin has 48 bits for a Unix time in milliseconds (the year 10889) and holds on to
+/// the last of them, whereas Redis counts on, so that GT and LT cannot be compared there.
 const UNIX_MS_MAX: u128 = 1 << 47;
 
 /// The treatment of a number by `tame`.

@@ -11,7 +11,7 @@
 //! The shape is that of a *good* call. Bad input is made from it by the generator, for every command
 //! alike: arguments dropped, added, doubled or replaced by junk, keys of another type, odd case.
 
-/// One argument, or several, of a command.
+/// An argument, or several, of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
     /// A key of the family's own pool; sometimes of another family's, so that its type is wrong.
@@ -20,9 +20,9 @@ pub enum Arg {
     AnyKey,
     /// Exactly this word, sometimes in odd case.
     Word(&'static str),
-    /// One of these words, sometimes in odd case.
+    /// A choice of these words, sometimes in odd case.
     Pick(&'static [&'static str]),
-    /// One of these texts, letter for letter.
+    /// A choice of these texts, letter for letter.
     Text(&'static [&'static str]),
     /// Any bytes: numbers, text, binary, empty, long.
     Value,
@@ -44,9 +44,9 @@ pub enum Arg {
     LexBound,
     /// A position from the front or the back, sometimes far out of range.
     Index,
-    /// A byte offset that is written to: never so large that memory is wasted.
+    /// A byte offset that is written to: small enough to waste no memory.
     Offset,
-    /// A bit offset that is written to: never so large that memory is wasted.
+    /// A bit offset that is written to: small enough to waste no memory.
     BitOffset,
     /// `u8`, `i63` and their like, and wrong ones.
     BitType,
@@ -72,7 +72,7 @@ pub enum Arg {
     Position,
     /// These arguments in `percent` of a hundred calls.
     Maybe(u32, &'static [Arg]),
-    /// One of these sequences.
+    /// A choice of these sequences.
     OneOf(&'static [&'static [Arg]]),
     /// Each of these sequences in a third of the calls, in any order.
     Options(&'static [&'static [Arg]]),
@@ -89,14 +89,14 @@ pub enum Arg {
 pub enum Compare {
     /// Byte for byte.
     Exact,
-    /// The same elements in any order, at every level.
+    /// Equal elements in any order, at every level.
     Unordered,
-    /// The same pairs in any order (maps and flat lists of field and value).
+    /// Equal pairs in any order (maps and flat lists of field and value).
     UnorderedPairs,
     /// Integers no further from each other than this, of the same sign, in lists too; everything else
     /// exactly.
     Near(i64),
-    /// The same types and lengths, with any contents.
+    /// Equal types and lengths, with any contents.
     Shape,
     /// Exactly, but for times, idle times and how an index is built; and but for the facts of a consumer
     /// that only newer servers report.
@@ -132,7 +132,7 @@ pub enum Action {
     Raw,
 }
 
-/// One command of a family.
+/// A command of a family.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The command's name; a subcommand follows after a space.

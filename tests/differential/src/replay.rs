@@ -150,7 +150,7 @@ impl Replay {
         let mut found = DataSet::new();
         for database in 0..DATABASES {
             ask(&[b"SELECT", database.to_string().as_bytes()])?;
-            // It lets Redis part with expired keys.
+            // This makes Redis part with expired keys.
             ask(&[b"SCAN", b"0", b"COUNT", b"1000000"])?;
             let keys = ask(&[b"KEYS", b"*"])?;
             for key in keys.elements().unwrap_or_default().iter().filter_map(Reply::bytes) {
@@ -194,7 +194,7 @@ fn call(server: &Server, words: &[&str]) -> Result<Reply, Failure> {
     connect(server)?.call(words).map_err(|error| Failure::Trouble(format!("{words:?}: {error}")))
 }
 
-/// Has the log rewritten and waits until it is.
+/// Rewrites the log and waits until it is written.
 fn rewrite(server: &Server) -> Result<(), Failure> {
     call(server, &["BGREWRITEAOF"])?;
     let is_under_way = || {

@@ -32,7 +32,7 @@ const SENTINEL_REPLY: &[u8] = b"$8\r\nsentinel\r\n";
 /// Pages of one iteration; more would be a cursor that never ends.
 const PAGES_MAX: usize = 10_000;
 
-/// Where and how two servers disagreed.
+/// The place and kind of a disagreement of two servers.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
     /// The index of the step; the length of the stream for the contents at its end.
@@ -96,7 +96,7 @@ pub struct Pair {
     pub intended: BTreeSet<&'static str>,
 }
 
-/// One connection to each server.
+/// A connection to each server.
 struct Duet {
     ours: Connection,
     oracle: Connection,
@@ -124,7 +124,7 @@ impl Pair {
         })
     }
 
-    /// Stops both; an error where the server under test did not end well.
+    /// Stops both; an error if the server under test did not end well.
     pub fn stop(self) -> Result<(), String> {
         self.oracle.stop()?;
         self.ours.stop()
@@ -304,8 +304,8 @@ impl Duet {
         for step in steps {
             resp::encode_command(&step.arguments, &mut bytes);
         }
-        // Both work at once: the oracle on this thread, the server under test on another, where the
-        // batch is worth a thread; else one after the other.
+        // If the batch is worth a thread, both work at once: the oracle on this thread, the server
+        // under test on another; else one after the other.
         let (ours, ours_error) = self.ours.exchange(&bytes, steps.len());
         let (oracle, oracle_error) = self.oracle.exchange(&bytes, steps.len());
         for (index, step) in steps.iter().enumerate() {
@@ -471,7 +471,7 @@ impl Duet {
             return Err(mismatch(at, &kind.arguments, ours.show(), oracle.show()));
         }
         let mut expiry = plain(&[b"PEXPIRETIME", key]);
-        // One server may stand still for a while; times of life are far longer.
+        // A server may stand still for a while; times of life are far longer.
         expiry.compare = Compare::Near(60_000);
         let mut steps = vec![expiry, plain(&[b"OBJECT", b"ENCODING", key])];
         let mut contents = match oracle.bytes().unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! One client of a scenario; on request one that breaks atomicity, to show that the scenarios notice.
+//! A client of a scenario; on request one that breaks atomicity, to show that the scenarios notice.
 
 use std::collections::HashMap;
 

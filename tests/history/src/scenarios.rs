@@ -353,8 +353,8 @@ fn mutual_exclusion(connect: &Connect<'_>, rounds: usize) -> Result<(), String> 
     })
 }
 
-/// One writer counts up: no client reads a number older than one that was read, or acknowledged,
-/// before.
+/// A single writer counts up: no client reads a number older than one that was read, or
+/// acknowledged, before.
 fn no_going_back(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     connect(0)?.call(command!["SET", "clock", "0"])?;
     let newest = AtomicU64::new(0);

@@ -17,7 +17,7 @@ const ACCOUNTS: usize = 6;
 
 /// Moves ARGV[1] between declared accounts.
 const DECLARED: &str = "redis.call('decrby', KEYS[1], ARGV[1]) redis.call('incrby', KEYS[2], ARGV[1])";
-/// Moves it where the account to give to is not declared.
+/// Moves it if the account to give to is not declared.
 const HALF_DECLARED: &str =
     "redis.call('decrby', KEYS[1], ARGV[1]) redis.call('incrby', 'key:' .. ARGV[3], ARGV[1])";
 /// Moves it between accounts that are not declared, the second of which is known only after a write.
@@ -101,12 +101,12 @@ const TOUCH: &str = "\
         if ARGV[i] == 'INCR' then values[i] = redis.call('incr', key) else values[i] = redis.call('get', key) end \
     end \
     return values";
-/// The same, with keys that are not declared.
+/// The script above with keys that are not declared.
 const TOUCH_UNDECLARED: &str = "\
     local values = {} \
     for i = 1, #ARGV, 2 do values[#values + 1] = redis.call(ARGV[i], ARGV[i + 1]) end \
     return values";
-/// The same as a function.
+/// The first script as a function.
 const TOUCH_LIBRARY: &str = "#!lua name=touching\n\
     redis.register_function('touch', function(keys, args) \
         local values = {} \
@@ -162,7 +162,7 @@ fn elements(reply: &Reply) -> Result<Vec<Reply>, String> {
 const SLOW: &str = "\
     for i = 1, ARGV[1] do end redis.call('incr', KEYS[1]) \
     for i = 1, ARGV[2] do end redis.call('incr', KEYS[2])";
-/// The same with keys that are not declared.
+/// The script above with keys that are not declared.
 const SLOW_UNDECLARED: &str = "\
     for i = 1, ARGV[1] do end redis.call('incr', ARGV[3]) \
     for i = 1, ARGV[2] do end redis.call('incr', ARGV[4])";

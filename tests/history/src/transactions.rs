@@ -16,7 +16,7 @@ const ACCOUNTS: usize = 6;
 /// Attempts at a transfer that others may disturb.
 const TRIES_MAX: usize = 100_000;
 
-/// Runs commands as one; `None` where a watched key had changed.
+/// Runs commands as one; `None` if a watched key had changed.
 pub fn execute(client: &mut Client, commands: &[Command]) -> Result<Option<Vec<Reply>>, String> {
     let mut all = vec![command!["MULTI"]];
     all.extend_from_slice(commands);
@@ -107,7 +107,7 @@ pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> 
 }
 
 /// Runs a transaction over some counters, of which it writes those marked so, and gives their values; `None`
-/// where it did not happen.
+/// if it did not happen.
 pub type Play =
     dyn Fn(&mut Client, &mut Random, &[Vec<u8>], &[(usize, bool)]) -> Result<Option<Vec<i64>>, String> + Sync;
 

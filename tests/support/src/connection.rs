@@ -1,6 +1,6 @@
 //! A pipelining client over a Unix socket or TCP.
 //!
-//! Writing and reading go on at the same time where a batch is large, because a server may stop
+//! Writing and reading go on at the same time if a batch is large, because a server may stop
 //! reading while its replies are not taken.
 
 use std::io::{self, Read, Write};

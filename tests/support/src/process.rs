@@ -41,7 +41,7 @@ impl Server {
         Self::start_with(program, directives, |_| Ok(()))
     }
 
-    /// As [`Self::start`], with something done to the folder before.
+    /// Starts it as [`Self::start`] does, with something done to the folder before.
     pub fn start_with(
         program: &Path,
         directives: &[&str],
@@ -131,7 +131,7 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops it with SIGTERM; an error where it ends late, with a failure code, or after a panic.
+    /// Stops it with SIGTERM; an error if it ends late, with a failure code, or after a panic.
     pub fn stop(mut self) -> Result<(), String> {
         let status = match self.terminate() {
             Ok(status) => status,

@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..bound`; 0 where the bound is 0.
+    /// A number in `0..bound`; 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { (self.bits() % bound as u64) as usize }
     }
@@ -37,7 +37,7 @@ impl Random {
         self.below(100) < percent as usize
     }
 
-    /// One element of a slice that is not empty.
+    /// An element of a slice that is not empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

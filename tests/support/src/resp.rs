@@ -1,4 +1,4 @@
-//! RESP2 and RESP3 replies: where one ends, its contents, and how to show it to a person.
+//! RESP2 and RESP3 replies: their ends, their contents, and how to show them to a person.
 //!
 //! ```text
 //! + simple   - error   : integer   $ bulk   * array   _ null   # boolean   , double   ( big number
@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-/// One reply as a tree.
+/// A reply as a tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
     /// A line: the type byte (`+ - : , # ( _`) and the text after it.

@@ -28,7 +28,7 @@ pub struct Replayed {
     pub error: Option<String>,
     /// By part: gets and hits.
     pub parts: Vec<(u64, u64)>,
-    /// Of batches.
+    /// Latencies of batches.
     pub latencies: Latencies,
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::figures::{short, thousands};
 use crate::plot::{self, Curve, Palette, Plot};
 
-/// One server with one policy on one trace.
+/// Figures of a server with one policy on one trace.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub trace: String,
@@ -18,7 +18,7 @@ pub struct Row {
     pub byte_hit_percent: f64,
     /// Processor time of the server for each request, in microseconds.
     pub cpu_us: f64,
-    /// Of a batch, in microseconds: the median and the 99.9th percentile.
+    /// Latency of a batch, in microseconds: the median and the 99.9th percentile.
     pub p50_us: f64,
     pub p999_us: f64,
     pub keys: u64,

@@ -17,7 +17,7 @@ pub const VALUE_BYTES_MAX: u32 = 64 << 20;
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads, and stores where nothing is found.
+    /// Reads, and stores if nothing is found.
     Get,
     /// Stores.
     Set,
@@ -61,7 +61,7 @@ struct Columns {
 const TWITTER: Columns = Columns { key: 1, operation: 5, value_bytes: 3, ttl_s: Some(6), repeats: None };
 
 impl Columns {
-    /// Those that a header names; `None` where the line is none.
+    /// The columns that a header names; `None` if the line is not a header.
     fn of_header(line: &str) -> Option<Self> {
         let place = |names: &[&str]| line.split(',').position(|column| names.contains(&column.trim()));
         Some(Self {

@@ -27,7 +27,7 @@ const DATA_BYTES: usize = 16;
 const FILL_PIPELINE: usize = 1000;
 const PROBE_CLIENTS: usize = 4;
 const PROBES_PER_SECOND: f64 = 2000.0;
-/// How long the probe goes on behind the answer.
+/// How long the probe goes on after the answer.
 const BEHIND: Duration = Duration::from_secs(2);
 /// How long the command may take.
 const TIME_MAX: Duration = Duration::from_secs(300);
@@ -50,7 +50,7 @@ impl Conditions {
         probe.requests = None;
         probe.clients = PROBE_CLIENTS;
         probe.rate = Some(PROBES_PER_SECOND);
-        // It shares processors with the server: one that spun would hold the workers up itself.
+        // The probe shares processors with the server: a probe that spun would hold the workers up itself.
         probe.sleeps = true;
         let (before, ()) = probed(server, &probe, || {
             thread::sleep(self.scale.measured);

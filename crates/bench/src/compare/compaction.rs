@@ -34,7 +34,7 @@ const PIPELINE: usize = 16;
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
 /// The load before the command, and after its end at least, in measurements of requests.
 const BESIDE: u32 = 2;
-/// The least of that in windows: one is to be whole even where the load was slow to begin.
+/// The least of that in windows: one is to be whole even if the load was slow to begin.
 const BESIDE_WINDOWS_MIN: u32 = 5;
 /// How long the load goes on at most: longer than the wait for the files, and as long again.
 const LOAD_MAX: Duration = Duration::from_secs(1300);
@@ -83,7 +83,8 @@ impl Conditions {
         let keys = self.scale.compaction_keys;
         let told = |error: crate::target::TargetError| error.to_string();
         if write == Write::Rewrite {
-            // One that begins by itself while the keys are filled in would be taken for the one that is asked for.
+            // A rewrite that begins by itself while the keys are filled in would be taken for the one that is asked
+            // for.
             let words = ["CONFIG", "SET", "auto-aof-rewrite-percentage", "0", "appendonly", "yes"];
             server.client()?.call(&words).map_err(told)?;
             await_end(server, write, Instant::now(), &mut |_| Ok(()))?;
@@ -149,7 +150,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     let slowest = |windows: &[&Latencies]| {
         windows.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min) / usual
     };
-    // No more of them than there were meanwhile, and the last: the new files are yet to be put in their place.
+    // At most as many as there were meanwhile, and the last: the new files are yet to be put in their place.
     let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
     let all_afterwards = together(afterwards);
     Ok(vec![
@@ -163,7 +164,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     ])
 }
 
-/// Has the data set written: when that began and ended, from `start`.
+/// Makes the server write its data set. Returns when that began and ended, from `start`.
 fn begin_and_await(
     server: &Server,
     write: Write,
@@ -176,8 +177,8 @@ fn begin_and_await(
     Ok((begun, start.elapsed()))
 }
 
-/// Waits until nothing is written any more. Between two looks, `look` gets the number of bytes that a forked process
-/// has copied.
+/// Waits until the server has stopped writing. Between two looks, `look` gets the number of bytes that a forked
+/// process has copied.
 pub(super) fn await_end(
     server: &Server,
     write: Write,

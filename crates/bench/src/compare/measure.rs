@@ -37,7 +37,7 @@ struct Pace {
     transport: Transport,
     /// Most under way on a connection.
     pipeline: usize,
-    /// So many a second, however the server answers; as it answers without.
+    /// Requests a second, however the server answers; as it answers without.
     rate: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ impl Pace {
 pub struct Conditions {
     /// How much of everything.
     pub scale: Scale,
-    /// Processor of the client, where it has one of its own.
+    /// Processor of the client, if it has one of its own.
     pub client_processor: Option<usize>,
     /// Distinguishes the random numbers of rounds.
     pub seed: u64,
@@ -161,7 +161,7 @@ impl Conditions {
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
         check_answers(server, verb, &outcome)?;
         if matches!(verb, Verb::Xadd | Verb::Pfadd) {
-            // Others of these rows find the preloaded keys and no more.
+            // The other rows find only the preloaded keys.
             let mut client = server.client()?;
             client.call(&["DEL", "growing"]).map_err(|error| error.to_string())?;
         }
@@ -267,8 +267,8 @@ impl Conditions {
     }
 }
 
-/// Waits until only the lasting keys are counted and the memory is back; how long after `expires_at`
-/// that was.
+/// Waits until only the lasting keys are counted and the memory is back. Returns how long after
+/// `expires_at` that was.
 fn await_expired(server: &Server, expires_at: Duration, memory_limit: f64) -> Result<Duration, String> {
     thread::sleep(expires_at.saturating_sub(unix_now()));
     loop {
@@ -329,7 +329,7 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     }
 }
 
-/// Whether every reply has brought so many bytes of payload, and none was null.
+/// Checks that every reply has brought `bytes_per_reply` bytes of payload, and that none was null.
 fn check_payload(outcome: &Outcome, bytes_per_reply: u64) -> Result<(), String> {
     let tally = &outcome.tally;
     let payload_bytes = tally.replies * bytes_per_reply;

@@ -24,7 +24,7 @@ pub struct Page {
     pub topic: Topic,
     /// The topic's name.
     pub name: &'static str,
-    /// How the figures came about.
+    /// How the figures were made.
     pub method: &'static str,
     /// Machine, servers and sizes.
     pub settings: Vec<String>,
@@ -46,7 +46,7 @@ const COURSE_PLOTS: [CoursePlot; 2] = [
 ];
 
 impl Page {
-    /// A page without figures. Ratios refer to `redis`, or to the first column where that is missing.
+    /// A page without figures. Ratios refer to `redis`, or to the first column if that is missing.
     pub fn new(topic: Topic, servers: Vec<String>, settings: Vec<String>) -> Self {
         let table = Table::new(servers, "redis");
         Self { topic, name: topic.file(), method: topic.method(), settings, table, courses: Vec::new() }

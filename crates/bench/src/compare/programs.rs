@@ -158,7 +158,7 @@ impl Conditions {
         let cpu_before_ns = server.cpu_ns()?;
         let outcome = run(server, Transport::Tcp, &plan)?;
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
-        // The other rows of these servers count on the preloaded keys, and no more.
+        // The other rows of these servers count on having only the preloaded keys.
         server.client()?.call(&["EVAL", FORGET, "0"]).map_err(|error| error.to_string())?;
         // Workers that stood in each other's way would need more of the one or the other. The first shows on a
         // machine that has a processor for each of them, the second on any.

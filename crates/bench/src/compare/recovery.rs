@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// The flags that have a server load them.
+    /// The flags that make a server load them.
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Snapshot => &[],
@@ -81,7 +81,7 @@ impl Conditions {
     }
 }
 
-/// Waits until a server has loaded so many keys; how long after `begun` that was.
+/// Waits until a server has loaded `keys` keys. Returns how long after `begun` that was.
 fn await_keys(server: &Server, keys: u64, begun: Instant) -> Result<Duration, String> {
     let mut client = server.client()?;
     loop {

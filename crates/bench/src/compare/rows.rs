@@ -12,7 +12,7 @@ pub enum Topic {
     Requests,
     /// Two workers against one.
     Workers,
-    /// One hot key against uniform keys.
+    /// A hot key against uniform keys.
     HotKey,
     /// Bytes for each key.
     Memory,
@@ -92,7 +92,7 @@ impl Topic {
         }
     }
 
-    /// How the figures come about.
+    /// How the figures are made.
     pub fn method(self) -> &'static str {
         match self {
             Self::Requests => {
@@ -228,9 +228,9 @@ pub enum Verb {
 pub enum Method {
     /// CPU time for each request at a pipeline depth.
     Cost(Verb, Transport, usize),
-    /// CPU time for a request where so many come a second, at most 16 under way on a connection.
+    /// CPU time for a request at this many requests a second, at most 16 under way on a connection.
     CostAtRate(Verb, u32),
-    /// One hot key against uniform keys.
+    /// A hot key against uniform keys.
     HotKey(Verb),
     /// Requests each second without pipelining.
     Throughput(Verb),
@@ -263,7 +263,7 @@ pub enum Method {
     },
     /// Latency of others while a command works on large collections.
     Beside {
-        /// The commands that make them, member by member; once where no placeholder says which.
+        /// The commands that make them, member by member; once if no placeholder says which.
         fills: &'static [&'static str],
         /// The command.
         words: &'static str,

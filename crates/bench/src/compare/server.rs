@@ -19,7 +19,7 @@ pub struct Program {
     pub first: Vec<String>,
     /// Flags that come last.
     pub last: Vec<String>,
-    /// It answers every request alike and keeps nothing: its answers are not checked.
+    /// Whether it answers every request alike and keeps nothing: its answers are not checked.
     pub is_constant: bool,
 }
 
@@ -29,7 +29,7 @@ impl Program {
         Self { name: name.into(), path, first: Vec::new(), last: Vec::new(), is_constant: false }
     }
 
-    /// The same program in another column with further flags.
+    /// This program in another column with further flags.
     pub fn variant(&self, name: &str, flags: &[&str]) -> Self {
         let mut variant = self.clone();
         variant.name = name.into();
@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// Shuts it down and starts it anew, with further flags, on the files of one name that it leaves: when
-    /// that began. It may still be loading them afterwards.
+    /// that began. The server may still be loading them afterwards.
     pub fn restart_on(&mut self, name: &str, flags: &[&str]) -> Result<Instant, String> {
         let folder = ScratchFolder::new()?;
         // A server that obeys does not reply.

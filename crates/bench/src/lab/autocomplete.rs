@@ -52,13 +52,13 @@ const SCRIPT: &str = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end \
 enum Variant {
     /// A ZSCORE before every ZADD.
     ScoreEach,
-    /// One ZSCORE a title.
+    /// A ZSCORE for each title.
     ScoreOnce,
     /// As before; the ZADDs and the HSET of a title in one pipeline.
     TitlePipeline,
     /// Everything in one pipeline.
     OnePipeline,
-    /// One script a title.
+    /// A script for each title.
     Script,
     /// The scripts of all titles in one pipeline.
     ScriptPipeline,

@@ -35,7 +35,7 @@ const VALUE_BYTES: usize = 100;
 const CLIENTS: usize = 90;
 const PIPELINE: usize = 4;
 const MEASURED: Duration = Duration::from_secs(20);
-/// A run has so many slices.
+/// Slices of a run.
 const SLICES: u32 = 80;
 const POLL: Duration = Duration::from_millis(5);
 /// How long a compaction may go on after the load has ended.
@@ -77,7 +77,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
     Ok(results)
 }
 
-/// One mix on all servers, in all rounds.
+/// Measures one mix on all servers, in all rounds.
 fn measure(
     lab: &Lab,
     servers: &[Server],
@@ -162,7 +162,7 @@ fn over_time(
     Ok((slices, stretch))
 }
 
-/// Has all processes of a server compact their files when it is due, and watches them to the end of the last.
+/// Makes all processes of a server compact their files when it is due, and watches them to the end of the last.
 fn compact(server: &Server, start: Instant, due: Duration) -> Result<Stretch, String> {
     thread::sleep(due.saturating_sub(start.elapsed()));
     let begun = start.elapsed();
@@ -179,7 +179,7 @@ fn compact(server: &Server, start: Instant, due: Duration) -> Result<Stretch, St
     Ok((begun, start.elapsed()))
 }
 
-/// Whether a process has not yet compacted its file; fails where that did not succeed.
+/// Whether a process has not yet compacted its file; fails if that did not succeed.
 fn is_compacting(client: &mut Client) -> Result<bool, String> {
     let info = client.info("persistence").map_err(|error| error.to_string())?;
     let info = info.ok_or("INFO persistence was refused")?;

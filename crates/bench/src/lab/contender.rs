@@ -32,11 +32,11 @@ const MEMCACHED_MIB: &str = "8192";
 pub struct Contender {
     /// Heading of the column.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub origin: Origin,
 }
 
-/// Where a server comes from.
+/// The source of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     /// This program's own server.
@@ -339,7 +339,7 @@ fn add_memcached(server: &mut Server, path: &Path, processors: &[usize]) -> Resu
     ];
     let mut arguments: Vec<String> = flags.map(str::to_string).into();
     if rustix::process::geteuid().is_root() {
-        // It refuses to be root unless a flag says so.
+        // This server refuses to be root unless a flag says so.
         arguments.extend(["-u".to_string(), "root".to_string()]);
     }
     server.settings = arguments.join(" ").replace(&port_text, "PORT");

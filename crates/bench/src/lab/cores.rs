@@ -1,4 +1,4 @@
-//! E1, the author's goal: one million GET/s for a realistic workload on one machine. One process of
+//! E1, the author's goal: one million GET/s for a realistic workload on one machine. A process of
 //! Redis uses one core; he planned several of them behind a proxy.
 
 use std::path::Path;

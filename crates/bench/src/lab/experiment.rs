@@ -12,7 +12,7 @@ use crate::figures::{Sample, thousands};
 use crate::load::{Outcome, Plan};
 use crate::template::{Filling, Template};
 
-/// One experiment: a row of the lab's table beside the function that carries it out.
+/// An experiment: a row of the lab's table beside the function that carries it out.
 pub struct Experiment {
     /// The name by which the command line selects it.
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Experiment {
     pub sizes: &'static [Size],
     /// Its cost on two cores, for an estimate beforehand.
     pub cost: Cost,
-    /// Carries it out. Fails where a server answers wrongly.
+    /// Carries it out. Fails if a server answers wrongly.
     pub run: fn(&Lab) -> Result<Results, String>,
 }
 
@@ -60,7 +60,7 @@ impl Size {
         Self { name, full, least, most: u64::MAX }
     }
 
-    /// The same, but never larger than at scale 1.
+    /// This size, but never larger than at scale 1.
     pub const fn at_most_full(self) -> Self {
         Self { most: self.full, ..self }
     }
@@ -223,8 +223,8 @@ impl Lab {
         Ok(servers)
     }
 
-    /// Starts contenders with an append-only file. Those that refuse it, or run already without one, are
-    /// left out, and the results say so.
+    /// Starts contenders with an append-only file. Contenders that refuse it, or run already without
+    /// one, are left out, and the results say so.
     pub fn start_appending(
         &self,
         results: &mut Results,

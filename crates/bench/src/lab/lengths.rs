@@ -1,5 +1,5 @@
-//! E2, the wall that cost the author days: client libraries that broke on values over 1,024 bytes, and a
-//! length of exactly 1000 that was sent as 100, so that the rest of the value was read as commands.
+//! E2, the wall that cost the author days. Client libraries broke on values over 1,024 bytes, and a
+//! length of exactly 1000 was sent as 100, so that the rest of the value was read as commands.
 
 use std::io::ErrorKind;
 use std::time::Instant;

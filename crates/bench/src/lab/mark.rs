@@ -33,7 +33,7 @@ const SCAN_COUNT: &str = "1000";
 /// A database that is the lab's as long as this lives.
 #[derive(Debug)]
 pub struct Mark {
-    /// The connection that says so. Where clients have no names there is no key either: by it the next run
+    /// The connection that says so. If clients have no names there is no key either: by it the next run
     /// would take this one for over.
     named: Option<Client>,
 }
@@ -42,9 +42,9 @@ pub struct Mark {
 pub enum Found {
     /// No mark.
     None,
-    /// That of this very run: another column is the same database.
+    /// The mark of this very run: another column is the same database.
     Own,
-    /// That of another run.
+    /// The mark of another run.
     Other(String),
 }
 
@@ -99,8 +99,8 @@ pub fn find(target: &Target) -> Result<Found, String> {
     })
 }
 
-/// Erases the keys that another run has left. Fails where that run may not be over, and where a key is not
-/// the lab's.
+/// Erases the keys that another run has left. Fails if that run may not be over, or if a key is not the
+/// lab's.
 pub fn erase_left_behind(target: &Target, run: &str) -> Result<(), String> {
     let mut client = target.client().map_err(text)?;
     let start = Instant::now();
@@ -131,7 +131,7 @@ pub fn erase_left_behind(target: &Target, run: &str) -> Result<(), String> {
         Value::Simple(_) => {}
         other => return Err(format!("FLUSHDB: {}", shown(&other))),
     }
-    // It may have none, and may not know functions at all.
+    // The server may have no such library, and may not know functions at all.
     let _ = client.call(&["FUNCTION", "DELETE", LIBRARY_NAME]).map_err(text)?;
     Ok(())
 }

@@ -7,8 +7,8 @@
 //!                    contender ─→ server (child processes, or a URL)
 //! ```
 //!
-//! Invariants: servers take turns within a round, so a drift of the machine touches all alike; an
-//! experiment checks a server's answers before it reports a time of it; a server that the lab has not
+//! Invariants: servers take turns within a round, so a drift of the machine touches all alike. An
+//! experiment checks a server's answers before it reports a time of it. A server that the lab has not
 //! started itself is measured only while its database is empty, and left empty, by the next run if this one
 //! is killed.
 

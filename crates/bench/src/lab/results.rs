@@ -58,7 +58,7 @@ impl Results {
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// How the figures come about and how to read them.
+    /// How the figures are made and how to read them.
     pub method: String,
     /// The figures.
     #[serde(flatten)]
@@ -123,7 +123,7 @@ impl Section {
     }
 }
 
-/// The bounds of a figure's samples, where there are several.
+/// The bounds of a figure's samples, if there are several.
 fn spread(figure: &Figure) -> Option<(f64, f64)> {
     (figure.samples.len() > 1).then(|| figure.bounds())
 }

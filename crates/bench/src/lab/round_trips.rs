@@ -49,11 +49,11 @@ enum Way {
     GetSet,
     /// Three round trips: WATCH and GET in one, MULTI … EXEC in one, and none lost.
     Watch,
-    /// One round trip.
+    /// A single round trip.
     Script,
-    /// One round trip.
+    /// A single round trip.
     Function,
-    /// One round trip for several.
+    /// A round trip for several.
     ScriptPipeline,
 }
 

@@ -41,9 +41,9 @@ pub struct Server {
     pub name: String,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Where the load goes.
+    /// Targets of the load.
     pub fronts: Vec<Target>,
-    /// Where the data lies.
+    /// Holders of the data.
     pub backends: Vec<Target>,
     /// Its Unix domain socket.
     pub unix: Option<Target>,
@@ -53,8 +53,8 @@ pub struct Server {
     pub settings: String,
     /// The data that a killed lab had left in it, now erased.
     pub left_behind: Option<String>,
-    /// It ran already and was empty: all of its data are the lab's. (Of memcached, experiments delete their
-    /// keys one by one.)
+    /// Set if it ran already and was empty: all of its data are the lab's. (Of memcached, experiments
+    /// delete their keys one by one.)
     mark: Option<Mark>,
 }
 
@@ -62,7 +62,7 @@ impl Drop for Server {
     /// Leaves a server that ran already as it was found.
     fn drop(&mut self) {
         if self.mark.is_some() {
-            // Where that fails, the next experiment finds the mark.
+            // If that fails, the next experiment finds the mark.
             let _ = self.ask_all(&["FLUSHDB"]);
         }
     }
@@ -72,7 +72,7 @@ impl Drop for Server {
 pub struct Measured {
     /// Replies and latencies.
     pub outcome: Outcome,
-    /// CPU time of all its processes; nothing where it does not say.
+    /// CPU time of all its processes; nothing if it does not say.
     pub cpu: Option<Duration>,
 }
 
@@ -182,7 +182,7 @@ impl Server {
         format!("ran already; {}", named.join(", "))
     }
 
-    /// A setting of the first process; nothing where it does not say.
+    /// A setting of the first process; nothing if it does not say.
     pub fn setting(&self, name: &str) -> Result<Option<String>, String> {
         let reply = self.backends[0].client().and_then(|mut client| client.call(&["CONFIG", "GET", name]));
         Ok(match reply.map_err(|error| error.to_string())? {
@@ -220,7 +220,7 @@ impl Server {
         Ok(total.saturating_sub(self.mark.as_ref().map_or(0, Mark::keys)))
     }
 
-    /// Fails unless it holds exactly so many keys.
+    /// Fails unless it holds exactly `expected` keys.
     pub fn expect_keys(&self, expected: u64) -> Result<(), String> {
         match self.key_count()? {
             count if count == expected => Ok(()),
@@ -243,7 +243,7 @@ impl Server {
         matches!(reply, Ok(Value::Array(rows)) if rows.iter().any(|row| matches!(row, Value::Array(_))))
     }
 
-    /// CPU time used so far by all its processes; nothing where it does not say.
+    /// CPU time used so far by all its processes; nothing if it does not say.
     pub fn cpu(&self) -> Result<Option<Duration>, String> {
         if self.is_own() {
             let times: Result<Vec<u64>, String> = self.processes.iter().map(Process::cpu_ns).collect();
@@ -373,7 +373,7 @@ fn refuse_keys(keys: u64) -> Result<(), String> {
     }
 }
 
-/// One question on a connection of its own.
+/// Asks a question on a connection of its own.
 fn ask(target: &Target, command: &[&str]) -> Result<Value, String> {
     match target.client().and_then(|mut client| client.call(command)).map_err(|error| error.to_string())? {
         Value::Error(text) => Err(format!("{}: {}", command.join(" "), String::from_utf8_lossy(&text))),

@@ -9,7 +9,7 @@ use crate::latency::Latencies;
 use crate::random::Random;
 use crate::schedule::Schedule;
 
-/// One application thread with its connection.
+/// An application thread with its connection.
 pub trait Session: Send {
     /// Does one operation; its kind, as an index of the caller's own table. Fails on a wrong answer.
     fn step(&mut self, number: u64, random: &mut Random) -> Result<usize, String>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `p99.9=2ms`: so many of the requests within so much time, counted from when they were due.
+/// `p99.9=2ms`: this share of the requests within this time, counted from when they were due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slo {
     /// The fraction of requests.

@@ -345,7 +345,7 @@ fn expect_record(number: u64, reply: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// One of the clients.
+/// A client of the workload.
 struct Application<'a> {
     client: Client,
     table: &'a Table,

@@ -1,8 +1,8 @@
-//! An axis: its range, where its numbers stand, and how they read.
+//! An axis: its range, the places of its numbers, and how they read.
 //!
-//! An axis is a coordinate of the drawing library. The numbers of a logarithmic one are 1, 2 and 5 of each power of ten, only
-//! the powers where there are many, and round steps where it spans less than a decade: an axis has at least two
-//! numbers, at any range.
+//! An axis is a coordinate of the drawing library. The numbers of a logarithmic one are 1, 2 and 5 of each power of
+//! ten, only the powers if there are many, and round steps if it spans less than a decade. So an axis has at least
+//! two numbers, at any range.
 
 use std::ops::Range;
 

@@ -54,9 +54,9 @@ pub struct Curve {
 pub struct Band {
     /// Its event; the text begins with the server's name.
     pub label: String,
-    /// Where it begins.
+    /// Its start.
     pub from: f64,
-    /// Where it ends.
+    /// Its end.
     pub to: f64,
 }
 
@@ -69,7 +69,7 @@ pub struct Heat {
     pub columns: Vec<String>,
     /// Headings of rows.
     pub rows: Vec<String>,
-    /// Row by row; nothing where there is no figure.
+    /// Row by row; nothing if there is no figure.
     pub values: Vec<Option<f64>>,
 }
 

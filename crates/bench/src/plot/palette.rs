@@ -61,8 +61,8 @@ impl Palette {
     }
 }
 
-/// A style sheet that replaces each colour by its twin where the reader's system is dark. It addresses the
-/// attributes that the drawing library writes, so that a picture without it is complete.
+/// A style sheet that replaces each colour by its twin if the reader's system is dark. The sheet addresses
+/// the attributes that the drawing library writes, so that a picture without it is complete.
 pub(super) fn dark_style() -> String {
     let twins = COLOURS.iter().copied().chain([(INK, INK_IN_THE_DARK), (PAPER, PAPER_IN_THE_DARK)]);
     let rules = twins.map(|(light, dark)| {

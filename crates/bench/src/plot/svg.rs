@@ -8,7 +8,7 @@ use super::palette::{INK, PAPER, Palette, dark_style};
 use super::{Band, Bar, Curve, Heat, Plot, Spread};
 use crate::figures::short;
 
-/// Narrow, so that text of this size can be read where a phone shrinks the whole plot.
+/// Narrow, so that text of this size can be read if a phone shrinks the whole plot.
 const WIDTH: u32 = 480;
 const CURVES_HEIGHT: u32 = 320;
 const TEXT: u32 = 14;

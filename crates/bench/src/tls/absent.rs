@@ -42,7 +42,7 @@ impl<S> TlsStream<S> {
         match self.never {}
     }
 
-    /// The same session over another handle of the same socket.
+    /// This session over another handle of the socket.
     pub fn map<T>(self, _: impl FnOnce(S) -> T) -> TlsStream<T> {
         match self.never {}
     }

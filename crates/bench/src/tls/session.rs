@@ -139,7 +139,7 @@ impl<S> TlsStream<S> {
         &mut self.socket
     }
 
-    /// The same session over another handle of the same socket.
+    /// This session over another handle of the socket.
     pub fn map<T>(self, change: impl FnOnce(S) -> T) -> TlsStream<T> {
         TlsStream { session: self.session, socket: change(self.socket) }
     }

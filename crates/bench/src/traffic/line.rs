@@ -1,4 +1,4 @@
-//! One line of a recording.
+//! A line of a recording.
 
 use std::time::Duration;
 

@@ -141,7 +141,7 @@ impl Store {
         lease
     }
 
-    /// Begins a lease's time anew; returns its milliseconds, or `None` where it is over.
+    /// Begins a lease's time anew; returns its milliseconds, or `None` if it is over.
     pub fn keep_alive(&mut self, lease: LeaseId) -> Option<u64> {
         let now_ms = self.now_ms;
         let lease = self.leases.get_mut(&lease)?;

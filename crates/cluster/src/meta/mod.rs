@@ -1,15 +1,15 @@
 //! The store of the cluster's records, behind one narrow trait.
 //!
-//! [`Meta`] is a linearizable map with revisions, transactions that compare them, watches and leases: etcd's model, and no
-//! more of it than the cluster needs. `dunlin-etcd` implements it over the network. [`Store`] is the same model in memory,
-//! for the simulator and for tests; one suite of conformance tests runs on both.
+//! [`Meta`] is a linearizable map with revisions, transactions that compare them, watches and leases: as much of etcd's
+//! model as the cluster needs. `dunlin-etcd` implements it over the network. [`Store`] is the same model in memory, for
+//! the simulator and for tests; one suite of conformance tests runs on both.
 //!
 //! Facts that callers rely on:
 //! - Every change of the store has a revision, and revisions ascend. All changes of one transaction have the same one.
 //! - A key that is absent has revision 0.
 //! - A transaction does everything or nothing.
-//! - [`Outcome::Unknown`] is neither success nor failure: the transaction may be applied later, too. It is settled once a
-//!   read shows a compared key at another revision, because the comparison can then hold no more.
+//! - [`Outcome::Unknown`] is neither success nor failure: the transaction may be applied later, too. A read settles it
+//!   that shows a compared key at another revision, because the comparison can no longer hold.
 
 mod memory;
 
@@ -134,7 +134,7 @@ pub enum Outcome {
     Done(Revision),
     /// A comparison did not hold at this revision of the store. Nothing is changed, and nothing will be.
     Refused(Revision),
-    /// Nobody can say: the answer was lost. The changes may be made, or be made later.
+    /// The outcome is unknown: the answer was lost. The changes may be made, or be made later.
     Unknown(String),
     /// Nothing is changed, and nothing will be: the request did not leave, or the store answered an error.
     Failed(MetaError),
@@ -212,6 +212,6 @@ pub trait Meta: Send + Sync {
     /// Begins the time of a lease anew. Returns its seconds.
     fn keep_alive(&self, lease: LeaseId) -> Result<u32, MetaError>;
 
-    /// Ends a lease; its keys go. One that is over already is no error.
+    /// Ends a lease; its keys go. A lease that is over already is no error.
     fn revoke(&self, lease: LeaseId) -> Result<(), MetaError>;
 }

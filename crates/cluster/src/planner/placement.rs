@@ -20,7 +20,8 @@ impl Plan<'_> {
         record.nodes().filter(|node| !self.is_draining(*node) && self.is_up(*node)).count()
     }
 
-    /// With more shards than nodes for them, those go that have fewest nodes to stay, then least data.
+    /// Chooses shards that end, if there are more than nodes for them: those with fewest nodes to stay, then least
+    /// data.
     pub(super) fn choose_leaving(&mut self) {
         let surplus = self.view.shards.len().saturating_sub(self.shards_wanted());
         let mut shards: Vec<_> = self
@@ -49,7 +50,7 @@ impl Plan<'_> {
                     break;
                 }
             }
-            // An order that has come true, or cannot any more, is taken back by the planner that gave it.
+            // An order that has come true, or cannot from now on, is taken back by the planner that gave it.
             if let Some(Wish::HandOver(to) | Wish::Release(to)) = record.wish
                 && (!record.in_sync.contains(&to) || record.primary == to)
             {
@@ -93,7 +94,7 @@ impl Plan<'_> {
         self.active().filter(|node| !assigned.contains(node) && !self.placed.contains(node)).collect()
     }
 
-    /// Gives free nodes a shard. Where shards are missing and nobody is free, a surplus replica is freed.
+    /// Gives free nodes a shard. If shards are missing and no node is free, a surplus replica is freed.
     pub(super) fn place_nodes(&mut self) {
         let free: Vec<NodeId> = self.unassigned().into_iter().filter(|node| self.is_up(*node)).collect();
         let remaining = self.view.shards.len() - self.leaving.len();

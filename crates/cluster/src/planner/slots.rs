@@ -22,7 +22,7 @@ struct Part {
     slot_bytes: u64,
     /// Its heavy slots that may be moved, and their weights.
     heavy: Vec<(u16, u64)>,
-    /// Of all its slots.
+    /// Bytes of all its slots.
     load: u64,
     share: u64,
     /// How far from its share it may be.
@@ -69,7 +69,7 @@ impl Plan<'_> {
         weights.min().unwrap_or(0).max(1)
     }
 
-    /// The parts of the shards whose primaries are there. Nobody knows what the others have.
+    /// The parts of the shards whose primaries are there. The loads of the others are unknown.
     fn parts(&self, record: &SlotsRecord) -> Vec<Part> {
         let served = self.view.shards.keys().filter(|shard| self.is_served(**shard));
         let mut slots: BTreeMap<ShardId, SlotSet> =
@@ -111,7 +111,7 @@ impl Plan<'_> {
         parts.collect()
     }
 
-    /// Slots that nobody owns have no data, so that they need no move. They are spread by weight.
+    /// Slots without an owner have no data, so that they need no move: they are spread by weight.
     fn assign_unowned(&mut self, record: &mut SlotsRecord, parts: &[Part]) {
         let free = record.slots.unowned();
         let takers: Vec<ShardId> =
@@ -119,7 +119,8 @@ impl Plan<'_> {
         if free.is_empty() || takers.is_empty() {
             return;
         }
-        // At the beginning, all shards that there will be should be there, lest what has just been assigned is moved.
+        // At the beginning, all shards that there will be should be there: otherwise slots that have just been assigned
+        // would move.
         let weights: Vec<u128> = takers.iter().map(|shard| u128::from(self.weight(*shard))).collect();
         let sum: u128 = weights.iter().sum();
         let count = u128::from(free.len());
@@ -158,7 +159,7 @@ impl Plan<'_> {
                 .iter()
                 .filter(is_ready)
                 .filter(|part| part.shard != from.shard && part.share > 0)
-                // One that has its share is given more only by a shard that is to end.
+                // A part that has its share is given more only by a shard that is to end.
                 .filter(|part| part.load < part.share || from.share == 0)
                 .filter(|part| !self.view.paused.contains(&(from.shard, part.shard)))
                 .max_by_key(|part| (part.share.saturating_sub(part.load), part.shard))?;
@@ -171,9 +172,9 @@ impl Plan<'_> {
         Some(Move { id, slots, from, to, from_epoch, to_epoch })
     }
 
-    /// The slots of a shard that come closest to what it has too much and another one has room for. Light ones do as long as
-    /// there are enough of them. A heavy one goes alone, and only where the larger of the two loads becomes smaller by more
-    /// than the slack: otherwise it would go to and fro.
+    /// The slots of a shard that come closest to its surplus, and for which another shard has room. Light ones do as
+    /// long as there are enough of them. A heavy one goes alone, and only if the larger of the two loads becomes
+    /// smaller by more than the slack: otherwise it would go to and fro.
     fn slots_to_give(&self, from: &Part, to: &Part) -> Option<SlotSet> {
         let is_leaving = from.share == 0;
         let (excess, room) = (from.load - from.share, to.share.saturating_sub(to.load));
@@ -196,7 +197,7 @@ impl Plan<'_> {
         }
         let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
         let count = match is_leaving {
-            // It gives what it has, whether there is room or not.
+            // Such a shard gives what it has, whether there is room or not.
             true if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),
             _ => (wanted / from.slot_bytes).max(1),
         };

@@ -56,7 +56,7 @@ struct Model {
     steps: usize,
     slots_moved: usize,
     shards_changed: usize,
-    /// Bytes of each slot, where they are not spread evenly.
+    /// Bytes of each slot, if they are not spread evenly.
     weights: Option<Vec<u64>>,
 }
 
@@ -186,7 +186,7 @@ impl Model {
         self.weigh();
     }
 
-    /// Has each shard report what its slots weigh.
+    /// Makes each shard report what its slots weigh.
     fn weigh(&mut self) {
         let Some(weights) = &self.weights else { return };
         self.view.heavy.clear();
@@ -382,7 +382,7 @@ proptest! {
         prop_assert_eq!(model.plan(), vec![], "a plan that was carried out leaves nothing");
     }
 
-    /// Nodes go down and come back before anybody has replaced them: when all are up again, nothing has to move.
+    /// Nodes go down and come back before other nodes have replaced them: when all are up again, nothing has to move.
     #[test]
     fn plan_survives_nodes_that_flap(view in any_view(), flaps in prop::collection::vec(any::<prop::sample::Index>(), 1..20)) {
         prop_assume!(view.nodes.values().any(|node| node.record.state == NodeState::Active));
@@ -473,7 +473,7 @@ fn plan_drains_a_node_without_losing_a_copy() {
     }
 }
 
-/// One shard whose members are all in sync, the first of them the primary; these are draining.
+/// A shard whose members are all in sync, the first of them the primary; these are draining.
 fn one_shard(members: usize, replicas: u8, draining: &[usize]) -> Model {
     let state = |at| if draining.contains(&at) { NodeState::Draining } else { NodeState::Active };
     let mut view = view((0..members).map(|at| node(at, 0, 1 << 30, state(at))), replicas);

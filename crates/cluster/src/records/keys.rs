@@ -90,7 +90,7 @@ impl Keys {
         }
     }
 
-    /// Reads the text of a key. `None`: it is no key of this cluster.
+    /// Reads the text of a key. `None`: it is not a key of this cluster.
     pub fn parse(&self, text: &str) -> Option<Key> {
         let rest = text.strip_prefix(&self.prefix)?;
         match rest.split_once('/') {

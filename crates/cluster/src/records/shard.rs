@@ -10,9 +10,9 @@ use crate::{HistoryId, NodeId};
 /// Members and learners of a shard at most, each.
 const NODES_MAX: usize = 64;
 
-/// The history of a shard's stream: where the current one branched off the one before.
+/// The history of a shard's stream, with the place at which the current one branched off the one before.
 ///
-/// A copy of `previous` goes on with `id` if it ends at `from` or before; what it has beyond is no part of the shard.
+/// A copy of `previous` goes on with `id` if it ends at `from` or before; what it has beyond is not part of the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct History {

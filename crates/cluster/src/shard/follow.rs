@@ -61,7 +61,7 @@ impl Shard {
         debug_assert!(held <= end && end >= self.local.end, "the data grows");
         (self.local.end, self.local.held) = (end, held);
         if is_beyond {
-            // It is no part of the record's history any more: it goes back, or takes over with all that it has.
+            // Its data has left the record's history: it goes back, or takes over with all that it has.
             self.local.history = Some(history);
             self.join(actions);
         } else {
@@ -83,7 +83,7 @@ impl Shard {
         }
     }
 
-    /// The data is another one, or none. Somebody may count on what was there before, and admit this node for it.
+    /// The data is another one, or none. Another node may count on what was there before, and admit this node for it.
     pub(super) fn replaced(&mut self, local: Local) {
         debug_assert!(self.lead.is_none(), "a primary copies nobody");
         self.copies += 1;
@@ -93,7 +93,8 @@ impl Shard {
         self.owe();
     }
 
-    /// A learner owes nothing, unless somebody counts on data that it has no more: it may be a member already, and not know it.
+    /// A learner owes nothing, unless another node counts on data that it has lost: it may be a member already, and not
+    /// know it.
     pub(super) fn owe(&mut self) {
         if self.is_learner() && self.is_counted {
             self.local.clean = true;
@@ -189,7 +190,8 @@ impl Shard {
         let is_own = record.primary == self.me;
         let wait_ms = u64::from(self.rank) * self.options.rank_ms;
         let is_over = now_ms >= self.promised_until_ms + wait_ms;
-        // Its data may belong to an older history than the record's. It has all that is committed, since a commit needs every member.
+        // Its data may belong to an older history than the record's. The member has all that is committed, since a
+        // commit needs every member.
         if (is_own && self.restarted || is_over) && self.local.clean {
             let facts = Facts {
                 grace_over: is_over,
@@ -205,8 +207,8 @@ impl Shard {
         }
     }
 
-    /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that look for
-    /// the one that has most would wait for it. Whether that is to be done.
+    /// A member that has lost its data since its start says so in its record, as a restart does: otherwise those that
+    /// look for the one that has most would wait for it. Returns whether that is to be done.
     fn report_loss(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let epoch = self.record().map_or(0, |record| record.epoch);
@@ -231,13 +233,13 @@ impl Shard {
         }
     }
 
-    /// Has this node's record say what it has, and that this is not everything.
+    /// Writes into this node's record what it has, and that this is not everything.
     pub(super) fn report(&self, actions: &mut Vec<Action>) {
         actions.push(Action::ReportLoss(self.loss(), self.revision()));
     }
 
-    /// A learner, or a primary by recovery, whose record still says that its process has lost data has it written anew: the word
-    /// would be taken for a member's once there are members. Whether the record says it.
+    /// Writes the record of a learner, or of a primary by recovery, anew if it still says that its process has lost
+    /// data: the word would be taken for a member's once there are members. Returns whether the record says it.
     pub(super) fn clear_report(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let own = self.nodes.get(&self.me).filter(|own| own.boot == self.boot);
         let is_reported = own.is_some_and(|own| own.restart.as_ref().is_some_and(|restart| !restart.clean));
@@ -248,8 +250,8 @@ impl Shard {
         is_reported
     }
 
-    /// A learner whose shard has no member that has all that was acknowledged reports what it has, and goes on with that if it is
-    /// most. Whether the shard is in that state.
+    /// A learner whose shard has no member that has all that was acknowledged reports what it has, and goes on with
+    /// that if it is most. Returns whether the shard is in that state.
     fn offer(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let Some((_, record)) = &self.known else { return false };
         let (facts, _) = self.reports(record, record.in_sync.iter());
@@ -281,8 +283,9 @@ impl Shard {
             && (restart.history == record.history.id || Some(restart.history) == record.history.previous)
     }
 
-    /// Nobody of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees which one that is.
-    /// Learners count, too. They are waited for, and for ever by a member that has nothing: an operator decides then.
+    /// No node of the in-sync set has all that was acknowledged: the node with most goes on, and every node sees
+    /// which one that is. Learners count, too. A member waits for learners, and for ever if it has nothing: an
+    /// operator decides then.
     fn recover(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Some((_, record)) = &self.known else { return };
         let counts_learners = !self.is_broken(Fault::RecoverMembersOnly);

@@ -10,7 +10,7 @@ use crate::{NodeId, meta::Revision, records::Wish, times};
 struct Peer {
     /// The node takes nothing over before this time, by the primary's clock.
     lease_until_ms: u64,
-    /// It follows the current history.
+    /// Whether it follows the current history.
     is_attached: bool,
     /// How much of it it has, for good.
     held: u64,
@@ -18,7 +18,7 @@ struct Peer {
     copy: u64,
     lost: bool,
     revision: Revision,
-    /// Where the stream ended at some time, and that time: a member is behind since then.
+    /// The end of the stream at some time, and that time: a member is behind since then.
     mark: (u64, u64),
 }
 
@@ -26,7 +26,7 @@ struct Peer {
 struct HandOver {
     to: NodeId,
     since_ms: u64,
-    /// No command is under way any more.
+    /// Whether the last command under way has ended.
     is_rested: bool,
 }
 
@@ -45,7 +45,8 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// A node has another process: what the one before it said of its data is nothing any more. Its promise stands.
+    /// Notes that a node has another process: what the one before it said of its data counts for nothing. Its promise
+    /// stands.
     pub(super) fn forget(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
             (peer.is_attached, peer.held, peer.copy, peer.lost) = (false, 0, 0, false);
@@ -81,7 +82,7 @@ impl Shard {
         }
     }
 
-    /// Returns the other nodes whose leases and data count: the members of the record, before and after what is proposed.
+    /// Returns the other nodes whose leases and data count: the members of the record, before and after a proposal.
     fn counted(&self) -> BTreeSet<NodeId> {
         let Some((_, record)) = &self.known else { return BTreeSet::new() };
         let mut counted = record.in_sync.clone();
@@ -103,8 +104,8 @@ impl Shard {
         self.counted().iter().map(held).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether the primary sends this node everything, and not only what is committed. Nodes of the record know how to go back;
-    /// others, which may be of another house, do not.
+    /// Whether the primary sends this node everything, and not only what is committed. Nodes of the record know how to
+    /// go back; others, which may be Redis or Valkey, do not.
     pub fn sends_uncommitted(&self, node: NodeId) -> bool {
         self.record().is_some_and(|record| record.has(node)) || self.counted().contains(&node)
     }
@@ -121,7 +122,7 @@ impl Shard {
         }
     }
 
-    /// Sends the record by which this node leads no more to the others: they hear of it before the store says so.
+    /// Sends the record by which this node ceases to lead to the others: they hear of it before the store says so.
     pub(super) fn pass_on(&self, actions: &mut Vec<Action>) {
         let Some(known) = &self.known else { return };
         for node in known.1.nodes().filter(|node| *node != self.me) {
@@ -284,7 +285,7 @@ impl Shard {
         self.raise_commit(offsets[at].min(self.local.end), actions);
     }
 
-    /// Begins, continues or ends a handover. Whether one is under way.
+    /// Begins, continues or ends a handover. Returns whether one is under way.
     fn hand_over(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let (Some((_, record)), Some(lead)) = (&self.known, &mut self.lead) else { return false };
         let Some(handover) = &lead.handover else {

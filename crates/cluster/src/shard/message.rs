@@ -19,7 +19,7 @@ pub enum Message {
     Heartbeat {
         /// The sender's epoch.
         epoch: u64,
-        /// The sender's monotonic clock, in milliseconds. It means nothing to anybody else, who sends it back.
+        /// The sender's monotonic clock, in milliseconds. The receiver does not interpret it, and sends it back.
         sent_ms: u64,
         /// The history of the stream.
         history: HistoryId,
@@ -27,8 +27,8 @@ pub enum Message {
         commit: u64,
         /// The receiver's place among the members, by what they have. The first takes over first.
         rank: u32,
-        /// The receiver's process, and which copy of its data the sender counts: nothing from before it counts any more, and no
-        /// admission is under way that rests on it.
+        /// The receiver's process, and which copy of its data the sender counts: the sender has dropped all that came
+        /// before it, and no admission is under way that rests on that.
         counted: Option<(BootId, u64)>,
     },
     /// The answer: the sender promises not to take over for a while.
@@ -47,11 +47,11 @@ pub enum Message {
         held: u64,
         /// Counts the times that the process's data was replaced: what it had before counts for nothing.
         copy: u64,
-        /// It has lost what it had acknowledged, and promises nothing.
+        /// Whether it has lost what it had acknowledged, and promises nothing.
         lost: bool,
     },
-    /// The answer to a heartbeat of an older epoch, the first word of a primary that has handed over, and a primary's word to a node
-    /// that knows an older record: the record that the sender knows.
+    /// The record that the sender knows: the answer to a heartbeat of an older epoch, the first word of a primary that
+    /// has handed over, and a primary's word to a node that knows an older record.
     Stale {
         /// The record.
         record: Box<Known>,

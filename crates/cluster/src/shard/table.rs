@@ -1,8 +1,8 @@
 //! The transitions of a shard's record: a literal table, and nothing else changes a record.
 //!
-//! Each is one transaction that compares the revision of the record (0: absent). [`TABLE`] says who may propose it, what must
-//! hold at that moment, and what the record is afterwards. The facts are the proposer's own; what nobody can know alone is
-//! decided by the comparison.
+//! Each is one transaction that compares the revision of the record (0: absent). [`TABLE`] says who may propose it,
+//! what must hold at that moment, and what the record is afterwards. The facts are the proposer's own; the comparison
+//! decides what one node alone cannot know.
 //!
 //! ```text
 //!             learn            admit                    take over, hand over
@@ -27,7 +27,7 @@ pub enum Transition {
     Form,
     /// A node becomes a learner.
     Learn,
-    /// A learner is no part of the shard any more.
+    /// A learner leaves the shard.
     Dismiss,
     /// The primary gets an order, or an order is taken back.
     Order,
@@ -39,7 +39,7 @@ pub enum Transition {
     TakeOver,
     /// The primary makes another member the primary.
     HandOver,
-    /// Nobody has all that was acknowledged: the node with most goes on, a member or a learner.
+    /// No node has all that was acknowledged: the node with most goes on, a member or a learner.
     Recover,
     /// As `Recover`, while members are missing: an operator's explicit word.
     Force,
@@ -84,7 +84,7 @@ pub struct Facts {
     pub resigns: bool,
     /// The nodes whose restart is written down, for their current process.
     pub reported: BTreeSet<NodeId>,
-    /// Those among them that have all that they ever acknowledged.
+    /// Nodes among them that have all that they ever acknowledged.
     pub reported_clean: BTreeSet<NodeId>,
     /// The node with most, among those that have reported.
     pub best: Option<NodeId>,
@@ -94,7 +94,7 @@ pub struct Facts {
     pub min_sync: usize,
     /// The history that the new primary's data is part of.
     pub history: Option<HistoryId>,
-    /// Where it ends.
+    /// The end of its data.
     pub end: u64,
     /// An id that no history has had.
     pub new_history: Option<HistoryId>,
@@ -197,7 +197,7 @@ pub const TABLE: [Row; 10] = [
         ],
         change: |record, node, _| {
             record.in_sync.remove(&node);
-            // One that is to be released leaves at once: as a learner it would only be admitted again.
+            // A member that is to be released leaves at once: as a learner it would only be admitted again.
             if record.wish != Some(Wish::Release(node)) {
                 record.learners.insert(node);
             }
@@ -299,7 +299,7 @@ fn lead(record: &mut ShardRecord, node: NodeId, facts: &Facts) {
     }
 }
 
-/// The node becomes the primary; everybody else has to learn anew.
+/// The node becomes the primary; all others have to learn anew.
 fn alone(record: &mut ShardRecord, node: NodeId, facts: &Facts) {
     let others: Vec<NodeId> = record.nodes().filter(|other| *other != node).collect();
     record.learners = others.into_iter().collect();

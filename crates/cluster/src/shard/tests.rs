@@ -1,7 +1,10 @@
 //! Stories of single machines; the simulator has the rest.
 
 use super::*;
-use crate::records::{History, Key, Keys};
+use crate::{
+    meta::Outcome,
+    records::{History, Key, Keys},
+};
 
 const P: u8 = 1;
 const M: u8 = 2;
@@ -138,7 +141,7 @@ fn member_whose_data_grow_in_the_history_before_takes_over_with_all_of_them() {
     let actions = step(&mut member, 30, Event::Grown(history(1), 55, 54));
     assert_eq!(actions, [Action::Follow { primary: node(P), epoch: 5, attach: Attach::Rewind(52) }]);
     assert_eq!(member.local(), Local { history: Some(history(1)), end: 55, held: 54, clean: true });
-    // Nobody is left to go back with.
+    // No other node is left to go back with.
     let begins = proposed(&step(&mut member, 2_000, Event::Tick)).expect("a takeover").record.history;
     assert_eq!((begins.from, begins.previous), (55, Some(history(1))));
     // Another history is none of its own.
@@ -321,7 +324,7 @@ fn member_whose_data_is_replaced_is_lost_until_it_has_the_copy() {
     // A start would load it only now.
     step(&mut member, 9_025, Event::Grown(history(1), 60, 60));
     assert_eq!(member.local().held, 60);
-    // It counts once the primary counts nothing from before.
+    // The copy counts once the primary counts nothing from before.
     let is_lost = |member: &mut Shard, now_ms, counted| {
         let actions = step(member, now_ms, counting(4, counted));
         let echo = actions.iter().find_map(|action| match action {
@@ -378,7 +381,7 @@ fn primary_confirms_no_copy_while_an_admission_is_open() {
         sent.expect("a heartbeat")
     };
     assert_eq!(counted(&step(&mut primary, 1_000, Event::Tick)), None, "it has not been heard of");
-    // A copy that does not count yet is confirmed, and no reason to admit anybody.
+    // A copy that does not count yet is confirmed, and no reason for an admission.
     let actions = step(&mut primary, 1_100, echo(1_000, 50, 1, true));
     assert_eq!((counted(&actions), proposed(&actions)), (Some((boot(M), 1)), None));
     let actions = step(&mut primary, 1_200, echo(1_100, 50, 1, false));
@@ -419,7 +422,7 @@ fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
     step(&mut primary, 10, Event::Grown(history.unwrap(), 60, 60));
     echo(&mut primary, 55, 0);
     assert_eq!(primary.commit(), 55);
-    // It had 60, has a copy of 55 now, and a word from before comes late.
+    // The member had 60, has a copy of 55 now, and a word from before comes late.
     echo(&mut primary, 55, 2);
     echo(&mut primary, 60, 0);
     assert_eq!(primary.commit(), 55);
@@ -516,7 +519,7 @@ fn force_commits_nothing_that_is_not_on_disk() {
     let (mut member, _) = started(M, true);
     step(&mut member, 10, heartbeat(3, 7));
     assert_eq!(member.commit(), 40);
-    // It was put out of the shard because its disk was slow.
+    // The member was put out of the shard because its disk was slow.
     let mut without = record(3);
     (without.epoch, without.in_sync, without.learners) = (4, [node(P)].into(), [node(M)].into());
     step(&mut member, 20, Event::Watched((11, without)));
@@ -530,7 +533,7 @@ fn force_commits_nothing_that_is_not_on_disk() {
     assert_eq!(member.commit(), 60);
 }
 
-/// Found by the simulator (seed 578, when operators first had nodes take the shard).
+/// Found by the simulator (seed 578, when operators first made nodes take the shard).
 #[test]
 fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
     let mut without = record(3);
@@ -558,7 +561,7 @@ fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
     assert!(step(&mut learner, 20_000, Event::Tick).contains(&Action::ClearReport), "it has lost nothing");
 }
 
-/// Found by the simulator (seed 7324, when operators first had nodes take the shard).
+/// Found by the simulator (seed 7324, when operators first made nodes take the shard).
 #[test]
 fn nothing_is_committed_beyond_a_copy() {
     let (mut member, _) = started(M, true);
@@ -685,7 +688,7 @@ fn primary_of_a_record_with_another_history_leads_anew() {
 }
 
 fn lineage(marks: &[(u8, u64)]) -> Lineage {
-    let mark = |count| crate::records::Mark { count, id: count };
+    let mark = |count| crate::records::Mark::new(count, count);
     marks.iter().map(|(number, count)| (node(*number), mark(*count))).collect()
 }
 
@@ -736,11 +739,54 @@ fn machine_that_stopped_begins_anew_after_an_operators_word() {
     let actions = step(&mut member, 20, Event::Message(node(P), stale));
     assert!(actions.contains(&Action::Leave), "{actions:?}");
     for (epoch, marks, may) in [
-        (4, &[(M, 2)][..], false),
-        (4, &[(P, 1)], false),
-        (3, &[(P, 1), (M, 2)], false),
-        (4, &[(P, 1), (M, 2)], true),
+        (1_003, &[(M, 2)][..], false),
+        (1_003, &[(P, 1)], false),
+        // A takeover of either line.
+        (4, &[(P, 1), (M, 2)], false),
+        (1_003, &[(P, 1), (M, 2)], true),
     ] {
         assert_eq!(member.may_begin_anew(&record(epoch), &lineage(marks)), may, "{epoch} {marks:?}");
+    }
+}
+
+/// Found by the simulator (seeds 53, 2638).
+#[test]
+fn member_does_not_stop_at_old_news_of_its_own_line() {
+    let told = |known: Known, marks: &[(u8, u64)]| {
+        let (mut member, _) = started(M, true);
+        step(&mut member, 10, Event::Obeyed(lineage(&[(P, 3)]), [].into()));
+        let stale = Message::Stale { record: Box::new(known), lineage: Box::new(lineage(marks)) };
+        step(&mut member, 20, Event::Message(node(P), stale)).contains(&Action::Leave)
+    };
+    // An operator's record of a restored store: a later epoch at an earlier revision.
+    let decided = (9, record(1_003));
+    let other = (99, ShardRecord { primary: node(M), ..record(3) });
+    for (known, marks, stops) in [
+        (&decided, &[(P, 3), (9, 1)][..], false),
+        (&decided, &[(9, 1)], true),
+        (&other, &[(P, 2)], false),
+        (&other, &[(9, 1)], true),
+        // A node of the version before sends no marks.
+        (&other, &[], true),
+    ] {
+        assert_eq!(told(known.clone(), marks), stops, "{known:?} {marks:?}");
+    }
+}
+
+/// Found by the simulator (seeds 8216, 9744).
+#[test]
+fn record_of_another_line_contradicts_the_known_one() {
+    let (member, _) = started(M, true);
+    let of = |primary, epoch| ShardRecord { primary: node(primary), ..record(epoch) };
+    for (revision, record, contradicts) in [
+        (10, of(P, 3), false),
+        (11, of(P, 3), false),
+        (11, of(M, 4), false),
+        (9, of(M, 2), false),
+        (9, of(P, 1_003), true),
+        (11, of(P, 2), true),
+        (11, of(M, 3), true),
+    ] {
+        assert_eq!(member.contradicts(&(revision, record.clone())), contradicts, "{revision} {record:?}");
     }
 }

@@ -8,11 +8,11 @@ use dunlin_cluster::meta::{
     Change, LeaseId, Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX, Watch,
 };
 
-/// A store under test, with what the trait does not offer.
+/// A store under test, with operations that the trait does not offer.
 pub trait Testbed {
     /// The store.
     fn meta(&self) -> &dyn Meta;
-    /// Has the store forget the changes before a revision.
+    /// Makes the store forget the changes before a revision.
     fn compact(&self, revision: Revision);
     /// Lets time pass.
     fn pass(&self, ms: u64);
@@ -83,7 +83,7 @@ fn transactions_that_make_no_sense_are_refused(meta: &dyn Meta) {
     let large = Transaction::default().put("odd/a", vec![0; 2 * VALUE_BYTES_MAX]);
     assert!(matches!(meta.commit(&large), Outcome::Failed(MetaError::Refused(_))));
     assert_eq!(revision_of(meta, "odd/a"), 0);
-    // One that changes nothing is as good as done.
+    // A transaction that changes nothing is as good as done.
     assert!(matches!(meta.commit(&Transaction::default().delete("odd/absent")), Outcome::Done(_)));
 }
 
@@ -99,7 +99,7 @@ fn ranges_show_what_has_the_prefix(meta: &dyn Meta) {
     assert_eq!(meta.range("nothing/").unwrap().items, []);
 }
 
-/// Reads at least so many changes; a wait may bring some of them, or none.
+/// Reads at least `count` changes; a wait may bring some of them, or none.
 fn read(watch: &mut dyn Watch, count: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     for _ in 0..20 {

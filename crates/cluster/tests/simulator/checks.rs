@@ -16,7 +16,7 @@ pub struct Violation {
 /// How much was known to be there when a command was sent, and in which generation.
 pub type Floor = (u64, usize);
 
-/// Facts that everybody may rely on so far.
+/// Facts that every node may rely on so far.
 #[derive(Default)]
 pub struct Oracle {
     /// All that was acknowledged, seen, or known to be committed anywhere.
@@ -43,7 +43,7 @@ fn violation(name: &'static str, what: impl Into<String>) -> Checked {
     Err(Violation { name, what: what.into() })
 }
 
-/// One node at a time may answer. One that hands over has the lease still, and holds all commands back.
+/// At most one node at a time may answer. A node that hands over has the lease still, and holds all commands back.
 pub fn leases(nodes: &[Node], now: u64) -> Checked {
     let may_answer = |node: &&Node| {
         let process = node.process.as_ref().filter(|process| !process.parked);
@@ -78,7 +78,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A reply leaves that has seen so much of the log; when its command was sent, so much was known to be there.
+    /// Checks a reply that has seen `seen` of the log, of which `known_before` was known to be there when its command
+    /// was sent.
     pub fn reply(&mut self, node: &Node, seen: u64, known_before: usize, is_write: bool) -> Checked {
         if self.is_forked {
             self.acknowledged += u64::from(is_write);
@@ -145,7 +146,7 @@ impl Oracle {
         if after.epoch < before.epoch || after.epoch > before.epoch + 1 {
             return violation("I6", format!("epoch {} after {}", after.epoch, before.epoch));
         }
-        // Where no member has all that was acknowledged, a learner may have most.
+        // If no member has all that was acknowledged, a learner may have most.
         let is_decision = matches!(transition, Transition::Recover | Transition::Force);
         let may_promote = before.in_sync.contains(&after.primary) || is_decision && before.has(after.primary);
         if after.primary != before.primary && !may_promote {

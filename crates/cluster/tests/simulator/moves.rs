@@ -15,7 +15,7 @@ use crate::{checks::Violation, random::Random};
 
 const STORM_MS: u64 = 12_000;
 const REST_MS: u64 = 30_000;
-/// Clients use so many slots; the others are moved along.
+/// The number of slots that clients use; the others are moved along.
 const USED: u16 = 12;
 
 type Keyspace = BTreeMap<u16, Vec<u64>>;
@@ -81,7 +81,7 @@ struct Command {
 
 struct Shard {
     id: ShardId,
-    /// Counts processes: an answer to an earlier one is nobody's.
+    /// Counts processes: an answer to an earlier one has no receiver.
     process: u64,
     epoch: u64,
     log: Vec<Op>,

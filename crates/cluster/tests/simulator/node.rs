@@ -46,9 +46,9 @@ pub struct Withheld {
 /// The running process.
 pub struct Process {
     pub boot: BootId,
-    /// `None` until its start is written down, and while the node is no part of the shard that it has left.
+    /// `None` until its start is written down, and while the node is not part of the shard that it has left.
     pub shard: Option<Shard>,
-    /// It has left the shard, after so many replacements of its data.
+    /// Set once it has left the shard: the number of replacements of its data until then.
     pub left: Option<u64>,
     pub withheld: Vec<Withheld>,
     pub parked: bool,
@@ -62,8 +62,18 @@ pub struct Process {
     pub marks: BTreeMap<NodeId, Revision>,
     /// The store is not the one that the node has obeyed.
     pub strays: bool,
-    /// The revisions of nodes' records in the newest view, and when that was asked for.
-    pub view: (u64, BTreeMap<NodeId, Revision>),
+    pub view: View,
+}
+
+/// The newest view of the records.
+#[derive(Default)]
+pub struct View {
+    /// When it came.
+    pub came: u64,
+    /// The revision of the shard's record.
+    pub record: Revision,
+    /// The revisions of nodes' records.
+    pub nodes: BTreeMap<NodeId, Revision>,
 }
 
 /// The log that a start loads as long as the one of a copy has no base.
@@ -125,7 +135,7 @@ impl Node {
         self.before_copy.is_none() || self.trusts_copies
     }
 
-    /// The data is replaced. A start loads what there was before, as long as there is no base of what is to come.
+    /// The data is replaced. A start loads the former data, as long as the new log has no base.
     pub fn replace(&mut self) {
         let entries = self.log[..self.synced].to_vec();
         self.before_copy.get_or_insert(OldLog { entries, history: self.history });

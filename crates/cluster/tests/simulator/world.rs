@@ -23,7 +23,7 @@ use dunlin_cluster::{
 
 use crate::{
     checks::{Floor, Oracle, Violation, leases},
-    node::{Entry, Node, OldLog, Process, Withheld, append, wish_for},
+    node::{Entry, Node, OldLog, Process, View, Withheld, append, wish_for},
     random::Random,
 };
 
@@ -33,7 +33,7 @@ const STORM_MS: u64 = 12_000;
 const CALM_MS: u64 = 4_000;
 const REST_MS: u64 = 40_000;
 const TICK_MS: u64 = 40;
-/// A transaction without an answer for so long has an unknown outcome.
+/// A transaction without an answer for this long has an unknown outcome.
 const STORE_TIMEOUT_MS: u64 = 300;
 const CHUNK: usize = 40;
 
@@ -58,7 +58,7 @@ pub struct Seen {
     pub recoveries: u64,
     pub forced: u64,
     pub unserved: u64,
-    /// The store was restored from a backup that nodes know to be older, so many of which were kept from it.
+    /// Backups, known to nodes to be older, from which the store was restored and which were kept from it.
     pub forks: u64,
     pub strays: u64,
 }
@@ -66,7 +66,7 @@ pub struct Seen {
 #[derive(Debug, Clone)]
 enum Request {
     Propose(Proposal, Transaction, Mark),
-    /// With how much the node has joined when it asks, and when that is.
+    /// A read: how much the node has joined when it asks, and when that is.
     Read(u64, u64),
     Watch(u64, u64),
     Announce {
@@ -153,9 +153,9 @@ enum Happening {
     Client(usize),
     Controller,
     Trouble,
-    /// A node is cut off from all others, or is so no more.
+    /// A node is cut off from all others, or is connected again.
     CutOff(usize, bool),
-    /// An operator has a node take the shard.
+    /// An operator makes a node take the shard.
     Force,
     /// The store goes back to an earlier state.
     Restore,
@@ -185,9 +185,11 @@ pub struct World {
     keys: Keys,
     shard: ShardId,
     store: Store,
+    /// The node that plans, and its changes.
+    planner: (NodeId, Writer),
     /// Earlier states of the store.
     backups: Vec<Store>,
-    /// What nodes must not lose, since the store went back.
+    /// Facts that nodes must not lose, since the store went back.
     restored: Option<restored::Restored>,
     store_down_until: u64,
     store_cut: Vec<bool>,
@@ -253,6 +255,7 @@ impl World {
             keys: Keys::new("simulated").expect("a name"),
             shard: ShardId::from_bytes([1; 20]),
             store: Store::default(),
+            planner: (NodeId::from_bytes([0; 20]), Writer::new(NodeId::from_bytes([0; 20]))),
             backups: Vec::new(),
             restored: None,
             store_down_until: 0,
@@ -569,14 +572,14 @@ impl World {
         self.step(at, Event::Emptied);
     }
 
-    /// Has the base of the log written that follows a replacement of the data.
+    /// Writes the base of the log that follows a replacement of the data.
     fn begin_base(&mut self, at: usize) {
         let (copies, boot) = (self.nodes[at].copies, self.nodes[at].process.as_ref().expect("it runs").boot);
         let delay = if self.random.chance(20) { self.random.below(4_000) } else { self.random.below(300) };
         self.at(delay, Happening::Base(at, boot, copies));
     }
 
-    /// A copy is there. One of an earlier epoch came over a link that is no more.
+    /// A copy is there. A copy of an earlier epoch came over a link that has ended.
     fn load(&mut self, at: usize, epoch: u64, history: HistoryId, entries: Vec<Entry>) {
         let node = &mut self.nodes[at];
         let is_awaited = node.shard().is_some_and(|shard| shard.accepts_copy(epoch));
@@ -591,7 +594,7 @@ impl World {
         self.begin_base(at);
     }
 
-    /// An operator ends the process, which has the shard go on without it first.
+    /// An operator ends the process, which first hands its role over.
     fn end(&mut self, at: usize) {
         let Some(process) = &self.nodes[at].process else { return };
         let boot = process.boot;
@@ -623,7 +626,7 @@ impl World {
             writer: Writer::new(self.nodes[node].id),
             marks: BTreeMap::new(),
             strays: false,
-            view: (0, BTreeMap::new()),
+            view: View::default(),
         });
         self.at(0, Happening::Tick(node, boot));
         if !self.is_durable {
@@ -692,7 +695,7 @@ impl World {
         self.release(at);
     }
 
-    /// The node is no part of the shard any more, and throws its data away.
+    /// The node has left the shard, and throws its data away.
     fn leave(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.replace();
@@ -839,7 +842,11 @@ impl World {
                         self.at(delay, Happening::Rewind(at, boot, to));
                     }
                 }
-                Action::Leave => leaves = true,
+                // A node that stops keeps its data.
+                Action::Leave => {
+                    let known = self.nodes[at].shard().and_then(Shard::known);
+                    leaves = known.is_some_and(|(_, record)| !record.has(self.nodes[at].id));
+                }
                 Action::Commit(commit) => {
                     let checked = self.oracle.commit(&self.nodes[at], commit);
                     self.check(checked);

@@ -8,7 +8,7 @@ use dunlin_resp::number::parse_integer;
 
 use super::{CommandError, CommandResult};
 
-/// A cursor over the words of a request behind the command's name.
+/// A cursor over the words of a request after the command's name.
 #[derive(Debug, Clone)]
 pub struct Args<'a> {
     words: &'a [&'a [u8]],
@@ -41,7 +41,7 @@ impl<'a> Args<'a> {
         rest
     }
 
-    /// Reads `count` words, or latches a syntax error where there are fewer.
+    /// Reads `count` words, or latches a syntax error if there are fewer.
     pub fn take(&mut self, count: usize) -> &'a [&'a [u8]] {
         match self.rest().get(..count) {
             Some(words) => {

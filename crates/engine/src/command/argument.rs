@@ -1,6 +1,6 @@
 //! The shape of a command's arguments, as `COMMAND DOCS` reports it to clients and tools.
 
-/// One argument, or a group of them.
+/// An argument, or a group of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Argument {
     /// Its name.
@@ -17,7 +17,7 @@ pub struct Argument {
     pub multiple_token: bool,
     /// For keys: which of the command's key specifications finds it.
     pub key_spec_index: u8,
-    /// The version that introduced it, where it is younger than the command.
+    /// The version that introduced it, if it is younger than the command.
     pub since: Option<&'static str>,
     /// The alternatives, or the members of a block.
     pub children: &'static [Argument],
@@ -105,7 +105,7 @@ impl Argument {
         Self::new(name, ArgumentKind::PureToken).after(token)
     }
 
-    /// One of several.
+    /// A choice of several arguments.
     pub const fn one_of(name: &'static str, children: &'static [Argument]) -> Self {
         let mut argument = Self::new(name, ArgumentKind::OneOf);
         argument.children = children;
@@ -119,38 +119,38 @@ impl Argument {
         argument
     }
 
-    /// The same behind a literal word.
+    /// Puts it behind a literal word.
     pub const fn after(mut self, token: &'static str) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// The same, optional.
+    /// Makes it optional.
     pub const fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// The same, repeatable.
+    /// Makes it repeatable.
     pub const fn multiple(mut self) -> Self {
         self.multiple = true;
         self
     }
 
-    /// The same, repeatable with its token.
+    /// Makes it repeatable with its token.
     pub const fn multiple_token(mut self) -> Self {
         self.multiple = true;
         self.multiple_token = true;
         self
     }
 
-    /// The same, found by another key specification.
+    /// Notes that another key specification finds it.
     pub const fn key_spec(mut self, index: u8) -> Self {
         self.key_spec_index = index;
         self
     }
 
-    /// The same, since a version.
+    /// Notes the version that introduced it.
     pub const fn since(mut self, version: &'static str) -> Self {
         self.since = Some(version);
         self

@@ -9,15 +9,15 @@ use crate::value::ValueType;
 /// How a run of the command has ended.
 #[derive(Debug)]
 pub enum Blocking<'a> {
-    /// It has answered.
+    /// The command has answered.
     Done,
-    /// It has answered nothing and changed nothing: the client is to wait, and the command to be run
-    /// again when a key may have become what it waits for.
+    /// The command has answered nothing and changed nothing: the client is to wait, and the command
+    /// to be run again when a key may have become what it waits for.
     Wait(Wait<'a>),
 }
 
 impl<'a> Blocking<'a> {
-    /// To wait until one of the keys holds a value of that type, and then to run again as it is.
+    /// A wait until one of the keys holds a value of that type; then the command runs again as it is.
     pub fn wait_for(
         value_type: ValueType,
         keys: &'a [&'a [u8]],
@@ -45,7 +45,7 @@ pub struct Wait<'a> {
     pub value_type: ValueType,
     /// For how many milliseconds; `None` for ever.
     pub timeout_ms: Option<NonZeroU64>,
-    /// The words to run again, where they are not those of the request: values that depend on the moment of
+    /// The words to run again, if they are not those of the request: values that depend on the moment of
     /// the request are settled in them. The keys stay where they are.
     pub words: Option<Vec<Box<[u8]>>>,
     /// Whether to run again, too, when a key goes or comes to hold another type.
@@ -53,6 +53,6 @@ pub struct Wait<'a> {
     /// When to run again though no key has changed, in Unix milliseconds: entries there may have come of age
     /// by then.
     pub again_ms: Option<u64>,
-    /// Writes the reply where no client can wait: in transactions and scripts.
+    /// Writes the reply if no client can wait: in transactions and scripts.
     pub refused: fn(&mut ReplyBuffer),
 }

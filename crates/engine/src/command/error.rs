@@ -37,10 +37,10 @@ pub enum CommandError {
     /// No mistake: the command would hold others up and is to be offloaded ([`crate::Offloaded`]). The
     /// client never hears of it.
     TooLong,
-    /// Nobody's mistake: the client of a command that is offloaded has gone, or the server ends. Nobody
-    /// hears of it.
+    /// Not the client's mistake: the client of a command that is offloaded has gone, or the server
+    /// ends. The error is not sent.
     Abandoned,
-    /// Anything else: code and text. It may quote what the client sent, hence bytes.
+    /// Anything else: code and text. The text may quote what the client sent, hence bytes.
     Text(Cow<'static, [u8]>),
 }
 
@@ -55,8 +55,8 @@ impl CommandError {
         Self::Text(Cow::Owned(text.into_bytes()))
     }
 
-    /// An error that ends in a word of the client's as it is, up to its first NUL: where Redis, too, ends a
-    /// quotation.
+    /// An error that ends in a word of the client's as it is, up to its first NUL: Redis, too, ends a
+    /// quotation there.
     pub fn quoting(text: &str, word: &[u8]) -> Self {
         Self::quoting_within(text, word, "")
     }

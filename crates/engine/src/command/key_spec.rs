@@ -1,4 +1,4 @@
-//! Where the keys of a command stand: a beginning is searched, then keys are found from it.
+//! Places of the keys of a command: a beginning is searched, then keys are found from it.
 //!
 //! The model is the one that `COMMAND INFO` publishes to clients, so the same rows drive lock sets,
 //! `COMMAND GETKEYS` and cluster-aware clients.
@@ -31,7 +31,7 @@ impl KeyFlags {
     pub const DELETE: Self = Self(8);
     /// How the key is used depends on the arguments.
     pub const VARIABLE: Self = Self(16);
-    /// It is no key, but is routed like one: the name of a shard channel.
+    /// The word is not a key, but is routed like one: the name of a shard channel.
     pub const NOT_KEY: Self = Self(32);
     /// A client that looks for keys by the specification may miss some.
     pub const INCOMPLETE: Self = Self(64);
@@ -56,7 +56,7 @@ impl KeyFlags {
     }
 }
 
-/// Where the search begins.
+/// The beginning from which keys are found.
 #[derive(Debug, Clone, Copy)]
 pub enum BeginSearch {
     /// At a fixed word; the command's name is word 0 (of a subcommand: word 1).
@@ -65,15 +65,15 @@ pub enum BeginSearch {
     Keyword {
         /// The word, in any letter case.
         word: &'static str,
-        /// Where the search starts.
+        /// Index at which the search starts.
         from: i16,
         /// Options before the word and how many operands each has: no operand is taken for the word.
         options: &'static [(&'static str, usize)],
-        /// Where options begin.
+        /// Index of the first option.
         options_from: usize,
     },
-    /// Where only the command itself knows: the position of its key among a request's words, if it has one there.
-    /// Clients learn that it is unknown.
+    /// A search that only the command itself knows: the position of its key among a request's words, if it has
+    /// one there. Clients learn that it is unknown.
     Unknown(fn(&[&[u8]]) -> Option<usize>),
 }
 
@@ -89,7 +89,7 @@ pub enum FindKeys {
         /// With `last` −1: only the first 1/`limit` of the words (0 and 1: all of them).
         limit: u16,
     },
-    /// As many as an argument says.
+    /// The number of keys that an argument says.
     Count {
         /// The word with the number, relative to the beginning.
         count_at: u16,
@@ -100,10 +100,10 @@ pub enum FindKeys {
     },
 }
 
-/// One place where a command has keys.
+/// A place at which a command has keys.
 #[derive(Debug, Clone, Copy)]
 pub struct KeySpec {
-    /// Where the search begins.
+    /// The beginning from which keys are found.
     pub begin: BeginSearch,
     /// How keys are found from there.
     pub find: FindKeys,
@@ -111,12 +111,12 @@ pub struct KeySpec {
     pub access: Access,
     /// Their further properties.
     pub flags: KeyFlags,
-    /// Whether an empty word at its place is no key: the keys stand elsewhere then (MIGRATE).
+    /// Whether an empty word at its place is not a key: the keys stand elsewhere then (MIGRATE).
     pub unless_empty: bool,
 }
 
 impl KeySpec {
-    /// One key at word `index`, read.
+    /// A key at word `index`, read.
     pub const fn at(index: u16) -> Self {
         Self {
             begin: BeginSearch::Index(index),
@@ -127,12 +127,13 @@ impl KeySpec {
         }
     }
 
-    /// One key behind a word.
+    /// A key behind a word.
     pub const fn behind(word: &'static str, from: i16) -> Self {
         Self { begin: BeginSearch::Keyword { word, from, options: &[], options_from: 1 }, ..Self::at(0) }
     }
 
-    /// Behind a word that these options, with so many operands each, can stand before, the first of them at `options_from`.
+    /// Behind a word that these options, each with its number of operands, can stand before, the first of them at
+    /// `options_from`.
     pub const fn past(mut self, options_from: usize, options: &'static [(&'static str, usize)]) -> Self {
         if let BeginSearch::Keyword { word, from, .. } = self.begin {
             self.begin = BeginSearch::Keyword { word, from, options, options_from };
@@ -140,7 +141,7 @@ impl KeySpec {
         self
     }
 
-    /// The same, but for an empty word.
+    /// Does not count an empty word as a key.
     pub const fn unless_empty(mut self) -> Self {
         self.unless_empty = true;
         self
@@ -151,7 +152,7 @@ impl KeySpec {
         self.flag(KeyFlags::INCOMPLETE)
     }
 
-    /// One key where only the command itself knows its position.
+    /// A key whose position only the command itself knows.
     pub const fn found_by(find: fn(&[&[u8]]) -> Option<usize>) -> Self {
         Self { begin: BeginSearch::Unknown(find), ..Self::at(0) }
     }
@@ -218,7 +219,7 @@ impl KeySpec {
         self.flag(KeyFlags::DELETE)
     }
 
-    /// It is no key, but is routed like one.
+    /// Marks a word that is not a key, but is routed like one.
     pub const fn not_key(self) -> Self {
         self.flag(KeyFlags::NOT_KEY)
     }
@@ -257,14 +258,14 @@ impl KeySpec {
         }
     }
 
-    /// The positions of the keys among `words`; none where the request is too short or malformed (its handler then
+    /// The positions of the keys among `words`; none if the request is too short or malformed (its handler then
     /// reports the error).
     pub fn positions(&self, words: &[&[u8]]) -> Positions {
         self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })
     }
 
-    /// Whether a word of the request says how many keys there are, and says it wrongly: it is no number, none above zero, or
-    /// more than there are words.
+    /// Whether a word of the request says how many keys there are, and says it wrongly: it is not a number, none above
+    /// zero, or more than there are words.
     pub fn is_miscounted(&self, words: &[&[u8]]) -> bool {
         matches!(self.find, FindKeys::Count { .. }) && self.positions(words).next().is_none()
     }
@@ -318,7 +319,7 @@ impl KeySpec {
     }
 }
 
-/// The positions of the words from `first` on that are no operands of `options`.
+/// The positions of the words from `first` on that are not operands of `options`.
 fn past_options(
     words: &[&[u8]],
     first: usize,

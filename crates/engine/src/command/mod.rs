@@ -39,7 +39,7 @@ pub const REDACTED: &[u8] = b"(redacted)";
 pub struct Command {
     /// Lower-case name; of a subcommand, without its container's name.
     pub name: &'static str,
-    /// One sentence for `COMMAND DOCS`.
+    /// A sentence for `COMMAND DOCS`.
     pub summary: &'static str,
     /// The version of Redis or Valkey that introduced the command.
     pub since: &'static str,
@@ -55,13 +55,13 @@ pub struct Command {
     pub run: Run,
     /// Properties that checks and clients look at.
     pub flags: Flags,
-    /// Where the keys stand among the words.
+    /// The places of the keys among the words.
     pub keys: &'static [KeySpec],
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
     pub undeclared_keys: Option<WordsTest>,
-    /// Where words stand that name elements of the collection under its only key: they are fetched from
-    /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
+    /// The words that name elements of the collection under its only key: they are fetched from memory
+    /// ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
     /// Positions of secret words: passwords. Logs and MONITOR show [`Entry::redacted`].
     pub secrets: Option<SecretWords>,
@@ -103,7 +103,7 @@ impl Command {
     pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
-            // One that writes says so: XREAD does not.
+            // A blocking command that writes says so: XREAD does not.
             Run::Block(_) => self.flags.has(Flags::WRITE),
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
@@ -123,7 +123,7 @@ impl Command {
 
     /// Whether the command reads the data set and cannot change it.
     pub fn is_read_only(&self) -> bool {
-        // As in Redis, what is asked about slots is no read.
+        // As in Redis, what is asked about slots is not a read.
         let reads = matches!(self.run, Run::Read(_) | Run::Keyspace(_)) && self.group != Group::Cluster;
         reads || self.flags.has(Flags::READ_ONLY)
     }
@@ -152,7 +152,7 @@ pub enum Run {
 }
 
 impl Run {
-    /// The handler, where it is the host's.
+    /// The handler, if it is the host's.
     #[inline]
     pub fn host(&self) -> Option<&'static (dyn Any + Send + Sync)> {
         match self {
@@ -219,12 +219,12 @@ pub struct ElementWords {
 impl ElementWords {
     /// All words from the second on, that behind the key.
     pub const REST: Self = Self { first: 2, step: 1 };
-    /// Those that pairs begin with.
+    /// The words that pairs begin with.
     pub const BEFORE_VALUES: Self = Self { first: 2, step: 2 };
-    /// Those that pairs end with.
+    /// The words that pairs end with.
     pub const BEHIND_SCORES: Self = Self { first: 3, step: 2 };
 
-    /// Those of a request.
+    /// The elements among the words of a request.
     #[inline]
     pub fn of<'w, 'a>(self, words: &'w [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> + use<'w, 'a> {
         words.iter().skip(self.first.into()).step_by(self.step.into()).copied()
@@ -379,7 +379,7 @@ flags! {
     DANGEROUS,
     /// The access-control category `keyspace`, for commands outside the generic group.
     KEYSPACE,
-    /// May run with no key where a cluster would otherwise demand one.
+    /// May run with no key if a cluster would otherwise demand one.
     NO_MANDATORY_KEYS,
     /// The access-control category `connection` in place of the group's, for commands outside the connection group.
     CONNECTION,
@@ -389,7 +389,7 @@ flags! {
     ELEMENTS,
     /// A command of the host that looks at the keyspace as a whole, or stops it.
     WHOLE_KEYSPACE,
-    /// Runs at once inside MULTI, where others are queued.
+    /// Runs at once inside MULTI, instead of being queued.
     UNQUEUED,
     /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
     ASKING,

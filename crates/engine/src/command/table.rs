@@ -10,7 +10,7 @@ const SPARSENESS: usize = 4;
 /// Bytes of a name at most.
 const NAME_BYTES_MAX: usize = 255;
 
-/// How a request's keys are found, reduced to what the executor distinguishes.
+/// How a request's keys are found, as far as the executor distinguishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyShape {
     /// No keys.
@@ -38,7 +38,7 @@ pub struct Entry {
     pub concerns: u32,
     /// The subcommands' entries, of a container: positions in [`CommandTable::entries`].
     pub subcommands: std::ops::Range<usize>,
-    /// The name that clients call it by, or its container, where that is another one; empty where they cannot.
+    /// The name that clients call it by, or its container, if that is another one; empty if they cannot.
     pub renamed: Option<Box<str>>,
 }
 
@@ -51,7 +51,7 @@ impl Entry {
         }
     }
 
-    /// The name that clients call a command by; empty where they cannot.
+    /// The name that clients call a command by; empty if they cannot.
     #[inline]
     pub fn called(&self) -> &str {
         self.renamed.as_deref().unwrap_or(self.command.name)
@@ -112,7 +112,7 @@ pub struct CommandTable {
     entries: Vec<Entry>,
     /// A hash table, probed linearly.
     index: Index,
-    /// By the names of the rows, where commands have been renamed.
+    /// By the names of the rows, if commands have been renamed.
     by_row: Option<Index>,
 }
 
@@ -130,16 +130,16 @@ pub enum RenameError {
     Unknown,
     /// The new name is another command's.
     Taken,
-    /// The new name is too long, or has blanks or bytes that are no letters, digits or signs.
+    /// The new name is too long, or has blanks or bytes that are not letters, digits or signs.
     Unusable,
 }
 
-/// Where a command stands in the table, and enough of its name to know it without looking there.
+/// The place of a command in the table, and enough of its name to know it without looking there.
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexSlot {
-    /// Of its name.
+    /// The first bytes of its name.
     head: u64,
-    /// Of its name, in bytes; 0 for an empty slot.
+    /// Length of its name, in bytes; 0 for an empty slot.
     length: u8,
     /// Whether no other name has this head and length.
     is_whole: bool,
@@ -169,11 +169,11 @@ impl CommandTable {
         Self { entries, index, by_row: None }
     }
 
-    /// Has clients call a command by another name, or not at all where that is empty (`rename-command`). Logs, rules and
+    /// Lets clients call a command by another name, or not at all if that is empty (`rename-command`). Logs, rules and
     /// replicas know it by the name of its row ([`Self::find_row`]).
     ///
     /// # Errors
-    /// Where that is impossible; then nothing changes.
+    /// If that is impossible; then nothing changes.
     pub fn rename(&mut self, name: &[u8], other: &[u8]) -> Result<(), RenameError> {
         let position = self.find(name).ok_or(RenameError::Unknown)?.index;
         let other = std::str::from_utf8(other).map_err(|_| RenameError::Unusable)?.to_ascii_lowercase();
@@ -222,8 +222,8 @@ impl CommandTable {
         }
     }
 
-    /// The command whose name is the first `length` bytes of a text, in any letter case: quicker than by the
-    /// name alone, where the text goes on behind it. O(1).
+    /// Finds the command whose name is the first `length` bytes of a text, in any letter case: quicker than
+    /// by the name alone if the text goes on behind it. O(1).
     ///
     /// # Panics
     /// When the text is shorter.
@@ -239,7 +239,7 @@ impl CommandTable {
             .find(|entry| entry.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The subcommand that a request of a container names; the container itself where there is none.
+    /// The subcommand that a request of a container names; the container itself if there is none.
     pub fn resolve<'t>(&'t self, entry: &'t Entry, words: &[&[u8]]) -> &'t Entry {
         let subcommand = words.get(1).and_then(|name| self.find_subcommand(entry, name));
         subcommand.unwrap_or(entry)
@@ -255,7 +255,7 @@ impl CommandTable {
 }
 
 impl Index {
-    /// Of the names of all commands that have one.
+    /// An index of the names of all commands that have one.
     ///
     /// # Panics
     /// When two have the same.
@@ -318,7 +318,7 @@ impl Index {
     }
 }
 
-/// The first eight bytes of a name as a word, blanks where it is shorter, in lower case: bit 5 distinguishes
+/// The first eight bytes of a name as a word, blanks if it is shorter, in lower case: bit 5 distinguishes
 /// lower from upper case of a letter. The name is the first `length` bytes of the text.
 #[inline]
 fn folded_head(text: &[u8], length: usize) -> u64 {

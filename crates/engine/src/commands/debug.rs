@@ -1,5 +1,6 @@
-//! The parts of DEBUG that look at keys. They are no commands of their own: the host's DEBUG finds
-//! them in a private table, by the name of the subcommand, and runs them on the words from there on.
+//! The parts of DEBUG that look at keys. These parts are not commands of their own: the host's
+//! DEBUG finds them in a private table, by the name of the subcommand, and runs them on the words
+//! from there on.
 
 use dunlin_resp::ReplyBuffer;
 

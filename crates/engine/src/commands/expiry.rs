@@ -5,7 +5,7 @@ use crate::{
     context::ExpiryChange,
 };
 
-/// To the nearest second.
+/// Seconds, to the nearest one.
 pub(super) fn to_seconds(milliseconds: u64) -> u64 {
     (milliseconds + 500) / 1000
 }
@@ -13,9 +13,9 @@ pub(super) fn to_seconds(milliseconds: u64) -> u64 {
 /// The form of an option's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// `EX`: in so many seconds.
+    /// `EX`: in this number of seconds.
     Seconds,
-    /// `PX`: in so many milliseconds.
+    /// `PX`: in this number of milliseconds.
     Milliseconds,
     /// `EXAT`: at a unix time in seconds.
     AtSeconds,
@@ -31,8 +31,8 @@ impl Clock {
         ("PXAT", Clock::AtMilliseconds),
     ];
 
-    /// The unix time in milliseconds that an amount means, 1 at least. It may have passed, but one that
-    /// does not lie within 63 bits is an error that names `command`.
+    /// The unix time in milliseconds that an amount means, 1 at least. The time may have passed, but
+    /// one that does not lie within 63 bits is an error that names `command`.
     pub(super) fn at(self, amount: &[u8], now_ms: u64, command: &'static str) -> Result<u64, CommandError> {
         self.at_from(1, amount, now_ms, command)
     }

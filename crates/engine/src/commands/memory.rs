@@ -1,5 +1,5 @@
-//! The part of MEMORY that looks at keys; the host completes the container with what the process
-//! knows.
+//! The part of MEMORY that looks at keys; the host completes the container with its knowledge of
+//! the process.
 
 use dunlin_resp::ReplyBuffer;
 

@@ -13,8 +13,9 @@ use crate::{
 /// Elements that a call visits, about, without COUNT.
 pub(super) const COUNT_DEFAULT: usize = 10;
 
-/// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
-/// `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty one is 0.
+/// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. The text is read as Redis
+/// does, with `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty
+/// one is 0.
 pub(super) fn parse_cursor(args: &mut Args<'_>) -> Result<u64, CommandError> {
     let text = args.word().split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -99,7 +100,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Visits an element, and writes it and its value, if it has one, to the reply where they are asked for.
+    /// Visits an element, and writes it and its value, if it has one, to the reply if they are asked for.
     pub(super) fn element(&mut self, name: Element<'_>, value: Option<impl FnOnce(&mut ReplyBuffer)>) {
         self.visited += 1;
         if !self.options.wants(&name.text()) {

@@ -223,7 +223,7 @@ fn shown_slots(args: &mut Args<'_>) -> Result<Shown, CommandError> {
     Ok(Shown::Ordered { ascending: order.unwrap_or(false), limit: limit.unwrap_or(SLOTS.into()) })
 }
 
-/// Where `CLUSTERSCAN` goes on.
+/// The place at which `CLUSTERSCAN` goes on.
 struct Cursor<'a> {
     fingerprint: &'a [u8],
     slot: u16,
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(reply(&mut story, &table, "STATS SLOTSRANGE 1 2"), "*0 ");
     }
 
-    /// All keys that a walk finds between the slots of its first and last cursor, and where it ends.
+    /// All keys that a walk finds between the slots of its first and last cursor, and its end.
     fn walk(
         story: &mut Story,
         table: &CommandTable,

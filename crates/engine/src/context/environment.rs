@@ -14,7 +14,7 @@ use crate::{
 pub struct Policy {
     /// Longest string, in bytes (`proto-max-bulk-len`).
     pub string_bytes_max: usize,
-    /// Whether the freeing of what has expired is left for later (`lazyfree-lazy-expire`).
+    /// Whether expired values are freed later (`lazyfree-lazy-expire`).
     pub lazyfree_expire: bool,
     /// Whether the freeing of values that a command replaces is (`lazyfree-lazy-server-del`).
     pub lazyfree_server_del: bool,
@@ -22,10 +22,12 @@ pub struct Policy {
     pub lazyfree_user_del: bool,
     /// Whether `FLUSHALL` and `FLUSHDB` do so without an option that says which (`lazyfree-lazy-user-flush`).
     pub lazyfree_user_flush: bool,
-    /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
+    /// Whether long strings in dumps are compressed if it pays (`rdbcompression`).
     pub compress_dumps: bool,
     /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
     pub relaxed_versions: bool,
+    /// Whether dumps of values whose types Dunlin does not have are refused (`module-data`).
+    pub refuses_foreign: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
     /// The classes of keyspace events that are published (`notify-keyspace-events`).
@@ -59,7 +61,7 @@ pub enum EvictedKeys {
 }
 
 impl DatabaseLimits {
-    /// Whether a database has room for so many bytes more. `used` is asked only if the database has a limit.
+    /// Whether a database has room for `coming` bytes more. `used` is asked only if the database has a limit.
     pub fn has_room(&self, database: usize, coming: usize, used: impl FnOnce(usize) -> usize) -> bool {
         let Ok(at) = self.limits.binary_search_by_key(&database, |(number, _)| *number) else { return true };
         let limit = self.limits[at].1;
@@ -89,9 +91,9 @@ pub struct Caller {
     pub no_touch: bool,
     /// Whether later changes of the keys that are read are reported to the client (`CLIENT TRACKING`).
     pub tracks: bool,
-    /// Whether all changes are reported to somebody (`CLIENT TRACKING … BCAST`).
+    /// Whether all changes are reported to a client (`CLIENT TRACKING … BCAST`).
     pub broadcasts: bool,
-    /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
+    /// Whether keys that have expired stay where they are, hidden from clients (`CLIENT PAUSE`).
     pub keep_expired: bool,
     /// Whether no command may wait for keys: in transactions and scripts.
     pub deny_blocking: bool,
@@ -100,9 +102,9 @@ pub struct Caller {
     pub in_script: bool,
     /// Whether the log that is replayed is a primary's at work: clients that wait here for its changes are served.
     pub follows_primary: bool,
-    /// Whether a command waits where somebody has a view of what it may change, instead of copying that.
+    /// Whether a command waits if there is a view of what it may change, instead of copying that.
     pub waits_for_views: bool,
-    /// The number of [`crate::LogSwitch::admissions`] when its commands were let in; `None` where they need not be.
+    /// The number of [`crate::LogSwitch::admissions`] when its commands were let in; `None` if they need not be.
     pub admission: Option<u32>,
     /// How many elements a command may visit where it stands; one that would visit more is offloaded. `None` for any number.
     pub visits_max: Option<usize>,
@@ -140,14 +142,14 @@ pub struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Both together.
+    /// A policy and a caller together.
     #[inline]
     pub fn new(policy: &'a Policy, caller: &'a Caller) -> Self {
         Self { policy, caller }
     }
 
-    /// Refuses to give a database so many bytes more than its limit has room for. Streams and logs say what was done: their
-    /// commands are not asked.
+    /// Refuses to give a database `coming` bytes if that is more than its limit has room for. Streams and logs say what
+    /// was done: their commands are not asked.
     pub(crate) fn check_room(&self, keyspace: &Keyspace, database: usize, coming: usize) -> CommandResult {
         let Some(limits) = &self.policy.database_limits else { return Ok(()) };
         let is_asked = !self.caller.follows_primary && self.caller.replaying_at_ms == 0;

@@ -47,7 +47,7 @@ impl<'a> ExclusiveContext<'a> {
         Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
     }
 
-    /// The command, of these words, has ended: it is recorded where it has changed something.
+    /// The command, of these words, has ended: it is recorded if it has changed something.
     pub(crate) fn end_propagation(&mut self, words: &[&[u8]]) {
         self.worker.propagation.end(self.database, words, self.changed);
     }
@@ -113,7 +113,7 @@ impl<'a> ExclusiveContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources }
     }
 
-    /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
+    /// Begins a snapshot of the keyspace as it is now; `None` if there are [`SNAPSHOTS_MAX`]
     /// already. O(stripes × databases).
     ///
     /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
@@ -132,8 +132,8 @@ impl<'a> ExclusiveContext<'a> {
         snapshot::try_for_each_chunk(self, database, form, show)
     }
 
-    /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
-    /// whether it was stored. It counts as no change.
+    /// Stores a value that was read from a file, last used `idle_seconds` ago, unless its key is there. Returns whether
+    /// it was stored. The value counts as no change.
     pub fn insert(
         &mut self,
         database: usize,
@@ -164,7 +164,7 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().holds_flushes()
     }
 
-    /// Runs the host's task behind FLUSHALL.
+    /// Runs the host's task after FLUSHALL.
     pub(crate) fn note_emptied(&self) {
         if let Some(task) = self.locked.keyspace().on_emptied() {
             task(self);
@@ -203,7 +203,7 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.notices.push(Notice::Invalidation(Invalidation::Everything));
         self.worker.statistics.changes.add(keys);
-        // Recorded even where nothing was there, as in Redis: a reader of the log may wait for the command.
+        // Recorded even if nothing was there, as in Redis: a reader of the log may wait for the command.
         self.changed = true;
     }
 

@@ -16,7 +16,7 @@ impl<'a> KnownKeys<'a> {
         Self { keys, next: 0 }
     }
 
-    /// The key with its hash; computed where it is not one of those at hand.
+    /// The key with its hash; computed if it is not one of those at hand.
     #[inline]
     pub(super) fn resolve<'k>(&mut self, keyspace: &Keyspace, key: &'k [u8]) -> Key<'k> {
         if let Some(known) = self.keys.get(self.next)

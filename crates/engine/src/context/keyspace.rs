@@ -15,14 +15,14 @@ use crate::{
 /// Bytes of a key that take as long as another key.
 const VISIT_BYTES: usize = 64;
 
-/// For commands that look at the keyspace as a whole. No lock is held between visits to stripes: what
-/// such a command answers is true of each stripe at its own moment, or of each slice of one where the command is offloaded.
+/// For commands that look at the keyspace as a whole. No lock is held between visits to stripes: what such a command
+/// answers is true of each stripe at its own moment, or of each slice of one if the command is offloaded.
 pub struct KeyspaceContext<'a> {
     keyspace: &'a Keyspace,
     database: usize,
     environment: Environment<'a>,
     worker: &'a mut Worker,
-    /// The thread that runs the command, where that is not its worker.
+    /// The thread that runs the command, if that is not its worker.
     host: Option<&'a dyn Host>,
 }
 
@@ -59,8 +59,8 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.caller.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
     }
 
-    /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be passed
-    /// on, has it offloaded.
+    /// Call this before the work begins: the command is about to visit that many keys. The error, which is to be
+    /// passed on, offloads it.
     pub fn weigh(&self, keys: usize) -> CommandResult {
         if keys > self.visits_max() { Err(CommandError::TooLong) } else { Ok(()) }
     }
@@ -134,7 +134,7 @@ impl<'a> KeyspaceContext<'a> {
         self.keyspace.key(bytes).hash
     }
 
-    /// The stripe that holds every key that can match a pattern, where its hash tag says so.
+    /// The stripe that holds every key that can match a pattern, if its hash tag says so.
     pub fn shard_of_pattern(&self, pattern: &[u8]) -> Option<usize> {
         glob::hash_tag(pattern).map(|tag| self.keyspace.stripe_of(tag))
     }
@@ -149,8 +149,8 @@ impl<'a> KeyspaceContext<'a> {
         only.map_or(self.keyspace.stripes(), |stripe| stripe..stripe + 1)
     }
 
-    /// Visits all keys, or those of one stripe, that have not expired and are not hidden: each that is there throughout once. The error, which
-    /// is to be passed on, comes where some have been visited in vain.
+    /// Visits all keys, or those of one stripe, that have not expired and are not hidden: each that is there throughout
+    /// once. The error, which is to be passed on, comes if some have been visited without result.
     pub fn for_each_key(&mut self, only: Option<usize>, mut visit: impl FnMut(&[u8])) -> CommandResult {
         if let Some(host) = self.host {
             let begin = Place { stripe: self.stripes(only).start, position: 0 };
@@ -220,10 +220,10 @@ impl<'a> KeyspaceContext<'a> {
         Ok(())
     }
 
-    /// Visits some keys behind `cursor` whose entries are wanted, not hidden, and have not expired, and answers the next cursor: what
-    /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
-    /// `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to be passed on,
-    /// comes where some have been visited in vain.
+    /// Visits some keys behind `cursor` whose entries are wanted, not hidden, and have not expired, and answers the
+    /// next cursor. A key that is there from the first call (with 0) to the last (that answers 0) is visited at least
+    /// once. `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to
+    /// be passed on, comes if some have been visited without result.
     ///
     /// The cursor is the stripe in the low bits and the position inside the stripe's table above.
     pub fn scan(
@@ -322,7 +322,7 @@ impl<'a> KeyspaceContext<'a> {
     /// A key chosen at random among those that have not expired and are not hidden, nearly uniformly.
     pub fn random_key(&mut self) -> Result<Option<Vec<u8>>, CommandError> {
         const TRIES_MAX: usize = 100;
-        /// Keys that are looked at in a row where everything drawn has expired.
+        /// Keys that are looked at in a row if everything drawn has expired.
         const SCAN_COUNT: usize = 100;
         let keys = self.keyspace.stripes().map(|stripe| self.keys_of(stripe));
         let keys = keys.collect::<Result<Vec<usize>, _>>()?;

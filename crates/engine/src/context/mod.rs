@@ -30,11 +30,11 @@ pub use write::{Change, WriteContext};
 /// The change of a key's expiry when its value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryChange {
-    /// It stays as it is.
+    /// The expiry stays as it is.
     Keep,
-    /// It is removed.
+    /// The expiry is removed.
     Clear,
-    /// It becomes this unix time in milliseconds.
+    /// The expiry becomes this unix time in milliseconds.
     At(u64),
 }
 
@@ -50,13 +50,13 @@ impl ExpiryChange {
     }
 }
 
-/// The string of an entry; an error where it holds another type.
+/// The string of an entry; an error if it holds another type.
 #[inline]
 pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {
     if entry.is_object() { Err(CommandError::WrongType) } else { Ok(entry.string()) }
 }
 
-/// The collection of an entry; an error where it holds another type.
+/// The collection of an entry; an error if it holds another type.
 #[inline]
 fn collection_of<T: Collection>(entry: EntryRef<'_>) -> Result<T::Ref<'_>, CommandError> {
     entry.object().and_then(T::of_ref).ok_or(CommandError::WrongType)

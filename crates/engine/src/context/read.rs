@@ -12,7 +12,7 @@ use crate::{
 
 use super::{Caller, Environment, Policy, Worker, collection_of, keys::KnownKeys, string_of};
 
-/// Where keys are looked up.
+/// The source in which keys are looked up.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
     /// In stripes that are locked.
@@ -59,8 +59,8 @@ impl<'a> ReadContext<'a> {
         Self { keyspace, source, database, keys, environment, worker, met_expired: false }
     }
 
-    /// To be called once everything is looked up and before the work begins: the command is about to visit
-    /// that many elements. The error, which is to be passed on, has it offloaded.
+    /// Call this once everything is looked up and before the work begins: the command is about to visit
+    /// that many elements. The error, which is to be passed on, offloads it.
     #[inline]
     pub fn weigh(&self, elements: usize) -> CommandResult {
         match (self.source, self.environment.caller.visits_max) {
@@ -178,7 +178,7 @@ impl<'a> ReadContext<'a> {
         entry.touch(self.environment.caller.access.one(|| self.worker.random()));
     }
 
-    /// Notes an access even where reads do not; whether the key is there.
+    /// Notes an access even if reads do not. Returns whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
         let entry = self.inspect(key);
         entry.inspect(|entry| self.touch_entry(*entry)).is_some()
@@ -205,19 +205,19 @@ impl<'a> ReadContext<'a> {
         serialized_bytes(entry, self.environment.caller.now_ms, self.compressor())
     }
 
-    /// Seconds since a key was last used, rather too many than too few; `None` where the policy counts uses instead.
+    /// Seconds since a key was last used, rather too many than too few; `None` if the policy counts uses instead.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> Option<u64> {
         let clock = self.keyspace.access_clock();
         let is_known = clock.ranking() != Ranking::Frequency;
         is_known.then(|| clock.idle_ms(entry.access(), self.clock_ms()) / 1000)
     }
 
-    /// How often a key is used, on the logarithmic scale of Redis; `None` where the policy goes by times instead.
+    /// How often a key is used, on the logarithmic scale of Redis; `None` if the policy goes by times instead.
     pub fn frequency(&self, entry: EntryRef<'_>) -> Option<u8> {
         (self.keyspace.access_clock().ranking() == Ranking::Frequency).then(|| entry.access())
     }
 
-    /// The string under a key; an error where it holds another type.
+    /// The string under a key; an error if it holds another type.
     #[inline]
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
         self.find(key).map(string_of).transpose()
@@ -233,7 +233,7 @@ impl<'a> ReadContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources: self.keyspace.resources() }
     }
 
-    /// The collection under a key; an error where it holds another type.
+    /// The collection under a key; an error if it holds another type.
     #[inline]
     pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<T::Ref<'a>>, CommandError> {
         self.find(key).map(collection_of::<T>).transpose()

@@ -45,8 +45,8 @@ impl Held<'_> {
     }
 }
 
-/// Locks a stripe. Without a host the caller is inside the gate, and where a script has been holding the stripe for long an error
-/// comes; with one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
+/// Locks a stripe. Without a host the caller is inside the gate, and an error comes if a script has been holding the
+/// stripe for long. With one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
 pub(super) fn hold<'a>(
     keyspace: &'a Keyspace,
     stripe: usize,
@@ -69,7 +69,7 @@ pub(super) fn hold<'a>(
     }
 }
 
-/// Where a walk has come to.
+/// The place that a walk has come to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) stripe: usize,
@@ -84,7 +84,7 @@ pub(super) struct Walk<'a> {
     host: &'a dyn Host,
     handles: Vec<Handle>,
     keys: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each of them.
     ends: Vec<usize>,
 }
 
@@ -93,8 +93,8 @@ impl<'a> Walk<'a> {
         Self { keyspace, database, host, handles: Vec::new(), keys: Vec::new(), ends: Vec::new() }
     }
 
-    /// Goes on through a stripe's table for a slice, or some more than `entries_max` entries, and copies the keys of those that
-    /// are wanted. How many were looked at.
+    /// Goes on through a stripe's table for a slice, or some more than `entries_max` entries, and copies the keys of
+    /// those that are wanted. Returns how many were looked at.
     pub(super) fn copy_keys(
         &mut self,
         place: &mut Place,

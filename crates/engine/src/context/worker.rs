@@ -42,20 +42,19 @@ impl Garbage {
         self.databases.push(database);
     }
 
-    /// Adds something that is no value.
+    /// Adds something that is not a value.
     pub fn push_other(&mut self, other: Box<dyn Any + Send>) {
         self.others.push(other);
     }
 
-    /// Has the values that come from here on freed before the answer leaves, though outside the
-    /// locks ([`Self::free_marked`]), instead of handing them over.
+    /// From here on, values are freed before the answer leaves, though outside the locks
+    /// ([`Self::free_marked`]), instead of being handed over.
     pub(crate) fn free_soon(&mut self) {
         self.freed_from.get_or_insert(self.values.len());
     }
 
-    /// Frees the values queued by [`Self::free_soon`], unless they are so many that the worker's other clients would
-    /// wait for it:
-    /// then it is handed over with the rest. No lock is held.
+    /// Frees the values queued by [`Self::free_soon`], unless freeing them here would stall the worker's other
+    /// clients: then they are handed over with the rest. No lock is held.
     #[inline]
     pub(crate) fn free_marked(&mut self) {
         if let Some(kept) = self.freed_from.take()
@@ -136,7 +135,7 @@ pub struct Worker {
     pub audience: Option<Box<dyn Audience>>,
     /// Keys that its commands have changed and that clients wait for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
-    /// Such keys whose clients cannot be served while a script holds other stripes of theirs.
+    /// Keys that are ready, but whose clients cannot be served while a script holds other stripes of theirs.
     pub(crate) kept_out: KeptOut,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,
@@ -183,7 +182,7 @@ impl Worker {
 
     #[cold]
     fn tell_notices(&mut self, writer: ClientToken) {
-        // First: the notices of clients' own commands come behind the replies.
+        // First: the notices of clients' own commands come after the replies.
         self.mark_client();
         if let Some(audience) = &mut self.audience {
             audience.tell(&self.notices, writer);
@@ -219,7 +218,7 @@ impl Worker {
         self.kept_out.0.extend_from_slice(&keys.0);
     }
 
-    /// Where its random numbers come from.
+    /// The source of its random numbers.
     pub(crate) fn random_source(&mut self) -> &mut Random {
         &mut self.random
     }

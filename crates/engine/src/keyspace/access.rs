@@ -59,7 +59,7 @@ struct Codes {
     all: usize,
     /// A sweep begins when fewer are free…
     free_min: usize,
-    /// …and merges as many epochs as it takes to have so many again.
+    /// …and merges as many epochs as it takes to have this many again.
     free_wanted: usize,
     /// Kept for entries that are stored with an age (`RESTORE … IDLETIME`, snapshots of other servers).
     free_reserved: usize,
@@ -127,7 +127,7 @@ impl Access {
         entry.access() == self.settled
     }
 
-    /// One of them, with a random number where it needs one.
+    /// The touch of a single entry, with a random number if it needs one.
     #[inline]
     pub(crate) fn one(self, random: impl FnOnce() -> u64) -> Touch {
         let Self { settled, ranking, is_thrashed, log_factor, lost } = self;
@@ -274,7 +274,7 @@ impl Sweep {
         Self { stamps, retired, stripe: 0, database: 0, cursor: 0, entries: 0 }
     }
 
-    /// The same for stamps that have counters of uses in their lower bits, which stay.
+    /// This sweep for stamps that have counters of uses in their lower bits, which stay.
     fn of_upper_bits(self) -> Self {
         let by_code = self.stamps;
         let stamps = std::array::from_fn(|stamp| {
@@ -348,8 +348,8 @@ impl AccessClock {
         self.weighing.weight()
     }
 
-    /// Says by what stamps are to rank keys, with `lfu-log-factor` and `lfu-decay-time`. Stamps of the other kind are
-    /// converted by the next sweep.
+    /// Sets the order by which stamps rank keys, with `lfu-log-factor` and `lfu-decay-time`. Stamps of the other kind
+    /// are converted by the next sweep.
     pub fn configure(&self, ranking: Ranking, log_factor: u32, decay_minutes: u32) {
         self.log_factor.store(log_factor, Relaxed);
         self.decay_minutes.store(decay_minutes, Relaxed);
@@ -426,7 +426,7 @@ impl AccessClock {
         now_ms.saturating_sub(self.start_ms(stamp))
     }
 
-    /// The stamp of an entry that was last used so long before `now_ms`.
+    /// The stamp of an entry that was last used `age_ms` before `now_ms`.
     pub(crate) fn stamp_of_age(&self, age_ms: u64, now_ms: u64) -> u8 {
         let code = self.code_of_age(age_ms, now_ms);
         if self.ranking() == Ranking::Weighed { weighed::stamp(code, 0) } else { code }
@@ -567,7 +567,7 @@ impl AccessClock {
         epochs.entries = sweep.entries;
         let wanted_ms = self.wanted_length_ms(sweep.entries);
         self.set_length(&mut epochs, wanted_ms);
-        // Where nothing is evicted any more, fine epochs are of no use.
+        // If evictions have ended, fine epochs are of no use.
         let age_ms = self.victim_age_ms.load(Relaxed);
         if age_ms > 0 {
             let doubled = age_ms.saturating_mul(2);

@@ -4,9 +4,9 @@
 //! stripe ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
 //! ```
 //!
-//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none: it is
-//! entered, served and withdrawn under the locks of all stripes of its command at once. So a thread that holds one of
-//! them knows that the waiter is not being served elsewhere, and no waiter is served twice.
+//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none. Entering,
+//! serving and withdrawing it happen under the locks of all stripes of its command at once. So a thread that holds one
+//! of them knows that the waiter is not being served elsewhere, and no waiter is served twice.
 //!
 //! A stripe without waiters has no [`Queues`] at all: a writer then pays for one look at a pointer.
 
@@ -35,7 +35,7 @@ pub struct Waiter {
     pub(crate) command: &'static Command,
     /// The words of the command as it was sent.
     pub(crate) words: Vec<Box<[u8]>>,
-    /// Those that it is run again with, where values that depended on the moment of the request have been settled.
+    /// The words that it is run again with, if values that depended on the moment of the request have been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
     /// The keys it waits for, without repetitions, each with its stripe.
@@ -107,7 +107,7 @@ impl Queue {
         self.on_loss > 0
     }
 
-    /// Whether a client waits for a value of that type. O(n) where waiters want different types.
+    /// Whether a client waits for a value of that type. O(n) if waiters want different types.
     pub(crate) fn wants(&self, value_type: ValueType) -> bool {
         self.waiters.iter().any(|waiter| waiter.value_type == value_type && !waiter.is_gone())
     }
@@ -136,7 +136,7 @@ impl Queues {
         queue.on_loss += usize::from(waiter.on_loss);
     }
 
-    /// Takes a waiter out; whether it stood there. O(n) for n waiters before it.
+    /// Takes a waiter out. Returns whether it stood there. O(n) for n waiters before it.
     pub(crate) fn remove(&mut self, key: &[u8], waiter: &Arc<Waiter>) -> bool {
         let Some(keys) = self.databases.get_mut(&waiter.database) else { return false };
         let Some(queue) = keys.get_mut(key) else { return false };
@@ -180,6 +180,6 @@ impl Queues {
 pub struct BlockingKeys {
     /// All of them.
     pub keys: usize,
-    /// Those whose clients would learn of their loss, too.
+    /// Waiters whose clients would learn of their loss, too.
     pub on_loss: usize,
 }

@@ -1,4 +1,4 @@
-//! One database's part in one stripe: a table of handles over a slab of entries.
+//! A database's part in a stripe: a table of handles over a slab of entries.
 
 mod captures;
 mod compaction;
@@ -305,7 +305,7 @@ impl Database {
         unsafe { EntryMut::new(self.slab.pointer(slot.handle())) }
     }
 
-    /// Where a key stands, expired or not. O(1).
+    /// The place of a key, expired or not. O(1).
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
         self.find_entry(hash, key).map(|(slot, _)| slot)
@@ -463,8 +463,8 @@ impl Database {
         Taken { value, expiry, pieces }
     }
 
-    /// Works on the bytes of a text in place, where its length does not change; `None` for
-    /// integers, which have none, for ropes, and where `edit` answers so.
+    /// Works on the bytes of a text in place, without a change of its length; `None` for integers,
+    /// which have none, for ropes, and if `edit` answers `None`.
     pub(crate) fn edit_in_place<R>(
         &mut self,
         slot: Slot,
@@ -478,8 +478,8 @@ impl Database {
         self.edit_measured(slot, |mut entry| entry.edit_block(|bytes| run(bytes))).flatten()
     }
 
-    /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
-    /// case for [`Self::put`].
+    /// Overwrites an integer in place. Returns whether it could: another value, or one of another
+    /// length, is a case for [`Self::put`].
     #[inline]
     pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, touch: Touch) -> bool {
         let mut entry = self.preserve(slot);
@@ -636,7 +636,7 @@ impl Database {
         handles: &mut Vec<Handle>,
         visit: impl FnMut(EntryRef<'_>),
     ) -> u64 {
-        /// Calls to the table, where these find few entries.
+        /// Calls to the table, if these find few entries.
         const CALLS_MAX: usize = 8;
         const ENTRIES_MIN: usize = 32;
         let cells = Cells { slab: &self.slab, hasher: &self.hasher };

@@ -27,7 +27,7 @@ const YES: u32 = 1;
 /// Yes, and for long.
 const LONG: u32 = 2;
 
-/// A word with a cache line to itself (two, where lines are fetched in pairs).
+/// A word with a cache line to itself (two, since some processors fetch lines in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(AtomicU32);
@@ -61,7 +61,7 @@ impl Gate {
         }
     }
 
-    /// Passes the gate; `None` where it stays closed for long.
+    /// Passes the gate; `None` if it stays closed for long.
     #[inline]
     pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
         let word = &self.inside[participant].0;
@@ -92,7 +92,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate; `None`, with the gate open again, where another thread has it closed for long, or stays inside
+    /// Closes the gate; `None`, with the gate open again, if another thread has closed it for long, or stays inside
     /// for long.
     pub fn close_unless_long(&self) -> Option<Closed<'_>> {
         if !self.closer.lock_unless_long() {
@@ -101,7 +101,7 @@ impl Gate {
         self.shut().ok()
     }
 
-    /// Keeps the gate from being closed, for a thread that looks at stripes from outside of it; `None` where it stays
+    /// Keeps the gate from being closed, for a thread that looks at stripes from outside of it; `None` if it stays
     /// closed for long. Threads inside work on.
     pub fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.closer.lock_unless_long().then(|| KeptOpen { gate: self })
@@ -129,7 +129,7 @@ impl Gate {
         Ok(closed)
     }
 
-    /// Says that a participant inside will stay for long; or that it will not any more.
+    /// Marks a participant inside as staying for long; or ends that.
     pub fn mark_inside(&self, participant: usize, long: bool) {
         let word = &self.inside[participant].0;
         word.store(if long { LONG } else { YES }, SeqCst);
@@ -160,7 +160,7 @@ pub struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Says that the participant will not stay for long any more.
+    /// Notes that the participant will now not stay for long.
     pub fn stay_shortly(&self) {
         self.gate.mark_inside(self.participant, false);
     }
@@ -245,7 +245,7 @@ mod loom_tests {
                 let gate = Arc::clone(&gate);
                 thread::spawn(move || drop(gate.close()))
             };
-            // It would wait for ever where the gate stayed closed.
+            // If the gate stayed closed, this would wait for ever.
             drop(gate.enter(1));
             long.stay_shortly();
             drop(long);

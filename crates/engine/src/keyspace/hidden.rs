@@ -1,4 +1,5 @@
-//! Slots whose keys nobody sees: those that a cluster's node is importing, and those that it has given away and not removed yet.
+//! Slots whose keys clients do not see: those that a cluster's node is importing, and those that it has given away and
+//! not removed yet.
 //!
 //! Commands on such keys run at other nodes. Whole-keyspace walks (SCAN, DBSIZE, eviction, expiry, events)
 //! ask [`HiddenSlots`] for each key. While there are none, which is nearly always, that is one load.
@@ -36,7 +37,7 @@ impl SlotBits {
         self.0[usize::from(slot / 64)] & 1 << (slot % 64) != 0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -50,7 +51,7 @@ impl FromIterator<u16> for SlotBits {
     }
 }
 
-/// The slots of a keyspace whose keys nobody sees.
+/// The slots of a keyspace whose keys clients do not see.
 #[derive(Debug)]
 pub struct HiddenSlots {
     any: AtomicBool,
@@ -64,7 +65,7 @@ impl Default for HiddenSlots {
 }
 
 impl HiddenSlots {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.any.load(Acquire)

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 /// Slots of a cluster.
 pub const SLOTS: u16 = 16384;
 
-/// CRC16/XMODEM of each byte with so many zeros behind it.
+/// CRC16/XMODEM of each byte with up to 15 zeros behind it.
 static CRC16: [[u16; 256]; CRC16_STEP] = crc16_tables();
 /// Bytes that are looked up side by side.
 const CRC16_STEP: usize = 16;
@@ -38,8 +38,8 @@ const fn crc16_tables() -> [[u16; 256]; CRC16_STEP] {
     tables
 }
 
-/// CRC16/XMODEM by tables (Kounavis and Berry, 2005). It is computed for every key of every request, and
-/// keys are short: so the part that is no whole step comes first, where it can be looked up side by side as
+/// CRC16/XMODEM by tables (Kounavis and Berry, 2005). Every key of every request needs it, and keys are
+/// short. So the part that is no whole step comes first, as its bytes can then be looked up side by side as
 /// well (zeros in front change nothing), not last, one byte after the other.
 #[inline]
 fn crc16(bytes: &[u8]) -> u16 {
@@ -92,7 +92,7 @@ impl Key<'_> {
 }
 
 /// Whether two keys are the same: most have between 4 and 32 bytes, which two words at their ends cover, and a
-/// call to compare them would take longer. The end comes first, where keys mostly differ.
+/// call to compare them would take longer. The end comes first, in which keys mostly differ.
 #[inline(always)]
 pub(super) fn same_bytes(one: &[u8], other: &[u8]) -> bool {
     #[inline(always)]

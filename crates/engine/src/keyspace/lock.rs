@@ -6,10 +6,10 @@
 //!   ▲──unlock (wake all)── LONG ◀── the holder says that it will take long (wake all)
 //! ```
 //!
-//! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call
-//! only where a thread sleeps. It is not std's mutex because the word stands in the stripe's own
-//! cache line and because sets of locks are released without guards. The fourth state is for scripts that
-//! run for seconds: threads that can do something else meanwhile do not wait for them.
+//! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call only
+//! if a thread sleeps. This is not std's mutex, because the word stands in the stripe's own cache line
+//! and because sets of locks are released without guards. The fourth state is for scripts that run for
+//! seconds: threads that can do something else meanwhile do not wait for them.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -53,7 +53,7 @@ impl StripeLock {
         }
     }
 
-    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    /// Takes the lock, unless its holder has said that it will take long. Returns whether it is taken.
     #[inline]
     pub(super) fn lock_unless_long(&self) -> bool {
         self.try_lock() || self.lock_contended(true)
@@ -100,8 +100,8 @@ impl StripeLock {
     }
 }
 
-/// How long threads slept for locks and for the gate, in nanoseconds. One for the process: a lock has no room for a
-/// pointer to it. Threads that get a lock while they spin are not in it.
+/// How long threads slept for locks and for the gate, in nanoseconds. A single one for the process: a lock has no
+/// room for a pointer to it. Threads that get a lock while they spin are not in it.
 #[cfg(not(loom))]
 static SLEEPS: Log2Histogram = Log2Histogram::new();
 
@@ -178,7 +178,7 @@ mod loom_tests {
             let other = {
                 let lock = Arc::clone(&lock);
                 thread::spawn(move || {
-                    // It never gets the lock: that is not given back before it ends.
+                    // The thread never gets the lock: that is not given back before it ends.
                     assert!(!lock.lock_unless_long());
                 })
             };

@@ -63,7 +63,7 @@ impl<'k> Locked<'k> {
     }
 
     /// Says that the locks will be held for long by a participant of the gate: others do not wait for
-    /// them where they can do something else.
+    /// them if they can do something else.
     pub(crate) fn mark_long(&self, participant: usize) {
         let stripes = &self.keyspace.stripes;
         match &self.held {

@@ -89,12 +89,12 @@ pub struct Keyspace {
     stripes: Box<[Stripe]>,
     gate: Gate,
     hasher: KeyHasher,
-    /// Databases that may be used: fewer than there are where the server has become a node of a cluster.
+    /// Databases that may be used: fewer than there are if the server has become a node of a cluster.
     databases: AtomicUsize,
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
     tracked: [AtomicUsize; 3],
-    /// Views that somebody has of some keys.
+    /// The number of views of some keys.
     views: Arc<AtomicUsize>,
     /// Keys on their way to another server.
     claims: Arc<Claims>,
@@ -113,7 +113,7 @@ pub struct Keyspace {
     on_emptied: OnceLock<OnEmptied>,
 }
 
-/// A task of the host behind FLUSHALL.
+/// A task of the host after FLUSHALL.
 type OnEmptied = Box<dyn Fn(&ExclusiveContext<'_>) + Send + Sync>;
 
 impl fmt::Debug for Keyspace {
@@ -148,7 +148,7 @@ impl Usage {
         self.entry_bytes + self.table_bytes + self.heap_bytes
     }
 
-    /// Milliseconds that keys with an expiry have left on average; 0 where there are none.
+    /// Milliseconds that keys with an expiry have left on average; 0 if there are none.
     pub fn average_ttl_ms(&self, now_ms: u64) -> u64 {
         let average = self.expiry_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
         // An average of numbers of 64 bits.
@@ -193,7 +193,7 @@ impl Keyspace {
         }
     }
 
-    /// The slots whose keys nobody sees.
+    /// The slots whose keys clients do not see.
     #[inline]
     pub fn hidden(&self) -> &HiddenSlots {
         &self.hidden
@@ -215,7 +215,7 @@ impl Keyspace {
         self.flushes.load(Relaxed)
     }
 
-    /// Has FLUSHALL and FLUSHDB of clients refused, or not any more. None runs that has not seen this once the gate was closed
+    /// Refuses FLUSHALL and FLUSHDB of clients, or ends that. None runs that has not seen this once the gate was closed
     /// since.
     pub fn hold_flushes(&self, holds: bool) {
         self.holds_flushes.store(holds, Release);
@@ -236,10 +236,10 @@ impl Keyspace {
         self.databases.load(Relaxed)
     }
 
-    /// Has only so many databases used from now on. Those behind are to be empty.
+    /// Limits the databases that are used from now on to `count`. The others are to be empty.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub fn use_databases(&self, count: usize) {
         assert!((1..=self.evicted.len()).contains(&count), "a database that there is");
         self.databases.store(count, Relaxed);
@@ -250,7 +250,7 @@ impl Keyspace {
         0..self.stripes.len()
     }
 
-    /// Where the memory of entries and tables comes from.
+    /// The source of the memory of entries and tables.
     pub fn pool(&self) -> &PagePool {
         &self.pool
     }
@@ -283,12 +283,12 @@ impl Keyspace {
         usize::from(slot) & (self.stripes.len() - 1)
     }
 
-    /// Runs this behind every FLUSHALL, before its reply and while nothing else runs. To be called once.
+    /// Runs this after every FLUSHALL, before its reply and while nothing else runs. To be called once.
     pub fn set_on_emptied(&self, task: impl Fn(&ExclusiveContext<'_>) + Send + Sync + 'static) {
         self.on_emptied.get_or_init(|| Box::new(task));
     }
 
-    /// The task behind FLUSHALL.
+    /// The task after FLUSHALL.
     pub(crate) fn on_emptied(&self) -> Option<&OnEmptied> {
         self.on_emptied.get()
     }
@@ -328,7 +328,7 @@ impl Keyspace {
     }
 
     /// Asks the processor for elements, by their names, of the collection under a key. The key's stripe is locked for
-    /// it; where another thread has locked it, nothing is done. O(elements).
+    /// it; if another thread has locked it, nothing is done. O(elements).
     pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
         if !self.stripes[key.stripe].try_lock() {
             return;
@@ -347,7 +347,7 @@ impl Keyspace {
         self.gate.enter(participant)
     }
 
-    /// Passes the gate; `None` where it stays closed for long.
+    /// Passes the gate; `None` if it stays closed for long.
     #[inline]
     pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
         self.gate.enter_unless_long(participant)
@@ -359,7 +359,7 @@ impl Keyspace {
     }
 
     /// Keeps the gate from being closed, for a thread that looks at stripes without being inside: behind the closed
-    /// gate stripes are changed without their locks. `None` where it stays closed for long.
+    /// gate stripes are changed without their locks. `None` if it stays closed for long.
     pub(crate) fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.gate.keep_open()
     }
@@ -380,7 +380,7 @@ impl Keyspace {
         self.drawn_stripe(random, Stripe::used_bytes)
     }
 
-    /// The same by the memory that one database uses.
+    /// Draws a stripe by the memory that one database uses.
     pub(crate) fn stripe_by_bytes_of(&self, database: usize, random: u64) -> usize {
         self.drawn_stripe(random, |stripe| stripe.database_bytes(database))
     }
@@ -412,7 +412,7 @@ impl Keyspace {
         Some(Locked::set(self, stripes))
     }
 
-    /// Waits until no batch is running and keeps new ones out; `None` where that would take long. The
+    /// Waits until no batch is running and keeps new ones out; `None` if that would take long. The
     /// caller must not be inside.
     pub fn close_unless_long(&self) -> Option<Locked<'_>> {
         Some(Locked::all(self, self.gate.close_unless_long()?))
@@ -472,8 +472,8 @@ impl Keyspace {
         &self.claims
     }
 
-    /// Has writers of some keys wait, whose stripes are locked. The caller has a view of them, too: without one, nobody
-    /// looks for claims.
+    /// Makes writers of some keys wait, whose stripes are locked. The caller has a view of them, too: without one, no
+    /// command looks for claims.
     pub(crate) fn claim<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Claim {
         self.claims.claim(keys)
     }
@@ -496,7 +496,7 @@ impl Keyspace {
         self.stripes.iter().map(Stripe::used_bytes).sum()
     }
 
-    /// The same of one database.
+    /// Bytes in use by one database.
     pub fn database_bytes(&self, database: usize) -> usize {
         self.stripes.iter().map(|stripe| stripe.database_bytes(database)).sum()
     }

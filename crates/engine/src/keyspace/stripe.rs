@@ -26,9 +26,9 @@ pub(super) struct Stripe {
     lock: StripeLock,
     /// Bytes in use as last published, for limits and statistics.
     used_bytes: AtomicUsize,
-    /// The same by database.
+    /// Bytes in use by database, as last published.
     database_bytes: Box<[AtomicUsize]>,
-    /// The part of each database that prefetching reads, null where the database is empty.
+    /// The part of each database that prefetching reads, null if the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,
     state: UnsafeCell<StripeState>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct StripeState {
     used_bytes: usize,
     hasher: KeyHasher,
     pool: Arc<PagePool>,
-    /// Clients that wait for keys of the stripe, `None` where there are none.
+    /// Clients that wait for keys of the stripe, `None` if there are none.
     queues: Option<Box<Queues>>,
 }
 
@@ -85,7 +85,7 @@ impl Stripe {
         self.lock.try_lock()
     }
 
-    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    /// Takes the lock, unless its holder has said that it will take long. Returns whether it is taken.
     #[inline]
     pub(super) fn lock_unless_long(&self) -> bool {
         self.lock.lock_unless_long()
@@ -174,7 +174,7 @@ impl StripeState {
         self.databases[database].as_deref_mut()
     }
 
-    /// A database, created if need be; whether it was.
+    /// Returns a database, created if need be, and whether it was created.
     #[inline]
     pub(crate) fn database_or_new(&mut self, database: usize) -> (&mut Database, bool) {
         let slot = &mut self.databases[database];
@@ -182,7 +182,7 @@ impl StripeState {
         (slot.get_or_insert_with(|| new_database(&self.hasher, &self.pool)), new)
     }
 
-    /// A database of which `fits` says so, the more likely the more memory it uses; `only` that one where it is named.
+    /// A database of which `fits` says so, the more likely the more memory it uses; `only` that one if it is named.
     pub(crate) fn database_by_bytes(
         &self,
         random: u64,
@@ -225,7 +225,7 @@ impl StripeState {
         self.watches.is_some() | self.queues.is_some() | self.tracked.is_some()
     }
 
-    /// Notes that a client keeps a copy of a key; whether the key is new, and whether the client is.
+    /// Notes that a client keeps a copy of a key. Returns whether the key is new, and whether the client is.
     pub(super) fn track(&mut self, key: &[u8], client: ClientToken) -> (bool, bool) {
         self.tracked.get_or_insert_default().add(key, client)
     }
@@ -281,7 +281,7 @@ impl StripeState {
         }
     }
 
-    /// Whether this watcher has seen the key there when he began to watch it.
+    /// Whether this watcher has seen the key there when its watch began.
     pub(crate) fn saw(&self, database: usize, key: &[u8], watcher: &Watcher) -> bool {
         self.watches().is_some_and(|watches| watches.saw(database, key, watcher))
     }
@@ -300,7 +300,7 @@ impl StripeState {
         self.queues.get_or_insert_default()
     }
 
-    /// To be called after queues were taken from.
+    /// Call this after queues were taken from.
     pub(crate) fn drop_empty_queues(&mut self) {
         if self.queues.as_ref().is_some_and(|queues| queues.is_empty()) {
             self.queues = None;

@@ -20,7 +20,7 @@ impl StripeSet {
         self.words[stripe / 64] |= 1 << (stripe % 64);
     }
 
-    /// The only one, where there is one.
+    /// The only stripe, if there is just one.
     #[inline]
     pub fn only(&self) -> Option<usize> {
         let count: u32 = self.words.iter().map(|word| word.count_ones()).sum();

@@ -36,14 +36,14 @@ pub(crate) const PARTS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Tracked([HashMap<Box<[u8]>, Vec<ClientToken>>; PARTS]);
 
-/// The part of a key. Its end tells names apart most often; where it does not, one part is longer than others.
+/// The part of a key. Its end tells names apart most often; if it does not, one part is longer than others.
 fn part(key: &[u8]) -> usize {
     key.iter().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)))
         % PARTS
 }
 
 impl Tracked {
-    /// Enters a reader of a key; whether the key is new, and whether the reader is.
+    /// Enters a reader of a key. Returns whether the key is new, and whether the reader is.
     pub(super) fn add(&mut self, key: &[u8], client: ClientToken) -> (bool, bool) {
         let part = &mut self.0[part(key)];
         let Some(readers) = part.get_mut(key) else {
@@ -89,7 +89,7 @@ impl Tracked {
         self.0.iter().find_map(|part| part.keys().next()).cloned()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(HashMap::is_empty)
     }

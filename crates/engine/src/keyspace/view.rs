@@ -1,6 +1,6 @@
 //! Keys as they were at one moment, outside the keyspace.
 //!
-//! A view is taken under the locks of its keys and read without them. It costs O(1) a key, because large
+//! A view is taken under the locks of its keys and read without them. A view costs O(1) a key, because large
 //! values are shared. While it lives, a command has to copy such a value before it changes it; a command that
 //! can wait does that instead ([`Locked::is_viewed`]).
 
@@ -17,7 +17,7 @@ use crate::value::Object;
 pub(crate) struct ViewMark(Arc<AtomicUsize>);
 
 impl ViewMark {
-    /// One that no test looks for.
+    /// A view that no test looks for.
     #[cfg(test)]
     pub(crate) fn alone() -> Self {
         Self::new(&Arc::default())
@@ -44,7 +44,7 @@ impl Drop for ViewMark {
 /// Some keys of a database, with their values.
 pub(crate) struct View {
     database: usize,
-    /// In order, with their entries where they were there.
+    /// In order, with their entries if they were there.
     keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
     /// Last, so that it is dropped last: a thread that sees no view must not find a value shared.
     _mark: ViewMark,
@@ -76,7 +76,7 @@ impl View {
         self.keys[at].1.as_ref().map(LooseEntry::get)
     }
 
-    /// The entry that is under a key of its database now, where the key's stripe is locked.
+    /// The entry that is under a key of its database now, if the key's stripe is locked.
     pub(crate) fn present<'a>(
         &self,
         locked: &'a Locked<'_>,

@@ -26,7 +26,7 @@ use super::{Expiration, slot};
 pub struct Watcher(Arc<AtomicBool>);
 
 impl Watcher {
-    /// One that marks this flag.
+    /// A watcher that marks this flag.
     pub fn marking(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
@@ -61,7 +61,7 @@ type Watched = HashMap<Box<[u8]>, Vec<Watch>>;
 pub(crate) struct Watches(BTreeMap<usize, Watched>);
 
 impl Watches {
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,9 +114,9 @@ impl Watches {
         watches.into_iter().flatten().filter(|watch| concerns(watch)).for_each(|watch| watch.watcher.mark());
     }
 
-    /// The whole database is replaced by one that has the keys of which `will_have` says so: that is a
-    /// change to a watcher that has seen a key there, and to one that will see a key where there was
-    /// none.
+    /// Notes that the whole database is replaced by one that has the keys of which `will_have` says
+    /// so. That is a change to a watcher that has seen a key there, and to one that will see a key
+    /// where there was none.
     pub(crate) fn replaced(&self, database: usize, will_have: impl Fn(&[u8]) -> bool) {
         for (key, watches) in self.0.get(&database).into_iter().flatten() {
             let appears = will_have(key);

@@ -5,16 +5,16 @@
 //!           │ epoch │ uses │      32 epochs (super::access), a counter of up to 7
 //! ```
 //!
-//! The entry goes whose `log2(age) + log2(bytes) - weight × uses` is largest. A new entry has no uses; a use adds one with
-//! probability `2^-(uses - 1)`, after the counter has lost one for each doubling of the time since the last use, from half
-//! the age at which entries are evicted on.
+//! The entry goes whose `log2(age) + log2(bytes) - weight × uses` is largest. A new entry has no uses; a use adds one
+//! with probability `2^-(uses - 1)`. Before that, the counter loses one for each doubling of the time since the last
+//! use, from half the age at which entries are evicted on.
 //!
 //! The weight learns from mistakes. Some evictions are noted with their reason: the entry was the oldest of the candidates
 //! ([`Reason::Age`]), or the least used ([`Reason::Uses`]). A key that comes back while it is noted was a mistake for
 //! that reason. The weight of uses rises while evictions for age are wrong more often than those for few uses, and falls
 //! while they are wrong less often.
 //!
-//! Where hardly any entry is ever used again the cache is thrashed, as by a loop that does not fit. Then entries without
+//! If hardly any entry is ever used again the cache is thrashed, as by a loop that does not fit. Then entries without
 //! uses give way first but for one in 32 of the new ones, so that a part of the loop stays (bimodal insertion: Qureshi
 //! et al., 2007).
 //!
@@ -27,7 +27,7 @@ use std::sync::{
 
 /// Bits of the counter of uses in a stamp.
 pub(super) const USES_BITS: u32 = 3;
-/// The counter that grows no more.
+/// The highest value of the counter.
 pub(super) const USES_MAX: u8 = (1 << USES_BITS) - 1;
 /// Epochs that a stamp can number.
 pub(super) const CODES: usize = 1 << (8 - USES_BITS);
@@ -95,9 +95,9 @@ pub(super) fn lost(age_ms: u64, victim_age_ms: u64) -> u64 {
 /// Why an entry was evicted rather than another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It was older than the others, not less used.
+    /// The victim was older than the others, not less used.
     Age = 0,
-    /// It was less used than the others, not older.
+    /// The victim was less used than the others, not older.
     Uses = 1,
 }
 
@@ -154,7 +154,7 @@ impl Weighing {
         (BASE + log2(age_ms) + log2(bytes as u64)).saturating_sub(weight * u64::from(uses))
     }
 
-    /// Learns of sampled entries, so many of which have uses.
+    /// Learns of `sampled` entries, `used` of which have uses.
     pub(crate) fn note_sample(&self, sampled: u32, used: u32) {
         let mut share = self.used_share.load(Relaxed);
         share -= share / SHARE_SAMPLES * sampled;
@@ -206,7 +206,7 @@ fn log2(value: u64) -> u64 {
     u64::from(octave) << OCTAVE_BITS | below
 }
 
-/// Evictions of a part that are noted until others take their places: of keys whose hashes fall into a sample, which is
+/// Evictions of a part that are noted until others take their places. Keys belong to the sample by their hashes; it is
 /// as small as the part is large, so that notes last as long as entries do.
 pub(crate) struct Notes {
     /// The upper bits of a hash, its last bit replaced by the reason; 0 for none.
@@ -226,7 +226,7 @@ impl Notes {
         Box::new(Self { places: [0; NOTES], mistakes: [0; 2] })
     }
 
-    /// Whether evictions of a key are noted, where there are so many.
+    /// Whether evictions of a key are noted, given the number of keys.
     fn samples(hash: u64, keys: usize) -> bool {
         let one_in = (keys / NOTES).next_power_of_two() as u64;
         (hash >> 16) & (one_in - 1) == 0
@@ -236,7 +236,7 @@ impl Notes {
         ((hash >> 40) as usize % NOTES, (hash as u32 ^ (hash >> 32) as u32) | 1)
     }
 
-    /// Notes an eviction from among so many keys; whether it belongs to the sample.
+    /// Notes an eviction from among `keys` keys. Returns whether it belongs to the sample.
     pub(crate) fn note(&mut self, hash: u64, keys: usize, reason: Reason) -> bool {
         let is_sampled = Self::samples(hash, keys);
         if is_sampled {

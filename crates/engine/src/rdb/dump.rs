@@ -4,7 +4,8 @@
 //! type: u8 │ value │ version: u16 LE │ CRC64 of everything before: u64 LE
 //! ```
 //!
-//! The version is the oldest that knows the type: Redis refuses dumps of versions newer than its own.
+//! The version is the oldest that knows the type: Redis refuses dumps of versions newer than its own. A checksum of zero says that
+//! it was left out, as Redis 8.10 does in its stream of replication.
 
 use std::io;
 
@@ -17,7 +18,8 @@ use crate::{
 };
 
 use super::{
-    Compressor, Input, Output, RdbError, Value, Version, read_value, type_of, version_of, write_value,
+    Compressor, Input, KEY_METADATA, Output, RdbError, Value, Version, dump_version_of, read_value,
+    skip_key_metadata, type_of, write_value,
 };
 
 const VERSION_BYTES: usize = 2;
@@ -29,7 +31,7 @@ pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS
 /// Why a dump was refused.
 #[derive(Debug)]
 pub enum DumpError {
-    /// It is too short to be one, of an unknown version, or its checksum is wrong.
+    /// The payload is too short to be one, of an unknown version, or its checksum is wrong.
     Footer,
     /// Its value breaks a rule of the format.
     Value(RdbError),
@@ -43,7 +45,7 @@ impl From<RdbError> for DumpError {
 
 /// The value of an entry as a dump. O(n).
 pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: Option<&mut Compressor>) -> Vec<u8> {
-    write_dump_in(version_of(entry), entry, now_ms, compressor)
+    write_dump_in(dump_version_of(entry), entry, now_ms, compressor)
 }
 
 /// The value of an entry as a dump, in pieces: a string in chunks that is not compressed is shared, not copied. O(n), since
@@ -56,7 +58,7 @@ pub(crate) fn write_dump_in_pieces(
     let Some(LongText::Rope(rope)) = entry.long_text() else {
         return vec![write_dump(entry, now_ms, compressor).into()];
     };
-    let version = version_of(entry);
+    let version = dump_version_of(entry);
     let mut head = vec![type_of(entry, version)];
     let mut output = Output::new(&mut head, compressor);
     let is_compressed = output.compressed_rope(&rope).expect("a vector takes everything");
@@ -98,7 +100,7 @@ pub(crate) fn serialized_bytes(
     compressor: Option<&mut Compressor>,
 ) -> usize {
     let mut output = Output::new(Count(0), compressor);
-    write_value(entry, version_of(entry), now_ms, &mut output).expect("counting does not fail");
+    write_value(entry, dump_version_of(entry), now_ms, &mut output).expect("counting does not fail");
     output.sink().0
 }
 
@@ -123,23 +125,30 @@ pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
     dump.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The value inside a dump, before version and checksum, which are right; where `relaxed`, also of a version that is
+/// Returns the value inside a dump, before version and checksum, which are right; if `relaxed`, also of a version that is
 /// not known.
 pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpError> {
     let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
     let (body, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(DumpError::Footer)?;
     let version = Version::from_number(u16::from_le_bytes(*version), relaxed).ok_or(DumpError::Footer)?;
-    if CRC64.checksum(summed) != u64::from_le_bytes(*checksum) {
+    let stated = u64::from_le_bytes(*checksum);
+    if stated != 0 && stated != CRC64.checksum(summed) {
         return Err(DumpError::Footer);
     }
     Ok((body, version))
 }
 
-/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+/// The value of a dump; if `relaxed`, also of a version that is not known. O(n).
 pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
     let (body, version) = unseal_dump(dump, relaxed)?;
     let mut input = Input::new(body);
-    let type_number = input.byte()?;
+    let type_number = match input.byte()? {
+        KEY_METADATA if matches!(version, Version::Redis(_)) => {
+            skip_key_metadata(&mut input)?;
+            input.byte()?
+        }
+        type_number => type_number,
+    };
     let value = read_value(type_number, version, &mut input, layout)?;
     if !input.is_at_end()? {
         return Err(RdbError::Corrupt("there are bytes behind the value").into());

@@ -42,7 +42,7 @@ pub enum RdbError {
     Corrupt(&'static str),
     /// The bytes may be good, but the type of their value does not exist here.
     Unsupported(String),
-    /// A collection without elements, read to its end. Old servers wrote some; it is no key.
+    /// A collection without elements, read to its end. Old servers wrote some; it is not a key.
     Empty,
 }
 
@@ -91,7 +91,7 @@ enum Head {
 #[derive(Debug)]
 pub(super) enum StringValue {
     Text(Vec<u8>),
-    /// Of more than [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of more than [`BLOCK_BYTES_MAX`] bytes.
     Rope(StringRope),
 }
 
@@ -139,6 +139,19 @@ impl<R: io::BufRead> Input<R> {
     fn consume(&mut self, bytes: usize) {
         self.source.consume(bytes);
         self.offset += bytes as u64;
+    }
+
+    /// Reads something by `read`; returns the bytes that it has read, too.
+    pub(crate) fn recorded<T>(
+        &mut self,
+        read: impl FnOnce(&mut Input<Recording<'_>>) -> Result<T, RdbError>,
+    ) -> Result<(T, Vec<u8>), RdbError> {
+        let mut input = Input::new(Recording { source: &mut self.source, bytes: Vec::new() });
+        let result = read(&mut input);
+        let (offset, mut bytes) = (input.offset, input.source.bytes);
+        self.offset += offset;
+        bytes.shrink_to_fit();
+        Ok((result?, bytes))
     }
 
     /// Whether the source has ended.
@@ -258,12 +271,12 @@ impl<R: io::BufRead> Input<R> {
     pub fn string(&mut self) -> Result<Vec<u8>, RdbError> {
         let mut text = Vec::new();
         self.string_into(&mut text)?;
-        // It grew as its bytes came, and may be kept for long.
+        // The text grew as its bytes came, and may be kept for long.
         text.shrink_to_fit();
         Ok(text)
     }
 
-    /// Reads a string into a buffer that was given back, where there is one ([`Self::recycle`]).
+    /// Reads a string into a buffer that was given back, if there is one ([`Self::recycle`]).
     pub fn recycled_string(&mut self) -> Result<Vec<u8>, RdbError> {
         let head = self.head()?;
         self.recycled_behind(head)
@@ -278,7 +291,8 @@ impl<R: io::BufRead> Input<R> {
         Ok(text)
     }
 
-    /// Reads a string that is a value: in chunks as they come where it is long, otherwise as [`Self::recycled_string`] does.
+    /// Reads a string that is a value: in chunks as they come if it is long, otherwise as [`Self::recycled_string`]
+    /// does.
     pub(super) fn string_value(&mut self) -> Result<StringValue, RdbError> {
         let head = self.head()?;
         if let Head::Length(length) = head
@@ -311,6 +325,34 @@ impl<R: io::BufRead> Input<R> {
     /// Reads a floating-point number of eight bytes.
     pub fn double(&mut self) -> Result<f64, RdbError> {
         Ok(f64::from_le_bytes(self.array()?))
+    }
+}
+
+/// A source that keeps what is read from it.
+pub(crate) struct Recording<'r> {
+    source: &'r mut dyn io::BufRead,
+    bytes: Vec<u8>,
+}
+
+impl io::Read for Recording<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(out)?;
+        self.bytes.extend_from_slice(&out[..count]);
+        Ok(count)
+    }
+}
+
+impl io::BufRead for Recording<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.source.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        // The caller has seen them, so they are there.
+        if let Ok(arrived) = self.source.fill_buf() {
+            self.bytes.extend_from_slice(&arrived[..count]);
+        }
+        self.source.consume(count);
     }
 }
 

@@ -28,14 +28,14 @@ const COPY_MAX: usize = 264;
 /// Copies of this many bytes or more have their length in a byte of its own.
 const COPY_LONG: usize = 9;
 const HASH_BITS: u32 = 16;
-/// A string is compressed where that saves as many bytes.
+/// A string is compressed if that saves as many bytes.
 const SAVED_BYTES_MIN: usize = 4;
 /// Largest input that is compressed in one go: positions are kept in 32 bits.
 const INPUT_BYTES_MAX: usize = 1 << 31;
 /// Largest compressed form of a string that comes in pieces: it is in memory as a whole, as its length stands before it.
 const PIECES_BYTES_MAX: usize = 16 << 20;
 
-/// Where three bytes were last seen, kept from one string to the next so that it need not be cleared.
+/// The places at which three bytes were last seen, kept from one string to the next so that it need not be cleared.
 #[derive(Debug, Default)]
 pub struct Compressor {
     /// By hash: position plus `base`. Empty until it is first needed.
@@ -47,14 +47,14 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// Replaces `output` by the compressed form of `input`, where that is worth it; whether it is. O(input).
+    /// Replaces `output` by the compressed form of `input` if that is worth it. Returns whether it is. O(input).
     pub(crate) fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         output.clear();
         self.append(input, output)
     }
 
-    /// The same for a string of `length` bytes that comes in pieces, none of which knows the others: that costs a few bytes
-    /// for each.
+    /// Compresses a string of `length` bytes that comes in pieces, none of which knows the others: that costs a few
+    /// bytes for each.
     pub(crate) fn compress_pieces<'p>(
         &mut self,
         pieces: impl Iterator<Item = &'p [u8]>,
@@ -77,8 +77,7 @@ impl Compressor {
         true
     }
 
-    /// Appends the compressed form of `input`, where that is worth it; where it is not, the appended bytes are of no
-    /// use.
+    /// Appends the compressed form of `input` if that is worth it; if not, the appended bytes are of no use.
     fn append(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         if input.len() <= SAVED_BYTES_MIN || input.len() > INPUT_BYTES_MAX {
             return false;
@@ -155,7 +154,7 @@ fn hash(input: &[u8], at: usize) -> usize {
     ((three >> (24 - HASH_BITS)).wrapping_sub(three.wrapping_mul(5)) & ((1 << HASH_BITS) - 1)) as usize
 }
 
-/// The longest copy that is made where `rest` bytes are left. The last two are spared as a rule; that they
+/// The longest copy that is made if `rest` bytes are left. The last two are spared as a rule; that they
 /// are not with 19 or 20 comes of Redis's comparing sixteen bytes in one go.
 #[inline]
 fn copy_max(rest: usize) -> usize {
@@ -213,7 +212,7 @@ pub(crate) fn decompress(input: &[u8], length: usize) -> Result<Vec<u8>, Corrupt
             if copied <= distance {
                 output.extend_from_within(from..from + copied);
             } else {
-                // It reads what it writes.
+                // The copy reads what it writes.
                 (from..from + copied).for_each(|at| output.push(output[at]));
             }
         }

@@ -20,6 +20,7 @@
 mod dump;
 mod input;
 mod lzf;
+mod module;
 mod output;
 mod string;
 mod unique;
@@ -32,13 +33,18 @@ pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
 pub(crate) use dump::{read_dump, serialized_bytes, write_dump_in, write_dump_in_pieces};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
+pub use module::{KEY_METADATA, ModuleName, skip_items, skip_key_metadata};
 pub use output::Output;
 pub(crate) use output::{LongString, Text, length_bytes};
 pub(crate) use unique::all_differ;
 pub use value::{
-    AUXILIARY, EXPIRY_MS, PRODUCERS_FIELD, Value, read_value, type_of, unfit, version_of, write_value,
+    AUXILIARY, EXPIRY_MS, PRODUCERS_FIELD, RELEASED_FIELD, Value, is_stream_field, read_value,
+    read_value_of_file, type_of, unfit, version_of, write_value,
 };
 pub(crate) use value::{
-    is_written_in_elements, read_listpack, types, whole_version_of, write_elements, write_key,
+    dump_version_of, is_written_in_elements, read_listpack, types, whole_version_of, write_elements,
+    write_key,
 };
 pub use version::Version;
+
+pub use crate::value::HashTemplates;

@@ -20,7 +20,7 @@ const PLAIN_BYTES_MAX: usize = 20;
 /// A string that has yet to be compressed, or to be put in its place.
 #[derive(Debug)]
 pub(crate) struct LongString {
-    /// Where it stands.
+    /// Its place in the output.
     pub(crate) at: usize,
     pub(crate) text: Text,
 }
@@ -28,7 +28,7 @@ pub(crate) struct LongString {
 /// The text of a [`LongString`].
 #[derive(Debug)]
 pub(crate) enum Text {
-    /// So many bytes behind their length, as it is.
+    /// This many bytes behind their length, as it is.
     Here(usize),
     /// Nothing of it is in its place.
     Elsewhere(LongText),
@@ -57,23 +57,23 @@ pub struct Output<'a, W> {
 /// The compression of long strings.
 #[derive(Debug)]
 enum Compression<'a> {
-    /// They stay as they are.
+    /// Strings stay as they are.
     Never,
-    /// They are compressed where it pays.
+    /// Strings are compressed if it pays.
     Now(&'a mut Compressor),
-    /// They stay as they are, and it is noted where they stand.
+    /// Strings stay as they are, and their places are noted.
     Later(&'a mut Vec<LongString>),
 }
 
 impl<'a, W: io::Write> Output<'a, W> {
-    /// Writes to `sink`; strings are compressed where there is a compressor and it pays.
+    /// Writes to `sink`; strings are compressed if there is a compressor and it pays.
     pub fn new(sink: W, compressor: Option<&'a mut Compressor>) -> Self {
         let compression = compressor.map_or(Compression::Never, Compression::Now);
         Self { sink, written: 0, compression, compressed: Vec::new() }
     }
 
-    /// Writes to `sink`, where `written` bytes have been written before; strings that are worth trying to
-    /// compress are noted in `long`, if that is given.
+    /// Writes to `sink`, to which `written` bytes have been written before; strings that are worth trying
+    /// to compress are noted in `long`, if that is given.
     pub(crate) fn deferring(sink: W, written: usize, long: Option<&'a mut Vec<LongString>>) -> Self {
         let compression = long.map_or(Compression::Never, Compression::Later);
         Self { sink, written, compression, compressed: Vec::new() }
@@ -84,7 +84,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.written
     }
 
-    /// Where the bytes go.
+    /// The receiver of the bytes.
     pub fn sink(&mut self) -> &mut W {
         &mut self.sink
     }
@@ -146,7 +146,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.raw(text)
     }
 
-    /// Writes a string that stands in chunks: compressed, where strings are and its compressed form does not take too much
+    /// Writes a string that stands in chunks: compressed, if strings are and its compressed form does not take too much
     /// memory.
     pub(crate) fn rope(&mut self, rope: &StringRope) -> io::Result<()> {
         if self.compressed_rope(rope)? {
@@ -156,7 +156,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         self.rope_bytes(rope)
     }
 
-    /// Writes the compressed form of a rope, where that is worth it; whether it is.
+    /// Writes the compressed form of a rope if that is worth it. Returns whether it is.
     pub(crate) fn compressed_rope(&mut self, rope: &StringRope) -> io::Result<bool> {
         let Compression::Now(compressor) = &mut self.compression else { return Ok(false) };
         let slices = rope.slices(0..rope.len());
@@ -164,7 +164,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         if is_smaller {
             self.compressed(rope.len())?;
         }
-        // It may be large, and short strings need little.
+        // The buffer may be large, and short strings need little.
         self.compressed = Vec::new();
         Ok(is_smaller)
     }
@@ -195,7 +195,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         }
     }
 
-    /// Writes the compressed form of a text of so many bytes.
+    /// Writes the compressed form of a text of `text_bytes` bytes.
     fn compressed(&mut self, text_bytes: usize) -> io::Result<()> {
         let compressed = std::mem::take(&mut self.compressed);
         self.byte(LZF)?;
@@ -225,7 +225,7 @@ impl<'a, W: io::Write> Output<'a, W> {
         }
     }
 
-    /// Writes an integer of up to 32 bits as a string; whether it is one.
+    /// Writes an integer of up to 32 bits as a string. Returns whether it is one.
     fn small_integer(&mut self, value: i64) -> io::Result<bool> {
         if let Ok(value) = i8::try_from(value) {
             self.raw(&[INTEGER_8, value as u8])?;

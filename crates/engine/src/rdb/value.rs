@@ -7,13 +7,13 @@ use dunlin_structures::Listpack;
 use crate::{
     keyspace::EntryRef,
     value::{
-        Collection, Layout, NewString, NewValue, Object, Record, Stored, Stream, StringRope, each,
-        for_each_record,
+        Collection, HashTemplates, Layout, NewString, NewValue, Object, Record, Stored, Stream, StringRope,
+        each, for_each_record,
         hash::write_deadline,
         incremental_copy::{Elements, RecordForm},
         list::write_block,
         read_object, score_of,
-        stream::{read_producers, write_node},
+        stream::{read_producers, read_released, write_node},
     },
 };
 
@@ -43,6 +43,12 @@ pub(crate) mod types {
     pub(crate) const SET_LISTPACK: u8 = 20;
     pub(crate) const STREAM_LISTPACKS_3: u8 = 21;
     pub(crate) const STREAM_LISTPACKS_4: u8 = 26;
+    pub(crate) const STREAM_LISTPACKS_5: u8 = 27;
+    pub(crate) const ARRAY: u8 = 28;
+    pub(crate) const HASH_TEMPLATE: u8 = 29;
+    pub(crate) const HASH_TEMPLATE_REF: u8 = 30;
+    pub(crate) const HASH_TEMPLATE_ARRAY: u8 = 31;
+    pub(crate) const HASH_TEMPLATE_ARRAY_REF: u8 = 32;
     /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
     pub(crate) const HASH_2: u8 = 22;
     pub(crate) const HASH_METADATA_PRE_GA: u8 = 22;
@@ -63,11 +69,25 @@ enum Contents {
 }
 
 impl Value {
-    /// Adds the contents of [`PRODUCERS_FIELD`] to a stream; values of other types have none.
-    pub fn adopt_producers(&mut self, bytes: &[u8]) -> Result<(), RdbError> {
+    /// The name of its type, if Dunlin does not have that type and keeps the value as it came.
+    pub fn foreign_type(&self) -> Option<&str> {
+        match &self.0 {
+            Contents::Object(Object::Foreign(value)) => Some(value.type_name()),
+            _ => None,
+        }
+    }
+
+    /// Adds the contents of a field of [`is_stream_field`] to a stream; values of other types have none.
+    ///
+    /// # Errors
+    /// If the contents break a rule of the format.
+    pub fn adopt_field(&mut self, name: &[u8], bytes: &[u8]) -> Result<(), RdbError> {
         let Contents::Object(object) = &mut self.0 else { return Ok(()) };
-        if let Some(stream) = Stream::of_mut(object) {
-            stream.set_producers(read_producers(&mut Input::new(bytes))?);
+        let Some(stream) = Stream::of_mut(object) else { return Ok(()) };
+        let mut input = Input::new(bytes);
+        match name {
+            PRODUCERS_FIELD => stream.set_producers(read_producers(&mut input)?),
+            _ => read_released(stream, &mut input)?,
         }
         Ok(())
     }
@@ -82,7 +102,7 @@ impl Value {
     }
 
     /// Hands the value to `store` as the keyspace takes it. Returns the result and the buffer that the value was read
-    /// into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
+    /// into if the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {
         match self.0 {
             Contents::String(mut text) => (store(NewValue::String(NewString::from_owned(&mut text))), text),
@@ -92,8 +112,8 @@ impl Value {
     }
 }
 
-/// The number of the form in which files of a version have the entry's value. What no form of that version carries is
-/// left out, see [`unfit`].
+/// The number of the form in which files of a version have the entry's value. Parts that no form of that version
+/// carries are left out, see [`unfit`].
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     match entry.object() {
         None => types::STRING,
@@ -101,7 +121,7 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     }
 }
 
-/// Why no form of a version carries the entry's value; `None` where one does. Nearly O(1).
+/// Why no form of a version carries the entry's value; `None` if one does. Nearly O(1).
 pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
     each!(&*entry.object()?, collection => collection.unfit(version))
 }
@@ -113,6 +133,11 @@ pub fn version_of(entry: EntryRef<'_>) -> Version {
         .map_or(Version::OLDEST, |object| each!(&*object, collection => collection.oldest_version()))
 }
 
+/// The version of a dump of the entry's value, see [`Stored::dump_version`].
+pub(crate) fn dump_version_of(entry: EntryRef<'_>) -> Version {
+    entry.object().map_or(Version::OLDEST, |object| each!(&*object, collection => collection.dump_version()))
+}
+
 /// [`version_of`], or the version that also carries the contents of an auxiliary field in a file ([`PRODUCERS_FIELD`]).
 pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
     entry.object().map_or(Version::OLDEST, |object| each!(&*object, collection => collection.whole_version()))
@@ -121,6 +146,15 @@ pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
 /// The auxiliary field before a key whose value is a stream with producers: their part of STREAM_LISTPACKS_4. Servers that do
 /// not know it pass over it, and read the stream without them.
 pub const PRODUCERS_FIELD: &[u8] = b"dunlin-stream-producers";
+
+/// The auxiliary field before a key whose value is a stream with deliveries that were released: what STREAM_LISTPACKS_5 says of
+/// them. Servers that do not know it read the stream without them.
+pub const RELEASED_FIELD: &[u8] = b"dunlin-stream-released";
+
+/// Whether an auxiliary field is a part of the stream under the next key.
+pub fn is_stream_field(name: &[u8]) -> bool {
+    name == PRODUCERS_FIELD || name == RELEASED_FIELD
+}
 
 /// Stands before an auxiliary field: name and value, both strings, follow.
 pub const AUXILIARY: u8 = 250;
@@ -134,9 +168,10 @@ pub(crate) fn write_key<W: io::Write>(
     version: Version,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
-    let auxiliary =
-        entry.object().and_then(|object| each!(&*object, collection => collection.auxiliary_field(version)));
-    if let Some((name, bytes)) = auxiliary {
+    let auxiliary = entry
+        .object()
+        .map_or_else(Vec::new, |object| each!(&*object, collection => collection.auxiliary_fields(version)));
+    for (name, bytes) in auxiliary {
         output.byte(AUXILIARY)?;
         output.string(name)?;
         output.string(&bytes)?;
@@ -207,11 +242,29 @@ fn write_record<W: io::Write>(
     }
 }
 
-/// Whether the entry's value is written by [`write_elements`], where it is large, as by [`write_value`].
+/// Whether [`write_elements`] writes the entry's value, if it is large, as [`write_value`] does.
 pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
     entry
         .object()
         .is_none_or(|object| each!(&*object, collection => collection.is_written_in_elements(version)))
+}
+
+/// Reads a value of a file, which may refer to the file's templates. See [`read_value`].
+pub fn read_value_of_file<R: io::BufRead>(
+    type_number: u8,
+    version: Version,
+    templates: &HashTemplates,
+    input: &mut Input<R>,
+    layout: Layout<'_>,
+) -> Result<Value, RdbError> {
+    let hash = match version {
+        Version::Redis(_) => templates.read_hash(type_number, input, layout),
+        Version::Valkey(_) => None,
+    };
+    match hash {
+        Some(hash) => Ok(Value(Contents::Object(hash?.into_object()))),
+        None => read_value(type_number, version, input, layout),
+    }
 }
 
 /// Reads a value of a form. A value in the form of a compact encoding that is over its limits leaves it at once, as
@@ -234,8 +287,12 @@ pub fn read_value<R: io::BufRead>(
             let is_empty = each!(&object, collection => collection.is_empty());
             if is_empty { Err(RdbError::Empty) } else { Ok(Value(Contents::Object(object))) }
         }
-        None if matches!(type_number, types::MODULE | types::MODULE_2) => {
-            Err(RdbError::Unsupported("the value belongs to a module, and there are no modules".to_owned()))
+        None if matches!(type_number, types::HASH_TEMPLATE_REF | types::HASH_TEMPLATE_ARRAY_REF) => {
+            Err(RdbError::Corrupt("a hash refers to a template, which only files have"))
+        }
+        None if type_number == types::MODULE => {
+            let text = "the value is a module's in a form that only the module can read; servers from Redis 4.0 on write another";
+            Err(RdbError::Unsupported(text.to_owned()))
         }
         None => {
             Err(RdbError::Unsupported(format!("there is no type of value with the number {type_number}")))

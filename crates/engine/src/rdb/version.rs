@@ -3,7 +3,7 @@
 /// A version of the format. The two lines of versions give the same type numbers to different forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Redis: 1 to 13 (8.6). Valkey 8 and older write 11, too.
+    /// Redis: 1 to 15 (8.10). Valkey 8 and older write 11, too.
     Redis(u16),
     /// Valkey 9 and newer: from 80 on.
     Valkey(u16),
@@ -12,14 +12,14 @@ pub enum Version {
 impl Version {
     /// The oldest version that is written: Redis 7.0 and newer read it.
     pub const OLDEST: Version = Version::Redis(10);
-    /// The first that has producers of streams, which is read, and written where commands make the data set.
+    /// The first that has producers of streams, which is read, and written if commands make the data set.
     pub(crate) const PRODUCERS: Version = Version::Redis(13);
-    const REDIS_MAX: u16 = 13;
-    const REDIS_WRITTEN_MAX: u16 = 12;
+    const REDIS_MAX: u16 = 15;
+    const REDIS_WRITTEN_MAX: u16 = 15;
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
 
-    /// A version from its number alone, as dumps have it. One that is not known is `None` or, where
+    /// A version from its number alone, as dumps have it. An unknown version is `None` or, if
     /// `relaxed`, taken for one that adds to those before it.
     pub fn from_number(number: u16, relaxed: bool) -> Option<Version> {
         match number {
@@ -46,7 +46,7 @@ impl Version {
     }
 
     /// A version by the number that a user gives, of those that can be written: 9 for Redis 5 to 6.2, 10 for 7.0, 11 for
-    /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 and newer, 80 for Valkey 9.
+    /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 to 8.4, 13 for 8.6, 14 for 8.8, 15 for 8.10, 80 for Valkey 9.
     pub fn writable(number: u16) -> Option<Version> {
         match number {
             9..=Self::REDIS_WRITTEN_MAX => Some(Version::Redis(number)),
@@ -91,9 +91,9 @@ mod tests {
     fn magic_words_name_versions() {
         for (magic, version) in [
             (b"REDIS0001", Some(Version::Redis(1))),
-            (b"REDIS0013", Some(Version::Redis(13))),
+            (b"REDIS0015", Some(Version::Redis(15))),
             (b"VALKEY080", Some(Version::Valkey(80))),
-            (b"REDIS0014", None),
+            (b"REDIS0016", None),
             (b"REDIS0080", None),
             (b"REDIS0000", None),
             (b"VALKEY011", None),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn who_is_relaxed_takes_what_is_to_come() {
         for (magic, version) in [
-            (b"REDIS0014", Some(Version::Redis(14))),
+            (b"REDIS0016", Some(Version::Redis(16))),
             (b"VALKEY999", Some(Version::Valkey(999))),
             (b"REDIS0000", None),
             (b"REDIS0080", None),

@@ -1,4 +1,4 @@
-//! Zipmap, the packed form of small hashes before the ziplist (Redis before 2.6). It is only read.
+//! Zipmap, the packed form of small hashes before the ziplist (Redis before 2.6). Zipmaps are only read.
 //!
 //! ```text
 //! zipmap   count: u8, 254 and 255 = unknown │ entry … │ FF

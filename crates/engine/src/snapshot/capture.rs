@@ -17,7 +17,7 @@ pub(crate) struct Capture {
     snapshot_queue: Arc<SnapshotQueue>,
     /// The number of the database that the part was of at the cut.
     database: usize,
-    /// Where the walk over the part's cells goes on, and where it ends: cells behind that came after the cut.
+    /// The next cell of the walk over the part's cells, and its end: cells behind that came after the cut.
     position: CellPosition,
     end: CellPosition,
     /// Collections that are copied in pieces.
@@ -27,7 +27,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Of a part whose cells `end` there: at the start where the snapshot has seen all there were at the cut.
+    /// The capture of a part whose cells `end` there: at the start if the snapshot has seen all there were at the cut.
     pub(crate) fn new(snapshot_queue: Arc<SnapshotQueue>, database: usize, end: CellPosition) -> Self {
         let position = CellPosition::START;
         Self { snapshot_queue, database, position, end, incremental: Vec::new(), handles: Vec::new() }
@@ -51,7 +51,7 @@ impl Capture {
     }
 
     /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. Returns how
-    /// many bytes that took, and whether the snapshot has seen it now, so that the caller stamps it: an entry in pieces
+    /// many bytes that took, and whether the snapshot has seen it now, so that the caller stamps it. An entry in pieces
     /// stays unseen until the last of them, or until it `leaves` the keyspace.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>, leaves: bool) -> (usize, bool) {
         if let Some(at) = self.incremental.iter().position(|known| known.is_of(entry.key())) {
@@ -87,13 +87,14 @@ impl Capture {
         Some(self.incremental.swap_remove(at))
     }
 
-    /// It has come to that key, and goes on from there.
+    /// A collection has come to that key, and goes on from there.
     pub(crate) fn receive(&mut self, mut pieces: IncrementalEntry, key: &[u8]) {
         pieces.rename(key);
         self.incremental.push(pieces);
     }
 
-    /// A collection that is copied in pieces changes, or `leaves` the keyspace; whether the snapshot needs it no more where it is.
+    /// A collection that is copied in pieces changes, or `leaves` the keyspace. Returns whether the snapshot can do
+    /// without it where it is.
     fn keep(&mut self, at: usize, entry: EntryRef<'_>, leaves: bool) -> bool {
         if self.snapshot_queue.is_cancelled() {
             self.incremental.swap_remove(at);
@@ -105,8 +106,9 @@ impl Capture {
         leaves
     }
 
-    /// Goes on with a collection that is copied in pieces, for about `budget` bytes, which it lowers: `None` where none is
-    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands unless it was removed.
+    /// Goes on with a collection that is copied in pieces, for about `budget` bytes, which it lowers: `None` if none is
+    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands
+    /// unless it was removed.
     pub(crate) fn next_piece<'e>(
         &mut self,
         due: Due,
@@ -141,8 +143,8 @@ impl Capture {
         !self.is_walking() && self.incremental.is_empty()
     }
 
-    /// Goes on with the walk for about `budget` bytes, which it lowers; whether it has come to the end.
-    /// `page` collects the cells from a position to the end of its page and asks for the heads of the entries there, `unseen`
+    /// Goes on with the walk for about `budget` bytes, which it lowers. Returns whether it has come to the end. `page`
+    /// collects the cells from a position to the end of its page and asks for the heads of the entries there. `unseen`
     /// answers the entry of a handle that the snapshot has not seen, `fetch` asks for all of it.
     pub(crate) fn visit<'e>(
         &mut self,

@@ -18,8 +18,9 @@ use crate::{
     },
 };
 
-/// The time of writing: a snapshot has all that is there, be it expired. Only the server that reads it knows whether it may remove
-/// that: a replica, or a primary that has replicas, waits for the DEL of the stream that it goes on in.
+/// The time of writing: a snapshot has all that is there, even if it has expired. Only the server that reads it knows
+/// whether it may remove that: a replica, or a primary that has replicas, waits for the DEL of the stream that it goes
+/// on in.
 const NOTHING_EXPIRED_MS: u64 = 0;
 /// Bytes of a chunk from which on it is finished.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
@@ -34,7 +35,7 @@ pub struct Form {
     /// Commands instead of parts of RDB files.
     pub commands: bool,
     /// The version of RDB files that the servers load which are to read it; `None` for the oldest from
-    /// [`Version::OLDEST`] on that carries the values. Where it is given, each value fits: [`crate::rdb::unfit`].
+    /// [`Version::OLDEST`] on that carries the values. If it is given, each value fits: [`crate::rdb::unfit`].
     pub version: Option<Version>,
     /// Whether the writer of the chunks may compress long strings of RDB files.
     pub compress: bool,
@@ -57,8 +58,8 @@ impl Form {
     }
 }
 
-/// Entries of one database, in the form of the file but for long strings, which may yet be compressed, or are shared with
-/// the keyspace and stand elsewhere; or one large entry that is shared as a whole.
+/// Entries of one database, in the form of the file but for long strings, which may yet be compressed, or are shared
+/// with the keyspace and stand elsewhere. Or one large entry that is shared as a whole.
 #[derive(Debug)]
 pub struct Chunk {
     database: usize,
@@ -95,7 +96,7 @@ impl Chunk {
         Self { database, form, keys: 0, version, bytes, long, shared_bytes: 0, lent: None, piece: None }
     }
 
-    /// A chunk that is so long.
+    /// A chunk of `length` bytes.
     #[cfg(all(test, loom))]
     pub(super) fn of_bytes(length: usize) -> Self {
         Self { bytes: vec![0; length], ..Self::new(0, Form::rdb(false)) }
@@ -184,7 +185,7 @@ impl Chunk {
         }
     }
 
-    /// Writes the entries. Strings of RDB files are compressed where `output` does that and they are to be `small`.
+    /// Writes the entries. Strings of RDB files are compressed if `output` does that and they are to be `small`.
     pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
         if let Some(piece) = &self.piece {
             return piece.write(self.version, output);

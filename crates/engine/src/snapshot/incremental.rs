@@ -14,20 +14,20 @@ pub(crate) struct IncrementalEntry {
     snapshot_queue: Arc<SnapshotQueue>,
     /// The number of its database at the cut.
     database: usize,
-    /// Where it stands in its part now; its key at the cut is in the head.
+    /// Its present key in its part; its key at the cut is in the head.
     key: Box<[u8]>,
     /// The bytes before its elements in the file, until they were copied.
     head: Vec<u8>,
-    /// The part behind them, where there is one.
+    /// The part behind them, if there is one.
     tail: Option<Box<StreamTail>>,
     version: Version,
     copy: IncrementalCopy,
-    /// It, where it was removed.
+    /// The collection, if it was removed.
     gone: Option<LentEntry>,
 }
 
 impl IncrementalEntry {
-    /// Begins, where the collection and the file allow it.
+    /// Begins, if the collection and the file allow it.
     pub(super) fn begin(
         entry: EntryRef<'_>,
         database: usize,
@@ -69,7 +69,7 @@ impl IncrementalEntry {
         &self.snapshot_queue
     }
 
-    /// It has another key now, of that part or of another.
+    /// The collection has another key now, of that part or of another.
     pub(super) fn rename(&mut self, key: &[u8]) {
         self.key = key.into();
     }
@@ -87,14 +87,14 @@ impl IncrementalEntry {
         }
     }
 
-    /// It is removed: the snapshot has a view of it from now on, which is the only one.
+    /// The collection is removed: the snapshot has a view of it from now on, which is the only one.
     pub(super) fn leave(&mut self, entry: EntryRef<'_>) {
         self.snapshot_queue.note_gone();
         self.gone = Some(self.snapshot_queue.lend(entry));
     }
 
-    /// Puts the next piece into the queue, of about `budget` bytes, which it lowers; whether it is the last. The collection is the
-    /// value of the entry `found`, unless it was removed.
+    /// Puts the next piece into the queue, of about `budget` bytes, which it lowers. Returns whether it is the last.
+    /// The collection is the value of the entry `found`, unless it was removed.
     pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
         let (elements, is_last) = self.copy.next_piece(entry.and_then(EntryRef::stored_object), budget);

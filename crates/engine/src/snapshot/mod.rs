@@ -10,28 +10,28 @@
 //! ```
 //!
 //! Every entry has a bit for each snapshot that can be under way, and so has its part (the part of a database in a
-//! stripe). Where the bits are equal the snapshot has the entry or it came after the cut; where they differ it has yet
-//! to see it. Bits are parities: the next snapshot flips the part's bit again, so nothing has to be cleared. While
-//! there is no snapshot, all bits are equal, and a command pays for the comparison of two bytes that it has at hand.
+//! stripe). If the bits are equal the snapshot has the entry or it came after the cut; if they differ it has yet to
+//! see it. Bits are parities: the next snapshot flips the part's bit again, so nothing has to be cleared. While there
+//! is no snapshot, all bits are equal, and a command pays for the comparison of two bytes that it has at hand.
 //!
 //! The walk goes over the cells of the part's slab in the order of their addresses, so that the processor fetches the
 //! next ones. An entry that a snapshot has yet to see is where it was at the cut: a command that moves or removes it
-//! hands it over before, or says where the rest of it goes. A younger entry is behind the last page of then, or in a
-//! cell that was given back, and stamped either way. So every entry of the cut is copied once, in the state of the cut,
-//! and splits and merges of buckets do not concern the walk:
+//! hands it over before, or says where the rest of it goes. A younger entry is behind the part's last page at the cut,
+//! or in a cell that was given back, and stamped either way. So every entry of the cut is copied once, in the state of
+//! the cut, and splits and merges of buckets do not concern the walk:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
 //! - Stamps are looked at and changed under the lock of the stripe, as entries are.
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole parts.
 //!
 //! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which the
-//! writer of the file adds. They queue in a [`SnapshotQueue`]; commands that write wait while the queue is too long
-//! ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one unfinished chunk
-//! for each thread and database, and what was lent and has been replaced since.
+//! writer of the file adds. Chunks queue in a [`SnapshotQueue`]; commands that write wait while the queue is too
+//! long ([`Snapshots::is_congested`]). So the memory that a snapshot takes is bounded: by the queue, one unfinished
+//! chunk for each thread and database, and what was lent and has been replaced since.
 //!
 //! A large collection is *copied in pieces* ([`crate::value::copy`]): when the walk is over, so that no thread copies
-//! anything else meanwhile, or as soon as memory needs that. It changes as ever, also under another key (what the
-//! snapshot has of it goes along), and counts as unseen until the last piece. While there are some pieces and not the
-//! last, nothing else can be written.
+//! anything else meanwhile, or as soon as memory needs that. The collection changes as ever, also under another key
+//! (what the snapshot has of it goes along), and counts as unseen until the last piece. While there are some pieces
+//! and not the last, nothing else can be written.
 //!
 //! ```text
 //! cut ─── walk ──────────▶ │ pieces of h ▶ │ pieces of z ▶ │
@@ -39,8 +39,8 @@
 //!          f's region is copied first     m's region, too, unless it was before
 //! ```
 //!
-//! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups
-//! are large themselves, and where the file consists of commands, a large collection is not copied either but *lent*.
+//! A large collection is not copied either but *lent* in three cases: members of a sorted set were removed and are yet
+//! to be reaped, its elements belong to a stream whose groups are large themselves, or the file consists of commands.
 //! The chunk has a view of it, which takes no time, and the writer of the file reads it without the lock. A command
 //! that would change it is presented again until that is done (`Locked::is_viewed`). A collection that is replaced or
 //! removed is left to the snapshot. A transaction or a script, which cannot wait, copies it as it copies a value that
@@ -53,7 +53,7 @@
 //! ```
 //!
 //! Why not by bucket, as the design had it: a bucket holds ten entries, and the first write into it would
-//! copy all of them; under random writes at full speed the whole keyspace would be copied within the time of
+//! copy all of them. Under random writes at full speed the whole keyspace would be copied within the time of
 //! one write a bucket. See docs/decisions/0012-snapshots.md.
 
 mod capture;
@@ -136,12 +136,12 @@ impl Snapshots {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a part over that is in no stripe any more.
+    /// Takes over a part that has left its stripe.
     pub(crate) fn adopt(&self, part: Box<Database>) {
         self.orphans().push(*part);
     }
 
-    /// Goes on with a part that a snapshot has not visited; whether there is none.
+    /// Goes on with a part that a snapshot has not visited. Returns whether there is none.
     fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
         let mut orphans = self.orphans();
         let Some(at) = orphans.iter().position(|orphan| orphan.is_walked_by(index)) else { return true };
@@ -201,12 +201,12 @@ pub struct DatabaseSize {
     pub database: usize,
     /// Its keys, those included that have expired and are still there.
     pub keys: usize,
-    /// Those with an expiry.
+    /// Entries with an expiry.
     pub expiring: usize,
 }
 
-/// A snapshot under way. It has to be advanced until it is complete, even after [`Self::cancel`]: only then
-/// do its stamps mean nothing again, and another one can begin in its place.
+/// A snapshot under way. Advance it until it is complete, even after [`Self::cancel`]: only then do its
+/// stamps mean nothing again, and another one can begin in its place.
 #[derive(Debug)]
 pub struct Snapshot {
     snapshot_queue: Arc<SnapshotQueue>,
@@ -283,7 +283,7 @@ impl Snapshot {
             }
             self.stripe += 1;
         }
-        // No more parts will be taken out of stripes for this snapshot.
+        // From here on no part will be taken out of stripes for this snapshot.
         match self.advance_orphans(&mut budget) {
             true if self.snapshot_queue.incremental() == 0 => {
                 self.snapshot_queue.finish_chunks();
@@ -327,7 +327,7 @@ impl Snapshot {
         })
     }
 
-    /// Visits entries that were taken out of the keyspace; returns whether there are no more of them.
+    /// Visits entries that were taken out of the keyspace; returns whether none are left.
     fn advance_orphans(&self, budget: &mut usize) -> bool {
         let snapshots = Arc::clone(self.snapshot_queue.snapshots());
         while !snapshots.advance_orphan(self.snapshot_queue.index(), budget) {
@@ -365,8 +365,8 @@ impl Snapshot {
         self.snapshot_queue.waiting_bytes()
     }
 
-    /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. Chunks that have been
-    /// copied may still be taken.
+    /// Gives the snapshot up: from here on entries are stamped and not copied, and no writer waits. Chunks that have
+    /// been copied may still be taken.
     pub fn cancel(&self) {
         self.snapshot_queue.cancel();
     }
@@ -382,7 +382,7 @@ impl Drop for Snapshot {
         self.snapshot_queue.cancel();
         let snapshots = self.snapshot_queue.snapshots();
         let index = self.snapshot_queue.index();
-        // Where it is not complete there are entries with stamps that mean something: its bit is not
+        // If it is not complete there are entries with stamps that mean something: its bit is not
         // given to another.
         let is_walked = self.stripe == self.stripes && self.snapshot_queue.incremental() == 0;
         if is_walked && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {

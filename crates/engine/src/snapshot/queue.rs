@@ -23,19 +23,19 @@ use crate::keyspace::{EntryRef, LentEntry, ViewMark};
 /// The part of the queue's bytes from which on pieces do not wait for the end of the walk.
 const PIECES_DUE_PART: usize = 4;
 
-/// Where the copies of all parts go.
+/// The receiver of the copies of all parts.
 pub(crate) struct SnapshotQueue {
     index: usize,
     snapshots: Arc<Snapshots>,
     pub(super) options: SnapshotOptions,
     buffers: ThreadBuffers,
     queue: Mutex<Queue>,
-    /// Bytes of chunks in the queue, of those that were taken and have not been released, and of what was copied for pieces
-    /// to come; changed under the queue's lock.
+    /// Bytes of chunks in the queue, of those that were taken and have not been released, and of copies for pieces to
+    /// come; changed under the queue's lock.
     waiting_bytes: AtomicUsize,
     /// Collections that are copied in pieces.
     incremental: AtomicUsize,
-    /// Those of them that were removed.
+    /// The number of removed ones among them.
     gone: AtomicUsize,
     cancelled: AtomicBool,
     /// Whether strings of new chunks are noted that may be compressed.
@@ -49,7 +49,7 @@ pub(crate) struct SnapshotQueue {
 pub(crate) enum Due {
     /// The one of which there are some pieces already.
     Begun,
-    /// One that was removed: all of its memory is there for the snapshot alone.
+    /// A collection that was removed: all of its memory is there for the snapshot alone.
     Gone,
     /// Any.
     Any,
@@ -66,8 +66,8 @@ struct Queue {
     /// Strings in chunks, which take long to be written and no memory before: they go last, when no thread copies
     /// anything.
     ropes: Vec<Chunk>,
-    /// Views that are needed no more. They may be all that is left of millions of elements: the thread that frees them
-    /// holds no locks.
+    /// Views that are no longer needed. Millions of elements may hang on them: the thread that frees them holds no
+    /// locks.
     done: Vec<LentEntry>,
 }
 
@@ -100,7 +100,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// Of a snapshot without a reader.
+    /// The queue of a snapshot without a reader.
     #[cfg(test)]
     pub(crate) fn alone() -> Arc<Self> {
         let options = SnapshotOptions {
@@ -121,8 +121,8 @@ impl SnapshotQueue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies an entry of a database; how many bytes that took. It is ready to be written when there is a chunk of what the calling
-    /// thread has copied, or everything is handed in ([`Self::finish_chunks`]).
+    /// Copies an entry of a database. Returns how many bytes that took. The copy is ready to be written when the copies
+    /// of the calling thread fill a chunk, or everything is handed in ([`Self::finish_chunks`]).
     pub(super) fn copy(&self, database: usize, entry: EntryRef<'_>) -> usize {
         let mut chunks = self.buffers.own();
         if chunks.len() <= database {
@@ -141,8 +141,8 @@ impl SnapshotQueue {
         after - before
     }
 
-    /// Takes a share of a string that stands in chunks, in no time. It is written last, unless it `leaves` the keyspace: then
-    /// its memory is there for the snapshot alone.
+    /// Takes a share of a string that stands in chunks, in no time. The string is written last, unless it `leaves` the
+    /// keyspace: then its memory is there for the snapshot alone.
     pub(super) fn share(&self, database: usize, entry: EntryRef<'_>, leaves: bool) {
         let mut chunk = self.chunk(database);
         chunk.add(entry);
@@ -156,7 +156,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// Hands in the copies of all threads. No thread copies anything any more.
+    /// Hands in the copies of all threads. No thread copies anything afterwards.
     pub(super) fn finish_chunks(&self) {
         self.buffers.drain().for_each(|chunk| self.push(chunk));
         let mut queue = self.queue();
@@ -202,13 +202,13 @@ impl SnapshotQueue {
         }
     }
 
-    /// So many bytes were copied for a piece to come.
+    /// Notes that `bytes` bytes were copied for a piece to come.
     pub(crate) fn hold(&self, bytes: usize) {
         let _queue = self.queue();
         self.add_waiting(bytes);
     }
 
-    /// They are about to be in the piece.
+    /// These bytes are about to be in the piece.
     pub(crate) fn let_go(&self, bytes: usize) {
         let _queue = self.queue();
         self.set_waiting(self.waiting_bytes.load(Relaxed) - bytes);
@@ -224,12 +224,12 @@ impl SnapshotQueue {
         self.incremental.fetch_add(1, Relaxed);
     }
 
-    /// One of these was removed.
+    /// Notes that one of these was removed.
     pub(super) fn note_gone(&self) {
         self.gone.fetch_add(1, Relaxed);
     }
 
-    /// One of these was copied as a whole, or is given up. `gone` is it where it was removed.
+    /// Notes that one of these was copied as a whole, or is given up. `gone` is it if it was removed.
     pub(super) fn end_pieces(&self, gone: Option<LentEntry>) {
         self.incremental.fetch_sub(1, Relaxed);
         self.gone.fetch_sub(usize::from(gone.is_some()), Relaxed);
@@ -241,7 +241,7 @@ impl SnapshotQueue {
         self.incremental.load(Relaxed)
     }
 
-    /// Which of them had better be written before the walk is over: one that was removed, or any where what changes have
+    /// Which of them had better be written before the walk is over: one that was removed, or any if what changes have
     /// copied takes too much memory.
     pub(super) fn due(&self) -> Option<Due> {
         match self.incremental() {
@@ -262,7 +262,7 @@ impl SnapshotQueue {
         queue.is_in_pieces && (!queue.chunks.is_empty() || is_urgent())
     }
 
-    /// Writers need not wait any more; whether they had to. The queue is locked.
+    /// Lets waiting writers go on. Returns whether there were any. The queue is locked.
     fn relieve(&self) -> bool {
         let bit = 1 << self.index;
         // All workers read this all the time; it is changed when there is something to change.
@@ -363,14 +363,14 @@ mod loom_tests {
             self.snapshot_queue.take().map(told).count()
         }
 
-        /// A worker that has read its messages wants to write; whether it waits.
+        /// A worker that has read its messages wants to write. Returns whether it waits.
         fn waits(&self) -> bool {
             *self.has_message.lock().unwrap() = false;
             self.snapshots.is_congested()
         }
     }
 
-    /// A worker that hands in two chunks; whether it waits then.
+    /// A worker that hands in two chunks. Returns whether it waits then.
     fn write_twice(model: &Shared<Model>) -> thread::JoinHandle<bool> {
         let model = Shared::clone(model);
         thread::spawn(move || {

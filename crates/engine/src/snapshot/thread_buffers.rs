@@ -1,4 +1,4 @@
-//! Where copies of entries gather until there is a chunk of them.
+//! Buffers in which copies of entries gather until there is a chunk of them.
 
 use std::sync::PoisonError;
 
@@ -26,7 +26,8 @@ impl ThreadBuffers {
         Self((0..BUFFERS).map(|_| ThreadBuffer::default()).collect())
     }
 
-    /// The unfinished chunks of the calling thread. It may hold the lock of a stripe, and takes none before it lets go.
+    /// The unfinished chunks of the calling thread. The caller may hold the lock of a stripe, and takes none before it
+    /// lets go.
     pub(super) fn own(&self) -> MutexGuard<'_, Vec<Chunk>> {
         lock(&self.0[own_index() % BUFFERS])
     }

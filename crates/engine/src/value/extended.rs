@@ -43,7 +43,7 @@ pub enum ExtendedFloat {
     Infinite,
 }
 
-/// A magnitude before it is rounded: `integer` × 2^`exponent`, and a little more where `inexact`.
+/// A magnitude before it is rounded: `integer` × 2^`exponent`, and a little more if `inexact`.
 struct Exact {
     integer: BigUint,
     exponent: i64,
@@ -55,8 +55,8 @@ impl ExtendedFloat {
     pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: EXPONENT_MIN };
 
     /// Reads what C's `strtold` reads: decimal or hexadecimal digits with a point and an exponent, or
-    /// infinity. `None` for anything else, blanks and NaN included, and for what is too large or too
-    /// small for the type.
+    /// infinity. `None` for anything else, blanks and NaN included, and for numbers that are too
+    /// large or too small for the type.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= TEXT_BYTES_MAX {
             return None;
@@ -147,7 +147,7 @@ impl ExtendedFloat {
     pub fn to_f64(self, negative_infinity: bool) -> f64 {
         match self {
             Self::Finite { negative, mantissa, exponent } => {
-                // In two steps, because the smallest power may be out of range where the product is not.
+                // In two steps, because the smallest power may be out of range if the product is not.
                 let half = exponent / 2;
                 let magnitude =
                     mantissa as f64 * 2f64.powi(half as i32) * 2f64.powi((exponent - half) as i32);
@@ -189,7 +189,7 @@ impl ExtendedFloat {
 impl Add for ExtendedFloat {
     type Output = Self;
 
-    /// The sum, rounded; infinite where it is too large.
+    /// The sum, rounded; infinite if it is too large.
     fn add(self, other: Self) -> Self {
         let (
             Self::Finite { negative: one_negative, mantissa: one, exponent: one_exponent },
@@ -212,7 +212,7 @@ impl Add for ExtendedFloat {
     }
 }
 
-/// A decimal exponent, cut off where it is far out of range anyway.
+/// A decimal exponent, cut off if it is far out of range anyway.
 fn parse_power(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -38,7 +38,7 @@ impl FieldBlock {
         self.block.len()
     }
 
-    /// Fields whose deadline has come. O(n), O(1) where none has.
+    /// Fields whose deadline has come. O(n), O(1) if none has.
     #[inline]
     pub(super) fn expired(&self, now_ms: u64) -> usize {
         match self.next_deadline_ms() {
@@ -60,13 +60,13 @@ impl FieldBlock {
         self.block.earliest_stamp()
     }
 
-    /// The latest deadline. O(n), O(1) where there is none.
+    /// The latest deadline. O(n), O(1) if there is none.
     pub(super) fn last_deadline_ms(&self) -> Option<u64> {
         self.next_deadline_ms()?;
         self.block.iter().filter_map(|(_, record)| record.stamp).max()
     }
 
-    /// Whether all fields have expired. O(1) where one never does.
+    /// Whether all fields have expired. O(1) if one never does.
     #[inline]
     pub(super) fn is_expired(&self, now_ms: u64) -> bool {
         self.block.stamped() == self.block.len() && self.expired(now_ms) == self.block.len()
@@ -78,8 +78,8 @@ impl FieldBlock {
         self.block.get(field).filter(|record| lives(record, now_ms))
     }
 
-    /// Gives a field a value; whether it was not there, or `None`, and nothing changed, if the block would outgrow the
-    /// limits.
+    /// Gives a field a value. Returns whether it was not there, or `None`, and nothing changed, if the block would
+    /// outgrow the limits.
     #[inline]
     pub(super) fn set(
         &mut self,
@@ -113,8 +113,8 @@ impl FieldBlock {
         fits
     }
 
-    /// Gives a field that is there another deadline, or none; false, and nothing changed, if the block would outgrow the
-    /// limits. O(bytes) where the field had none or has none.
+    /// Gives a field that is there another deadline, or none; false, and nothing changed, if the block would outgrow
+    /// the limits. O(bytes) if the field had none or has none.
     pub(super) fn set_deadline(
         &mut self,
         field: &[u8],
@@ -131,7 +131,7 @@ impl FieldBlock {
         true
     }
 
-    /// Removes a field; whether it was there. O(bytes).
+    /// Removes a field. Returns whether it was there. O(bytes).
     pub(super) fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let Some(at) = self.block.find(field) else { return false };
         let was_there = lives(&self.block.record(at), now_ms);
@@ -140,7 +140,8 @@ impl FieldBlock {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`; how many. `removing` is shown each. O(n log n), O(1) where none has come.
+    /// `records_max`. Returns how many. `removing` is shown each. O(n log n), O(1) if none has
+    /// come.
     pub(super) fn expire(
         &mut self,
         now_ms: u64,
@@ -173,7 +174,7 @@ impl FieldBlock {
         }
     }
 
-    /// As [`MemberBlock::scan`], of the fields that are there.
+    /// Does what [`MemberBlock::scan`] does, with the fields that are there.
     pub(super) fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
         self.block.scan(cursor, |record| {
             if lives(&record, now_ms) {
@@ -182,7 +183,7 @@ impl FieldBlock {
         })
     }
 
-    /// A field that is there, nearly uniformly chosen. O(1); O(n) where nearly all have expired.
+    /// A field that is there, nearly uniformly chosen. O(1); O(n) if nearly all have expired.
     pub(super) fn random(&self, now_ms: u64, random: &mut Random) -> Option<Record<'_>> {
         for _ in 0..DRAWS_MAX {
             let record = self.block.random(random)?;
@@ -195,7 +196,7 @@ impl FieldBlock {
         chosen
     }
 
-    /// Visits `count` different fields, uniformly chosen, or all where there are fewer. O(n).
+    /// Visits `count` different fields, uniformly chosen, or all if there are fewer. O(n).
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

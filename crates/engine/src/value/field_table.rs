@@ -5,9 +5,9 @@
 //! deadlines   order tree of (deadline, handle of the record), one for each record with a stamp
 //! ```
 //!
-//! A field whose deadline has come is not there for anyone who asks with the present time, wherever
-//! its record still is. [`FieldTable::expire`] removes such records, so many at a time. A hash none of
-//! whose fields expires pays for an empty tree, which has no nodes.
+//! A command that asks with the present time does not see a field whose deadline has come, wherever
+//! its record still is. [`FieldTable::expire`] removes such records, a number at a time. A hash none
+//! of whose fields expires pays for an empty tree, which has no nodes.
 //!
 //! Invariant: a record is in `deadlines` under its stamp if it has one, and nowhere else.
 
@@ -58,7 +58,7 @@ impl FieldTable {
         self.table.len()
     }
 
-    /// Fields whose deadline has come. O(log n), O(1) where none has.
+    /// Fields whose deadline has come. O(log n), O(1) if none has.
     #[inline]
     pub(super) fn expired(&self, now_ms: u64) -> usize {
         match self.next_deadline_ms() {
@@ -79,7 +79,7 @@ impl FieldTable {
         self.table.heap_bytes() + self.deadlines.memory_bytes()
     }
 
-    /// The earliest deadline. O(log n), O(1) where there is none.
+    /// The earliest deadline. O(log n), O(1) if there is none.
     #[inline]
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         if self.deadlines.is_empty() {
@@ -94,7 +94,7 @@ impl FieldTable {
         self.deadlines.get(last).map(|last| last.score as u64)
     }
 
-    /// Whether all fields have expired. O(1) where one never does.
+    /// Whether all fields have expired. O(1) if one never does.
     #[inline]
     pub(super) fn is_expired(&self, now_ms: u64) -> bool {
         self.deadlines.len() == self.table.len() && self.expired(now_ms) == self.table.len()
@@ -107,7 +107,7 @@ impl FieldTable {
         lives(&record, now_ms).then_some(record)
     }
 
-    /// Gives a field a value; whether it was not there. O(1), O(log n) where fields expire.
+    /// Gives a field a value. Returns whether it was not there. O(1), O(log n) if fields expire.
     #[inline]
     pub(super) fn set(&mut self, field: &[u8], value: &[u8], expiry: ExpiryChange, now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else {
@@ -137,7 +137,7 @@ impl FieldTable {
         self.note(handle, deadline_ms);
     }
 
-    /// Removes a field; whether it was there. O(1), O(log n) where it expires.
+    /// Removes a field. Returns whether it was there. O(1), O(log n) if it expires.
     pub(super) fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         let Some(slot) = self.table.find(field) else { return false };
         let was_there = lives(&self.table.record(slot.handle()), now_ms);
@@ -146,7 +146,7 @@ impl FieldTable {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`; how many. `removing` is shown each. O(log n) each.
+    /// `records_max`. Returns how many. `removing` is shown each. O(log n) each.
     pub(super) fn expire(
         &mut self,
         now_ms: u64,
@@ -174,7 +174,7 @@ impl FieldTable {
         });
     }
 
-    /// As [`MemberTable::scan`], of the fields that are there.
+    /// Does what [`MemberTable::scan`] does, with the fields that are there.
     pub(super) fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
         self.table.scan(cursor, |record| {
             if lives(&record, now_ms) {
@@ -183,7 +183,7 @@ impl FieldTable {
         })
     }
 
-    /// A field that is there, nearly uniformly chosen. O(1); O(n) where nearly all have expired.
+    /// A field that is there, nearly uniformly chosen. O(1); O(n) if nearly all have expired.
     pub(super) fn random(&self, now_ms: u64, random: &mut Random) -> Option<Record<'_>> {
         for _ in 0..DRAWS_MAX {
             let record = self.table.random(random.bits())?;
@@ -196,8 +196,8 @@ impl FieldTable {
         chosen
     }
 
-    /// As [`MemberTable::sample`], of the fields that are there. O(n) while some have expired and
-    /// still have their records.
+    /// Does what [`MemberTable::sample`] does, with the fields that are there. O(n) while some have
+    /// expired and still have their records.
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

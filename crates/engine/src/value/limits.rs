@@ -22,7 +22,7 @@ pub struct CollectionLimits {
     /// Bytes (negative: by Redis's classes -1 to -5) or elements of a list in a listpack, and of each block of
     /// a quicklist.
     pub list_max_listpack_size: i64,
-    /// Bytes from which on an element of a quicklist is a block of its own, even where a block would hold
+    /// Bytes from which on an element of a quicklist is a block of its own, even if a block would hold
     /// it; 0 for never: `DEBUG QUICKLIST-PACKED-THRESHOLD`.
     pub list_packed_threshold: u32,
     /// Bytes of a HyperLogLog, its header included, that is sparse.
@@ -37,7 +37,7 @@ pub struct CollectionLimits {
     pub stream_node_max_bytes: usize,
     /// Entries of a node of a stream; 0 for no limit.
     pub stream_node_max_entries: usize,
-    /// For how long, and how many, entries of producers of a stream are remembered where the stream does not say.
+    /// For how long, and how many, entries of producers of a stream are remembered if the stream does not say.
     pub producers: ProducerLimits,
     /// Members of a sorted set in a listpack.
     pub zset_max_listpack_entries: usize,

@@ -3,6 +3,7 @@
 mod extended;
 mod field_block;
 mod field_table;
+mod foreign;
 pub(crate) mod hash;
 pub(crate) mod incremental_copy;
 mod limits;
@@ -25,7 +26,8 @@ use dunlin_structures::PagePool;
 use crate::keyspace::KeyHasher;
 
 pub use extended::ExtendedFloat;
-pub use hash::Hash;
+pub use foreign::Foreign;
+pub use hash::{Hash, HashTemplates};
 pub use limits::{CollectionLimits, Layout};
 pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
@@ -51,10 +53,12 @@ pub enum ValueType {
     Set,
     SortedSet,
     Stream,
+    /// A type that Dunlin does not have; see [`Foreign`].
+    Foreign,
 }
 
 impl ValueType {
-    /// All of them.
+    /// All of them that have a name of their own.
     const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
 
     /// The type of that name, in any letter case.
@@ -71,6 +75,7 @@ impl ValueType {
             Self::Set => "set",
             Self::SortedSet => "zset",
             Self::Stream => "stream",
+            Self::Foreign => "foreign",
         }
     }
 }
@@ -105,7 +110,7 @@ impl NewValue<'_> {
         }
     }
 
-    /// The same value, short bytes that it borrows moved to `buffer`.
+    /// This value, with the short bytes that it borrows moved to `buffer`.
     pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewValue<'_> {
         match self {
             Self::String(string) => NewValue::String(string.copied_to(buffer)),

@@ -6,7 +6,7 @@ use std::{ops::Deref, sync::Arc};
 use dunlin_structures::Element;
 
 use super::{
-    Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
+    Foreign, Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
     incremental_copy::table::CopiedTable,
     shared::Shared,
     stored::{Stored, each},
@@ -28,7 +28,7 @@ pub trait Collection: Sized {
     }
     /// The collection in an object of its type.
     fn of(object: &Object) -> Option<&Self>;
-    /// The same, to be changed.
+    /// The value in the object, to be changed.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// The collection in a reference to an object of its type.
     fn of_ref(object: ObjectRef<'_>) -> Option<Self::Ref<'_>>;
@@ -38,7 +38,7 @@ pub trait Collection: Sized {
     fn is_empty(&self) -> bool;
     /// Bytes outside the object that holds it. O(1).
     fn outside_bytes(&self) -> usize;
-    /// When the next of its elements expires, in unix milliseconds; a time long past where memory of elements that
+    /// When the next of its elements expires, in unix milliseconds; a time long past if memory of elements that
     /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
@@ -73,6 +73,8 @@ pub enum Object {
     SortedSet(SortedSet),
     /// A stream: in an allocation of its own, being much larger than the others.
     Stream(Shared<Stream>),
+    /// A value of a type that Dunlin does not have.
+    Foreign(Foreign),
 }
 
 const _: () = assert!(size_of::<Object>() == 24, "every small collection takes as much of its cell");
@@ -84,6 +86,14 @@ impl Object {
             T::TYPE
         }
         each!(self, collection => type_of(collection))
+    }
+
+    /// The name that `TYPE` answers.
+    pub fn type_name(&self) -> &str {
+        match self {
+            Self::Foreign(value) => value.type_name(),
+            _ => self.value_type().name(),
+        }
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -100,7 +110,13 @@ impl Object {
     /// See [`Collection::packed`].
     #[inline]
     pub(crate) fn packed(&self) -> Option<Packed<'_>> {
-        each!(self, collection => collection.packed())
+        match self {
+            Self::Hash(hash) => hash.packed(),
+            Self::List(list) => list.packed(),
+            Self::Set(set) => set.packed(),
+            Self::SortedSet(set) => set.packed(),
+            Self::Stream(_) | Self::Foreign(_) => None,
+        }
     }
 
     /// See [`Collection::leave_buffer`].
@@ -110,7 +126,7 @@ impl Object {
             Self::List(list) => list.leave_buffer(),
             Self::Set(set) => set.leave_buffer(),
             Self::SortedSet(set) => set.leave_buffer(),
-            Self::Stream(_) => {}
+            Self::Stream(_) | Self::Foreign(_) => {}
         }
     }
 
@@ -122,7 +138,7 @@ impl Object {
             Self::List(list) => list.into_buffer(),
             Self::Set(set) => set.into_buffer(),
             Self::SortedSet(set) => set.into_buffer(),
-            Self::Stream(_) => None,
+            Self::Stream(_) | Self::Foreign(_) => None,
         }
     }
 
@@ -134,6 +150,7 @@ impl Object {
             Self::Set(set) => Self::Set(set.copied()),
             Self::SortedSet(set) => Self::SortedSet(set.copied()),
             Self::Stream(stream) => Self::Stream(stream.copied()),
+            Self::Foreign(value) => Self::Foreign(value.copied()),
         }
     }
 
@@ -147,8 +164,8 @@ impl Object {
         each!(self, collection => unshare(collection));
     }
 
-    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact
-    /// ones. O(bytes) where compact.
+    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact ones.
+    /// O(bytes) if compact.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Hash(hash), Self::Hash(other)) => hash.is(other),
@@ -156,6 +173,7 @@ impl Object {
             (Self::Set(set), Self::Set(other)) => set.is(other),
             (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
             (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
+            (Self::Foreign(value), Self::Foreign(other)) => value.is(other),
             _ => false,
         }
     }
@@ -166,7 +184,7 @@ impl Object {
         each!(self, collection => Stored::is_shared(collection))
     }
 
-    /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
+    /// Fetches elements, which are about to be asked for by name, from memory, if they are in a table.
     pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
         if let Some(table) = each!(self, collection => Stored::table(collection)) {
             table.prefetch_keys(names);
@@ -196,8 +214,8 @@ impl Object {
         each!(self, collection => Stored::is_expired(collection, now_ms))
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
-    /// left in the collection. `removing` is shown each.
+    /// Reclaims elements that have expired, no more than `elements_max`. Returns how many, and whether
+    /// none is left in the collection. `removing` is shown each.
     pub fn expire(
         &mut self,
         now_ms: u64,

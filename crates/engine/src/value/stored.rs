@@ -32,11 +32,11 @@ pub(crate) trait Stored: Sized {
     /// Hands what snapshots have of this collection over to a copy that takes its place.
     fn carry_copies_to(&self, copy: &Self);
 
-    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact ones. O(bytes)
-    /// where compact.
+    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact ones.
+    /// O(bytes) if compact.
     fn is(&self, other: &Self) -> bool;
 
-    /// Whether changing it would copy it first, because somebody has a view of it.
+    /// Whether changing it would copy it first, because there is a view of it.
     fn is_shared(&self) -> bool;
 
     /// Begins an incremental copy for a snapshot; see [`IncrementalCopy::begin`].
@@ -44,7 +44,7 @@ pub(crate) trait Stored: Sized {
 
     // Elements that expire, or whose memory is given back later.
 
-    /// The table of its elements, where they are in one.
+    /// The table of its elements, if they are in one.
     fn table(&self) -> Option<&MemberTable> {
         None
     }
@@ -59,8 +59,8 @@ pub(crate) trait Stored: Sized {
         false
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is left. `removing` is
-    /// shown each.
+    /// Reclaims elements that have expired, no more than `elements_max`. Returns how many, and whether none is left.
+    /// `removing` is shown each.
     fn expire(
         &mut self,
         _now_ms: u64,
@@ -82,12 +82,17 @@ pub(crate) trait Stored: Sized {
         Version::OLDEST
     }
 
-    /// [`Self::oldest_version`], or the version that also carries what [`Self::auxiliary_field`] would say.
+    /// [`Self::oldest_version`], or the version that also carries what [`Self::auxiliary_fields`] would say.
     fn whole_version(&self) -> Version {
         self.oldest_version()
     }
 
-    /// Why no form of a version carries it; `None` where one does. Nearly O(1).
+    /// The version of a dump of it: [`Self::oldest_version`], or the version that also carries what must not be lost.
+    fn dump_version(&self) -> Version {
+        self.oldest_version()
+    }
+
+    /// Why no form of a version carries it; `None` if one does. Nearly O(1).
     fn unfit(&self, _version: Version) -> Option<&'static str> {
         None
     }
@@ -109,13 +114,13 @@ pub(crate) trait Stored: Sized {
         true
     }
 
-    /// An auxiliary field that stands before the key in files of a version, name and value: for parts of the value that its
-    /// form does not carry.
-    fn auxiliary_field(&self, _version: Version) -> Option<(&'static [u8], Vec<u8>)> {
-        None
+    /// Auxiliary fields before the key in files of a version, names and values: for parts of the value that its form does not
+    /// carry.
+    fn auxiliary_fields(&self, _version: Version) -> Vec<(&'static [u8], Vec<u8>)> {
+        Vec::new()
     }
 
-    /// Reads it in a form; `None` where the number is that of no form of this type. A collection of the right form for a
+    /// Reads it in a form; `None` if the number is that of no form of this type. A collection of the right form for a
     /// compact encoding, but over its limits, leaves it at once. O(n).
     fn read_rdb<R: io::BufRead>(
         type_number: u8,
@@ -124,8 +129,8 @@ pub(crate) trait Stored: Sized {
         layout: Layout<'_>,
     ) -> Option<Result<Self, RdbError>>;
 
-    /// Writes the commands that make it, for servers that load a version of RDB files, without elements that have expired by
-    /// `now_ms`; false, and nothing written, where no commands would make it as it is. O(n).
+    /// Writes the commands that make it, for servers that load a version of RDB files, without elements that have
+    /// expired by `now_ms`; false, and nothing written, if no commands would make it as it is. O(n).
     fn write_commands(&self, version: Version, now_ms: u64, commands: &mut CommandWriter<'_>) -> bool;
 
     // Digests.
@@ -143,12 +148,13 @@ macro_rules! each {
             $crate::value::Object::Set($collection) => $work,
             $crate::value::Object::SortedSet($collection) => $work,
             $crate::value::Object::Stream($collection) => $work,
+            $crate::value::Object::Foreign($collection) => $work,
         }
     };
 }
 pub(crate) use each;
 
-/// Reads a collection in a form; `None` where the number is that of no form of any type.
+/// Reads a collection in a form; `None` if the number is that of no form of any type.
 pub(crate) fn read_object<R: io::BufRead>(
     type_number: u8,
     version: Version,
@@ -164,6 +170,6 @@ pub(crate) fn read_object<R: io::BufRead>(
             )*
         };
     }
-    first_of!(Hash, List, Set, SortedSet, Stream);
+    first_of!(Hash, List, Set, SortedSet, Stream, Foreign);
     None
 }

@@ -110,7 +110,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Bytes on the heap; none where the string stands in its entry. O(1).
+    /// Bytes on the heap; none if the string stands in its entry. O(1).
     #[inline]
     pub(crate) fn heap_bytes(self) -> usize {
         match self {
@@ -120,7 +120,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Whether both are one and the same block or rope, or equal where they are short.
+    /// Whether both are one and the same block or rope, or equal if they are short.
     pub(crate) fn is(self, other: StringRef<'_>) -> bool {
         match (self, other) {
             (Self::Integer(integer), StringRef::Integer(other)) => integer == other,
@@ -146,7 +146,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// Writes a range of the text as a bulk string; where it is long, by reference. The range must be inside.
+    /// Writes a range of the text as a bulk string; a long one, by reference. The range must be inside.
     pub fn reply_range(self, range: Range<usize>, reply: &mut ReplyBuffer) {
         match self {
             Self::Shared(payload) if range.len() >= ReplyBuffer::SPLICE_BYTES_MIN => {
@@ -168,7 +168,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The text, unless it stands in chunks; `buffer` holds it where the string is kept as an integer.
+    /// The text, unless it stands in chunks; `buffer` holds it if the string is kept as an integer.
     pub fn short_text<'b>(self, buffer: &'b mut itoa::Buffer) -> Option<&'b [u8]>
     where
         'a: 'b,
@@ -192,7 +192,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them where the string is
+    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them if the string is
     /// kept as an integer. A part of the range behind the end is left out.
     pub fn pieces<'b>(
         self,
@@ -217,7 +217,7 @@ impl<'a> StringRef<'a> {
         })
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were.
+    /// Copies bytes from `at` on to `out`. Returns how many there were.
     pub fn read(self, at: usize, out: &mut [u8]) -> usize {
         match self {
             Self::Rope(rope) => rope.rope().read(at, out),
@@ -253,7 +253,7 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The same string to be stored elsewhere; long ones are shared, not copied.
+    /// This string to be stored elsewhere; long ones are shared, not copied.
     pub fn to_new(self) -> NewString<'a> {
         match self {
             Self::Integer(value) => NewString::Integer(value),
@@ -298,9 +298,9 @@ impl LongText {
 
 /// A text that is about to be changed.
 pub enum TextMut<'a> {
-    /// Of at most [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of at most [`BLOCK_BYTES_MAX`] bytes.
     Flat(&'a mut Vec<u8>),
-    /// Of more.
+    /// A longer text.
     Rope(&'a mut StringRope),
 }
 
@@ -313,7 +313,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -326,7 +326,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Appends a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    /// Appends a word, of which `long` has the bytes if it is long: they are shared, not copied.
     pub fn append_word(&mut self, word: &[u8], long: Option<&LongWord>) {
         match (self, long) {
             (Self::Rope(rope), Some(long)) => rope.append_source(long),
@@ -334,7 +334,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Appends zeros until it is so long; does nothing where it is.
+    /// Appends zeros until it has `length` bytes; does nothing if it has them.
     pub fn grow(&mut self, length: usize) {
         match self {
             Self::Flat(text) if length > text.len() => text.resize(length, 0),
@@ -343,7 +343,7 @@ impl TextMut<'_> {
         }
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were.
+    /// Copies bytes from `at` on to `out`. Returns how many there were.
     pub fn read(&self, at: usize, out: &mut [u8]) -> usize {
         match self {
             Self::Flat(text) => StringRef::Inline(text).read(at, out),
@@ -362,8 +362,8 @@ impl TextMut<'_> {
         }
     }
 
-    /// The same with a word, of which `long` has the bytes where it is long: they are shared, not copied. The chunks whose
-    /// places they take come back: it may take long to free them.
+    /// Writes a word at a place; `long` has the bytes of a long one: they are shared, not copied. Returns the chunks
+    /// whose places they take: it may take long to free them.
     ///
     /// # Panics
     /// When they would reach behind the end.
@@ -381,14 +381,14 @@ impl TextMut<'_> {
 /// A text that is being made, in order, of a length that is known.
 #[derive(Debug)]
 pub enum NewText {
-    /// Of at most [`BLOCK_BYTES_MAX`] bytes.
+    /// A text of at most [`BLOCK_BYTES_MAX`] bytes.
     Flat(Vec<u8>),
-    /// Of more.
+    /// A longer text.
     Rope(StringRope),
 }
 
 impl NewText {
-    /// One that will have that many bytes.
+    /// A string that will have `length` bytes.
     pub fn with_capacity(length: usize) -> Self {
         if length <= BLOCK_BYTES_MAX {
             Self::Flat(Vec::with_capacity(length))
@@ -405,7 +405,7 @@ impl NewText {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -418,7 +418,7 @@ impl NewText {
         }
     }
 
-    /// The string, never an integer; it is taken out where it is long.
+    /// The string, never an integer; it is taken out if it is long.
     pub fn take(&mut self) -> NewString<'_> {
         match self {
             Self::Flat(text) => NewString::from_edited(text),
@@ -430,7 +430,7 @@ impl NewText {
 /// A string to be stored.
 #[derive(Debug, Clone)]
 pub enum NewString<'a> {
-    /// As an integer.
+    /// The text as an integer.
     Integer(i64),
     /// Inside the entry: at most [`INLINE_BYTES_MAX`] bytes.
     Inline(&'a [u8]),
@@ -443,7 +443,7 @@ pub enum NewString<'a> {
 }
 
 impl<'a> NewString<'a> {
-    /// Chooses the storage for a text as `SET` does: an integer where it prints back the same.
+    /// Chooses the storage for a text as `SET` does: an integer if it prints back the same.
     #[inline]
     pub fn from_text(text: &'a [u8]) -> Self {
         if text.len() <= INTEGER_TEXT_MAX
@@ -454,7 +454,7 @@ impl<'a> NewString<'a> {
         Self::from_computed(text)
     }
 
-    /// [`Self::from_text`] of a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    /// [`Self::from_text`] of a word, of which `long` has the bytes if it is long: they are shared, not copied.
     #[inline]
     pub(crate) fn from_word(word: &'a [u8], long: Option<&LongWord>) -> Self {
         match long.and_then(|long| long.rope_from(0)) {
@@ -463,7 +463,7 @@ impl<'a> NewString<'a> {
         }
     }
 
-    /// The same string, its bytes moved to `buffer` where it borrows them.
+    /// This string, with its bytes moved to `buffer` if it borrows them.
     pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewString<'_> {
         let mut copy = |bytes: &[u8]| {
             buffer.clear();
@@ -519,7 +519,7 @@ impl<'a> NewString<'a> {
         }
     }
 
-    /// The text where it is long: a share of it.
+    /// The text if it is long: a share of it.
     pub(crate) fn long_text(&self) -> Option<LongText> {
         match self {
             Self::Shared(block) => Some(LongText::Block(Arc::clone(block))),

@@ -63,7 +63,7 @@ pub struct Client<'a> {
     pub database: usize,
     /// The wait that the last command ended in.
     pub blocked: Option<Blocked>,
-    /// The rest of the last command, where that was offloaded.
+    /// The rest of the last command, if that was offloaded.
     pub offloaded: Option<Box<Offloaded>>,
     /// The result that the next command has computed before.
     pub computed: Option<Box<Computed>>,

@@ -184,7 +184,8 @@ fn collections_are_found_wherever_they_go_between_two_pieces() {
     });
 }
 
-/// One takes the key of another that was removed, and that the snapshot still has to write, and is removed in turn.
+/// A collection takes the key of another that was removed, and that the snapshot still has to write, and is removed in
+/// turn.
 #[test]
 fn collections_that_had_the_same_key_are_told_apart() {
     let (store, tape) = recorded_store(1);
@@ -246,7 +247,7 @@ const LARGE_LINES: &[&str] = &[
     "XCLAIM x:B g d 0 I I I",
     "XAUTOCLAIM x:B g e 0 I COUNT 20",
 ];
-/// Those that change all of one, or move it.
+/// Commands that change all of one, or move it.
 const RARE_LARGE_LINES: &[&str] = &[
     "ZREMRANGEBYRANK z:B 100 1600",
     "SPOP t:B 1500",
@@ -356,7 +357,7 @@ proptest! {
                 client.database = usize::from(dice.roll(10) == 0);
                 let line = dice.large_line();
                 let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-                // Where another client has a view, it is left undone.
+                // If another client has a view, it is left undone.
                 let _ = client.try_run(&words);
                 drop(client.worker.garbage.take());
                 for at in (0..running.len()).rev() {
@@ -404,7 +405,7 @@ impl io::Write for Pieces {
     }
 }
 
-/// Collections that are lent are not copied as a whole either where the file consists of commands.
+/// Collections that are lent are not copied as a whole either if the file consists of commands.
 #[test]
 fn large_collections_become_commands_in_pieces() {
     const FIELDS: usize = 5000;

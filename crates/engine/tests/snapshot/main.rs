@@ -33,7 +33,7 @@ use taken::{Contents, NONE, OPTIONS, Taken, check, client_of, contents, cut, dif
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// One thread, so that every step is known: several snapshots that overlap in every way.
+    /// A single thread, so that every step is known: several snapshots that overlap in every way.
     #[test]
     fn a_snapshot_is_the_state_at_its_cut(seed: u64) {
         let (store, tape) = recorded_store(1);

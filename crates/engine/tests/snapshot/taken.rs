@@ -83,7 +83,7 @@ pub(crate) struct Taken {
     pub(crate) parts: Vec<(usize, Vec<u8>)>,
 }
 
-/// Makes a cut; `None` where there are too many under way.
+/// Makes a cut; `None` if there are too many under way.
 pub(crate) fn cut(
     client: &mut Client<'_>,
     tape: &Tape,
@@ -106,7 +106,7 @@ impl Taken {
     pub(crate) fn take(&mut self, snapshot: &Snapshot, compressor: &mut Compressor) {
         for chunk in snapshot.take() {
             let mut bytes = Vec::new();
-            // One way or the other, as time allows.
+            // Either way, as time allows.
             let small = self.parts.len().is_multiple_of(2);
             chunk.write(&mut Output::new(&mut bytes, Some(compressor)), small).unwrap();
             self.keys += chunk.keys();

@@ -1,4 +1,4 @@
-//! One connection: receive, serve, send.
+//! A connection: receive, serve, send.
 //!
 //! ```text
 //!            readable                       backlog
@@ -15,8 +15,9 @@
 //! - *parked*: its service waits for a message or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
-//! A client that is sent *pushes*, too, has them written by any worker ([`ClientPushes`](super::ClientPushes)) while the
-//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with what is sent next.
+//! If a client is sent *pushes*, too, any worker writes them ([`ClientPushes`](super::ClientPushes)) while the
+//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with the next
+//! bytes that are sent.
 //!
 //! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
 //! waits behind them, and the connection is served on.
@@ -24,16 +25,17 @@
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
-//! A *stranger*, who has not authenticated, has less of everything: input is read in pieces of [`STRANGER_INPUT_BYTES_MAX`]
-//! and held up to about as much, and it is closed where it leaves more than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
+//! A *stranger*, a client that has not authenticated, has less of everything. Its input is read in
+//! pieces of [`STRANGER_INPUT_BYTES_MAX`] and held up to about as much, and it is closed if it leaves
+//! more than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
 //!
 //! Invariants:
 //! - `readable` stays set until a read has come back short, and `writable` until a write has: the
 //!   poller reports edges only.
 //! - `backlog` is set when held input may contain a complete request.
 //! - The poller watches for writability exactly while output waits.
-//! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a message or a deadline, or while
-//!   something of its own waits to be sent.
+//! - The code that holds its pushes back gives it another turn: from its turn's beginning, from a message or a
+//!   deadline, or while something of its own waits to be sent.
 
 mod lent;
 mod receive;
@@ -59,7 +61,7 @@ use super::{Client, EventLoop, Next, Served, Service};
 
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
-/// Input that is read for a stranger at once, and held where it is not served.
+/// Input that is read for a stranger at once, and held if it is not served.
 const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 /// Above this many bytes of replies that a stranger does not read, it is closed.
 const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
@@ -98,7 +100,7 @@ pub(crate) enum Outcome {
     Wait,
     /// There is more to do right away; others first.
     Again,
-    /// It is over.
+    /// The connection is over.
     Close,
 }
 
@@ -106,7 +108,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Connection<T> {
     pub(crate) client: Arc<Client>,
     pub(crate) session: T,
-    /// Nothing it has said yet was said by somebody who had authenticated.
+    /// No request so far came from an authenticated client.
     stranger: bool,
     /// Whether the worker has it on its list for the next tick.
     pub(crate) queued: bool,
@@ -135,7 +137,7 @@ pub(crate) struct Connection<T> {
     closing: bool,
     watching_writable: bool,
     parked: Option<Parked>,
-    /// Since when the soft limit of output is exceeded.
+    /// The time since which the soft limit of output is exceeded.
     over_soft_limit: Option<Instant>,
     /// Whether others do not write pushes.
     holds_pushes: bool,
@@ -192,7 +194,7 @@ impl<T> Connection<T> {
         })
     }
 
-    /// Notes what the poller has seen. `false`: nobody is there any more.
+    /// Notes what the poller has seen. `false`: the peer is gone.
     pub(crate) fn note_readiness(&mut self, event: &mio::event::Event) -> bool {
         self.hung_up |= event.is_read_closed();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -206,8 +208,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Supposes that there is something to read, and somebody who reads: what the poller has seen last is not known
-    /// here yet.
+    /// Supposes that there is input and that the peer reads: this connection does not know yet what the poller has
+    /// seen last.
     pub(crate) fn suppose_ready(&mut self) {
         (self.readable, self.writable) = (true, true);
     }
@@ -226,7 +228,7 @@ impl<T> Connection<T> {
             Outcome::Close
         });
         if outcome == Outcome::Close {
-            // Bytes that could not be sent are for nobody else.
+            // Bytes that could not be sent must not reach another client.
             kit.reply.clear(REPLY_CAPACITY_MAX);
         }
         debug_assert!(kit.reply.is_empty(), "a reply stays with its connection");
@@ -274,7 +276,7 @@ impl<T> Connection<T> {
         Ok(())
     }
 
-    /// Lets nobody else write pushes, and queues those that come before whatever is said next.
+    /// Keeps other workers from writing pushes, and queues those that come before the next reply.
     #[inline]
     fn hold_pushes<S: Service<Session = T>>(&mut self, service: &S) {
         if let Some(pushes) = self.client.pushes.get() {
@@ -455,7 +457,7 @@ impl<T> Connection<T> {
         true
     }
 
-    /// Has the worker's reply buffer leave with the replies of others, or sends it where it is large; what the socket
+    /// Lets the worker's reply buffer leave with the replies of others, or sends it if it is large; what the socket
     /// does not take is queued.
     fn send<S: Service<Session = T>>(
         &mut self,
@@ -494,7 +496,7 @@ impl<T> Connection<T> {
         self.departing
     }
 
-    /// Sends the reply that the worker has gathered with those of others; whether a turn is needed soon.
+    /// Sends the reply that the worker has gathered with those of others. Returns whether a turn is needed soon.
     pub(crate) fn depart<S: Service<Session = T>>(
         &mut self,
         reply: &[u8],
@@ -554,7 +556,7 @@ impl<T> Connection<T> {
         self.withheld.release(is_met, &mut self.output);
     }
 
-    /// Has replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
+    /// Makes replies that wait for a level leave as errors; the next turn sends them. `false`: close now.
     pub(crate) fn refuse<S: Service<Session = T>>(&mut self, service: &S, level: u8, error: &[u8]) -> bool {
         self.withheld.refuse(level, service.released(level), error)
     }
@@ -649,7 +651,7 @@ impl<T> Connection<T> {
         over_hard || over_soft
     }
 
-    /// Hands a message to the service. What it answers leaves in the next turn, together with the
+    /// Hands a message to the service. Its answer leaves in the next turn, together with the
     /// answers to further messages. `false`: close now.
     pub(crate) fn deliver<S: Service<Session = T>>(
         &mut self,

@@ -17,7 +17,7 @@ const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
 const BLOCK_READ_BYTES_MAX: usize = 256 * 1024;
 
 impl<T> Connection<T> {
-    /// Reads once where that makes sense, and serves what is there.
+    /// Reads once if that makes sense, and serves what is there.
     pub(super) fn receive<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,

@@ -37,7 +37,7 @@ struct Stepped<'s, S: Service> {
 }
 
 impl<S: Service> Stepped<'_, S> {
-    /// Takes one tick, if there is anything to do; whether there was.
+    /// Takes one tick, if there is anything to do. Returns whether there was.
     fn tick(&mut self) -> io::Result<bool> {
         let is_busy = self.event_loop.look(&mut self.events)?;
         if is_busy {
@@ -83,7 +83,7 @@ impl<'s, S: Service> SteppedWorkers<'s, S> {
         self.workers[0].event_loop.welcome(socket, transport, is_tls);
     }
 
-    /// Lets each worker take one tick; whether any had something to do.
+    /// Lets each worker take one tick. Returns whether any had something to do.
     ///
     /// # Errors
     /// When a poller fails.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-/// Of a read or a write that has failed.
+/// The reason of a read or a write that has failed.
 pub use dunlin_certificates::refusal;
 use dunlin_certificates::{PeerVerifier, Peers};
 use rustls::crypto::CryptoProvider;
@@ -115,7 +115,7 @@ impl fmt::Debug for TlsClient {
     }
 }
 
-/// Where workers find what new connections begin with; nothing where there is no TLS.
+/// The TLS settings that workers give new connections; nothing without TLS.
 pub type SharedTls = Arc<ArcSwapOption<TlsServer>>;
 
 /// All that the directives about TLS come to.
@@ -126,17 +126,17 @@ pub struct TlsMaterial {
     client: Option<Arc<ClientConfig>>,
     /// The server's certificate.
     pub server_certificate: CertificateFacts,
-    /// The certificate for outgoing connections, where there is another.
+    /// The certificate for outgoing connections, if there is another.
     pub client_certificate: Option<CertificateFacts>,
-    /// Of the certificates that are trusted, the one that expires first.
+    /// The trusted certificate that expires first.
     pub ca_certificate: Option<CertificateFacts>,
 }
 
 impl TlsMaterial {
-    /// For a connection to another server; `None` where none are made.
+    /// For a connection to another server; `None` if none are made.
     ///
     /// # Errors
-    /// Where the host cannot be the name of a server.
+    /// If the host cannot be the name of a server.
     pub fn client(&self, host: &str) -> Option<Result<TlsClient, TlsError>> {
         let config = Arc::clone(self.client.as_ref()?);
         let name = ServerName::try_from(host.to_owned());
@@ -211,7 +211,7 @@ impl TlsOptions {
         Ok(TlsMaterial { server, client, server_certificate, client_certificate, ca_certificate })
     }
 
-    /// The files that are read, for whoever watches them for changes.
+    /// The files that are read, for a thread that watches them for changes.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let paths = [
             &self.cert_file,

@@ -1,4 +1,4 @@
-//! One connection's TLS over rustls's interface without buffers.
+//! A connection's TLS over rustls's interface without buffers.
 //!
 //! ```text
 //! receive: held │ one read of the socket ─▶ thread's buffer ─ decrypted in place ─▶ room of the caller
@@ -35,7 +35,7 @@ use crate::stream::{Received, Sent};
 
 /// Ciphertext that is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// Bytes that the records around so much plaintext take, at least.
+/// Ciphertext that a read asks for, at least.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Plaintext of one record.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -74,8 +74,8 @@ impl Connection {
         }
     }
 
-    /// Goes on by one step with what is at the front of `incoming`: how many bytes of it are done with, and what came of
-    /// it. Plaintext goes to `take`, records that are to be sent to `outgoing`.
+    /// Goes on by one step with the front of `incoming`: how many bytes of it are done with, and the result. Plaintext
+    /// goes to `take`, records that are to be sent to `outgoing`.
     fn step(
         &mut self,
         incoming: &mut [u8],
@@ -176,7 +176,7 @@ fn act<Data>(
     (discard, step)
 }
 
-/// Appends what `write` writes into the room that it is given, at first so much, then as much as it asks for.
+/// Appends what `write` writes into the room that it is given: at first `room`, then as much as it asks for.
 fn append(
     outgoing: &mut Vec<u8>,
     room: usize,
@@ -264,7 +264,7 @@ impl Session {
         Identity::of(self.connection.common().peer_certificates()?.first()?)
     }
 
-    /// Has `take` take the plaintext of one read of the socket, no more than `room` bytes.
+    /// Gives `take` the plaintext of one read of the socket, at most `room` bytes.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -316,7 +316,7 @@ impl Session {
             match rustix::net::recv(socket, &mut *spare, RecvFlags::empty()) {
                 Ok(((_, _), 0)) => self.has_ended = true,
                 Ok(((_, _), count)) => {
-                    // SAFETY: the system has written so many bytes behind the end.
+                    // SAFETY: the system has written `count` bytes behind the end.
                     unsafe { incoming.set_len(end + count) };
                     received.has_more = count == asked;
                     self.decrypt(incoming, &mut start, outgoing, room, take, &mut received)?;
@@ -419,7 +419,7 @@ impl Session {
         })
     }
 
-    /// Sends what the handshake has to say before the peer says more.
+    /// Sends the bytes of the handshake that are due before the peer says more.
     fn drive(&mut self, socket: &Socket) -> io::Result<()> {
         BUFFERS.with_borrow_mut(|buffers| {
             let outgoing = &mut buffers.outgoing;
@@ -442,7 +442,7 @@ impl Session {
         })
     }
 
-    /// Carries an order out, behind the handshake.
+    /// Carries an order out, after the handshake.
     fn order(&mut self, order: Order<'_>, outgoing: &mut Vec<u8>) -> io::Result<()> {
         if self.has_finished || self.has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -478,7 +478,7 @@ impl Session {
         })
     }
 
-    /// Sends records that wait; whether none does any more.
+    /// Sends records that wait, and returns whether none is left.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
         if self.unsent.is_empty() {
             return Ok(true);

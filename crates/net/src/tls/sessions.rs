@@ -1,7 +1,7 @@
 //! Sessions that clients resume: `tls-session-caching`, `tls-session-cache-size` and `tls-session-cache-timeout`.
 //!
 //! Clients that take tickets keep their session themselves; a ticket is good for the timeout at most, since its key is
-//! gone afterwards. Sessions of clients of TLS 1.2 without tickets are kept here, so many and so long.
+//! gone afterwards. Sessions of clients of TLS 1.2 without tickets are kept here, limited in number and time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +11,10 @@ use rustls::crypto::ring::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 use rustls::ticketer::TicketRotator;
 
-/// Sessions that are kept where no limit is set.
+/// Sessions that are kept if no limit is set.
 const SESSIONS_MAX: usize = 1 << 20;
 
-/// One key for tickets.
+/// A source of tickets, with its key.
 #[derive(Debug)]
 struct Tickets(Arc<dyn ProducesTickets>);
 
@@ -36,7 +36,7 @@ impl ProducesTickets for Tickets {
     }
 }
 
-/// Tickets that are good for so long.
+/// Tickets that are good for `timeout_s` seconds.
 pub(super) fn ticketer(timeout_s: u32) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
     // A key is used for half of the time, and accepted for the other half.
     let rotator = TicketRotator::new((timeout_s / 2).max(1), || {
@@ -73,7 +73,7 @@ impl SessionCache {
             && (in_order.len() >= self.sessions_max || now.duration_since(*since) >= self.timeout)
             && let Some((since, id)) = in_order.pop_front()
         {
-            // It may have been replaced or taken since.
+            // Another thread may have replaced or taken it since.
             if by_id.get(&id).is_some_and(|(newest, _)| *newest == since) {
                 by_id.remove(&id);
             }

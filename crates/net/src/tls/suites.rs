@@ -23,7 +23,7 @@ const NAMES_OF_13: &[(&str, CipherSuite)] = &[
     ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Classes of OpenSSL that hold only suites which rustls lacks: excluding them asks for what is so anyway.
+/// Classes of OpenSSL that hold only suites which rustls lacks: excluding them changes nothing.
 const ABSENT: &[&str] = &[
     "3DES",
     "ADH",

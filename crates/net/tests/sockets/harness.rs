@@ -12,7 +12,7 @@ use dunlin_net::{Client, Limits, ListenOptions, Running, WorkerContext, Workers}
 
 use crate::lines::Lines;
 
-/// Of a worker's stack.
+/// Size of a worker's stack.
 const STACK_BYTES: usize = 2 << 20;
 /// Nothing here waits this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -76,7 +76,8 @@ fn a_client_that_quits_gets_its_answer_and_no_more() {
     assert_eq!(peer.rest(), b"one\nbye\n");
 }
 
-/// A reply that cannot be sent, because the client is gone, once went to whoever was served next.
+/// A reply that could not be sent, because the client was gone, once went to the client that was
+/// served next.
 #[test]
 fn a_reply_that_nobody_takes_goes_to_nobody_else() {
     let server = Server::start(1);

@@ -1,4 +1,4 @@
-//! Clients that want too much: each is bounded or closed, and nobody else notices.
+//! Clients that want too much: each is bounded or closed, and the others do not notice.
 
 use std::time::Duration;
 

@@ -149,7 +149,7 @@ fn neighbours_are_attended_to_in_the_middle_of_a_request() {
     accepted.expect("two\n");
     other.send("ces\n");
     other.expect("in pieces\n");
-    // Messages for the holder wait, in order, behind its reply.
+    // Messages for the holder wait, in order, after its reply.
     accepted.send(format!("tell {holder_id} first\nannounce second\ntell {holder_id} third\n"));
     accepted.expect("told\ntold\nsecond\n");
     other.expect("second\n");

@@ -165,9 +165,9 @@ fn names_of_modules(value: &Value) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Census {
     types: BTreeMap<String, u64>,
-    /// Of types that no server but its own knows: an example for each.
+    /// Types that no server but its own knows: an example key for each.
     foreign: BTreeMap<String, String>,
-    /// Hashes with fields that expire, as far as they were looked at, where the new server has no such fields.
+    /// Hashes with fields that expire, as far as they were looked at, if the new server has no such fields.
     expiring_hashes: u64,
 }
 
@@ -226,7 +226,7 @@ fn count_types(
     let mut hashes = Vec::new();
     for (key, reply) in keys.iter().zip(replies) {
         let name = reply.as_bytes().map(text).unwrap_or_default();
-        // It has expired meanwhile.
+        // The key has expired meanwhile.
         if name == "none" {
             continue;
         }

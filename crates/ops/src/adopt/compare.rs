@@ -1,7 +1,8 @@
 //! Compares all keys of both servers while clients write.
 //!
-//! A key that differs is looked at again: at the old server, then, behind the stream that has led there, at the new one,
-//! then at the old one once more. It differs where the old server's value was the same both times and the new one's was not.
+//! A key that differs is looked at again: at the old server, then, behind the stream that has led there, at the new
+//! one, then at the old one once more. The key differs if the old server's value was the same both times and the new
+//! one's was not.
 
 use std::{
     thread,
@@ -25,7 +26,7 @@ const LOOKS_MAX: usize = 20;
 const PROOFS: usize = 2;
 /// Differences that are shown.
 const SHOWN_MAX: usize = 10;
-/// How long the new server may take for what the old one has written.
+/// How long the new server may take for the old one's writes.
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 
 /// A key, with its database.
@@ -179,7 +180,7 @@ fn settle(
 }
 
 /// Whether a key is the same, given its digests at the old server, at the new one, and at the old one once more; `None`
-/// where that cannot be said.
+/// if that cannot be said.
 fn verdict(before: Digest, there: Digest, after: Digest) -> Option<bool> {
     match there == before || there == after {
         true => Some(true),

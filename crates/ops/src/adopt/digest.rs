@@ -18,7 +18,7 @@ use crate::server::text;
 const ELEMENTS_EACH: u64 = 1000;
 const BYTES_EACH: u64 = 256 * 1024;
 
-/// A digest of a key; `None` where it is not there.
+/// A digest of a key; `None` if it is not there.
 pub(super) type Digest = Option<u64>;
 
 /// The commands that both servers have.
@@ -142,7 +142,7 @@ fn sorted(mut digests: Vec<u64>) -> u64 {
     hasher.finish()
 }
 
-/// Of a list in pieces: the order counts, where the pieces end does not.
+/// The digest of a list in pieces: the order counts, the ends of the pieces do not.
 fn list_digest(pieces: &[Vec<&[u8]>]) -> u64 {
     digest_of(pieces.iter().flatten().copied())
 }
@@ -242,7 +242,7 @@ fn large(side: &mut Side, kind: &str, key: &[u8], size: u64, questions: Question
     }
 }
 
-/// Entries, the last ID, and the groups with what they have delivered.
+/// Entries, the last ID, and the groups with their deliveries.
 fn stream(side: &mut Side, key: &[u8]) -> Result<u64, String> {
     let (mut hasher, mut from) = (DefaultHasher::new(), word("-"));
     loop {

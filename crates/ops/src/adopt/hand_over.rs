@@ -5,8 +5,8 @@
 //!        └───────────── too long, or anything wrong: CLIENT UNPAUSE, and nothing has changed ──┘
 //! ```
 //!
-//! The pause is longer than this program may take for it, so that no write gets in between where the program is held up;
-//! and it ends by itself where the program dies.
+//! The pause is longer than this program may take for it, so that no write gets in between if the program is held up;
+//! and it ends by itself if the program dies.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ pub(super) fn run(
         return unpause(old, reason);
     }
     let pause = begun.elapsed();
-    // From here on the new server has the writes: the old one must not take any more.
+    // From here on the new server has the writes: the old one must refuse them.
     let closed = close(old, new, old_can_follow);
     if closed.is_ok() {
         let _ = pausing.call(&["CLIENT", "UNPAUSE"]);
@@ -89,7 +89,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Has the old server take no more writes; whether it follows the new one.
+/// Makes the old server refuse writes. Returns whether it follows the new one.
 fn close(old: &mut Side, new: &mut Side, can_follow: bool) -> Result<bool, String> {
     let followed = can_follow
         && hand_credentials(new, old)

@@ -1,4 +1,4 @@
-//! One of the two servers: who it is, and what it is asked again and again.
+//! A side of the adoption: its server, and what that is asked again and again.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use dunlin_resp::Value;
 
 use crate::server::{ask, strings, text};
 
-/// The house that a server comes from.
+/// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum House {
     Dunlin,
@@ -32,7 +32,7 @@ pub(super) struct Side {
     pub(super) house: House,
     /// Major and minor.
     pub(super) version: (u32, u32),
-    /// Where the other one reaches it.
+    /// The address at which the other one reaches it.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -116,7 +116,7 @@ impl Side {
         Ok(self.databases()?.iter().map(|(_, keys)| keys).sum())
     }
 
-    /// One line for the user.
+    /// A line for the user.
     pub(super) fn description(&mut self) -> Result<String, String> {
         let bytes = self.info("memory")?.number("used_memory").unwrap_or(0.0);
         let (keys, role) = (self.keys()?, self.info("replication")?.field("role").map(str::to_owned));

@@ -43,7 +43,7 @@ fn slots_of(text: &str) -> Result<BTreeSet<usize>, String> {
     Ok(runs.into_iter().flat_map(|(first, last)| first..=last).collect())
 }
 
-/// Has the planner leave slots where they are, or move them again. Their number.
+/// Makes the planner leave slots in their places, or move them again. Their number.
 pub(super) fn pin(server: &ServerFlags, slots: &str, are_pinned: bool) -> Result<usize, String> {
     let all = slots_of(slots)?;
     let command = ["CLUSTER".to_owned(), if are_pinned { "PIN" } else { "UNPIN" }.to_owned()];
@@ -201,7 +201,7 @@ fn ranges(slots: &BTreeSet<usize>) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// The same as words of a command: each run's first and last slot.
+/// The slots as words of a command: each run's first and last slot.
 fn words_of(slots: &BTreeSet<usize>) -> impl Iterator<Item = String> {
     ranges(slots).into_iter().flat_map(|(first, last)| [first.to_string(), last.to_string()])
 }
@@ -221,7 +221,7 @@ pub(super) fn cancel(server: &ServerFlags) -> Result<(), String> {
         };
         match ask(&mut connect_to(server, &primary.address)?, &["CLUSTER", "CANCELSLOTMIGRATIONS"]) {
             Ok(_) => dunlin_print::say!("the slots of shard {} stay where they are", short(&shard.id)),
-            // They have ended by themselves.
+            // The moves have ended by themselves.
             Err(error) if error.contains("No migrations ongoing") => {
                 dunlin_print::say!("the moves of shard {} have ended", short(&shard.id));
             }

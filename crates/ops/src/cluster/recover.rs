@@ -1,7 +1,7 @@
 //! `dunlin cluster recover`: a shard whose members are gone goes on with what is left of it, on an operator's word.
 //!
-//! Nothing is done without `--yes`: what would be lost is shown first. The node that is to lead refuses where another one could go on
-//! with all that was acknowledged.
+//! Nothing is done without `--yes`: what would be lost is shown first. The node that is to lead refuses if another one
+//! could go on with all that was acknowledged.
 
 use std::{
     thread,

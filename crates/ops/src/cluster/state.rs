@@ -15,8 +15,12 @@ pub(super) struct State {
     pub(super) name: String,
     /// The node that was asked.
     pub(super) me: String,
-    /// The reason why it does not follow the records; empty where it does.
+    /// The reason why it does not follow the records; empty if it does.
     pub(super) trouble: String,
+    /// The reason why etcd, which answers, refuses changes; empty where it makes them.
+    pub(super) refusal: String,
+    /// Whether requests are answered CLUSTERDOWN.
+    pub(super) is_down: bool,
     /// Replicas that each shard is to have.
     pub(super) replicas: usize,
     pub(super) durability: String,
@@ -26,7 +30,7 @@ pub(super) struct State {
     pub(super) nodes: Vec<Node>,
     pub(super) shards: Vec<Shard>,
     pub(super) moves: Vec<Move>,
-    /// The last ones between two nodes, where they have failed.
+    /// The last moves between two nodes, if they have failed.
     pub(super) failed_moves: Vec<FailedMove>,
 }
 
@@ -82,7 +86,7 @@ pub(super) struct Move {
     pub(super) to: String,
     /// In the words of `CLUSTER GETSLOTMIGRATIONS`.
     pub(super) state: String,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     pub(super) waits: String,
     /// Thousandths of the source's keyspace that were looked through.
     pub(super) walked: u64,
@@ -115,7 +119,7 @@ impl Move {
     }
 }
 
-/// Reads slots as `0-99,200`; `None` where they are none.
+/// Reads slots as `0-99,200`; `None` if they are none.
 pub(super) fn runs(text: &str) -> Option<Vec<(usize, usize)>> {
     let run = |word: &str| {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -174,6 +178,8 @@ impl State {
             name: word(answer, "name"),
             me: word(answer, "node"),
             trouble: word(answer, "trouble"),
+            refusal: word(answer, "etcd-refuses"),
+            is_down: word(answer, "state") == "fail",
             replicas: word(answer, "replicas").parse().unwrap_or(0),
             durability: word(answer, "durability"),
             controller: word(answer, "controller"),
@@ -249,7 +255,7 @@ fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// A number of a map; `None` where there is none, or one below 0.
+/// A number of a map; `None` if there is none, or one below 0.
 pub(super) fn number(value: &Value, name: &str) -> Option<u64> {
     match field(value, name)? {
         Value::Integer(number) => u64::try_from(*number).ok(),
@@ -265,7 +271,7 @@ pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     }
 }
 
-/// A text of a map; empty where there is none.
+/// A text of a map; empty if there is none.
 pub(super) fn word(value: &Value, name: &str) -> String {
     field(value, name).and_then(Value::as_bytes).map(text).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A table for a terminal: columns as wide as their widest cell, colours where the terminal has them.
+//! A table for a terminal: columns as wide as their widest cell, colours if the terminal has them.
 
 use anstyle::{AnsiColor, Style};
 
@@ -29,7 +29,7 @@ impl Cell {
     }
 }
 
-/// A text in the colour of a tone; the stream drops it where there is no terminal.
+/// A text in the colour of a tone; the stream drops it if there is no terminal.
 pub(super) fn paint(tone: Tone, text: &str) -> String {
     let style = match tone {
         Tone::Plain => return text.to_owned(),

@@ -7,6 +7,9 @@ use super::{
     state::{Node, SLOTS, State},
 };
 
+/// etcd's words for an alarm of its space.
+const NO_ROOM: &str = "space exceeded";
+
 /// Something that waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wait {
@@ -22,7 +25,17 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
     let mut add = |is_grave, what: String, remedy: &str| {
         waits.push(Wait { is_grave, what, remedy: remedy.to_owned() });
     };
-    if !state.trouble.is_empty() {
+    if !state.refusal.is_empty() {
+        let remedy = match state.refusal.contains(NO_ROOM) {
+            true => {
+                "Requests are served on, but no replica can take over. Make room in etcd (`etcdctl compact`, `etcdctl defrag`, or a larger --quota-backend-bytes), then `etcdctl alarm disarm`."
+            }
+            false => "Requests are served on, but no replica can take over. etcd's log says more.",
+        };
+        add(true, format!("Nothing can change, because etcd refuses changes: {}", state.refusal), remedy);
+    }
+    // Without room in etcd, changes that fail are the trouble.
+    if !state.trouble.is_empty() && !state.trouble.contains(NO_ROOM) {
         add(
             false,
             format!("Nothing changes, because this node does not follow etcd: {}", state.trouble),
@@ -50,6 +63,13 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             true,
             format!("{} have no shard", plural(SLOTS - assigned, "slot")),
             "`redis-cli --cluster check` names them. The record `slots` in etcd was changed by hand, or is damaged.",
+        );
+    }
+    if state.is_down {
+        add(
+            true,
+            "The cluster is down: some slots are not served, and cluster-require-full-coverage stops all others".to_owned(),
+            "Make these slots served again, or let the others go on: `CONFIG SET cluster-require-full-coverage no` at any node.",
         );
     }
     let free = state.nodes.iter().filter(|node| node.shard.is_empty() && node.state != "draining");
@@ -171,7 +191,7 @@ pub(super) fn of(state: &State) -> Vec<Wait> {
             "Start it again, or `dunlin cluster drain` it.",
         );
     }
-    // Waits with the same remedy stand together, where the first of them stood.
+    // Waits with the same remedy stand together, in the place of the first.
     let remedies: Vec<String> = waits.iter().map(|wait| wait.remedy.clone()).collect();
     waits.sort_by_key(|wait| (!wait.is_grave, remedies.iter().position(|remedy| *remedy == wait.remedy)));
     waits
@@ -273,6 +293,18 @@ mod tests {
         assert_eq!(
             told(&failing),
             ["a move of slots from node a:1 to gone has failed: the target is silent"]
+        );
+        let full = "etcdserver: mvcc: database space exceeded";
+        let no_room =
+            State { refusal: full.to_owned(), trouble: format!("a change: {full}"), ..healthy.clone() };
+        let [wait] = &of(&no_room)[..] else { panic!("{:?}", of(&no_room)) };
+        assert_eq!(wait.what, format!("Nothing can change, because etcd refuses changes: {full}"));
+        assert!(wait.is_grave && wait.remedy.contains("alarm disarm"), "{wait:?}");
+        let down = State { is_down: true, ..gone.clone() };
+        assert!(
+            told(&down)[0].starts_with("The cluster is down: some slots are not served"),
+            "{:?}",
+            told(&down)
         );
         let cut = State { trouble: "no answer".to_owned(), ..healthy };
         assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);

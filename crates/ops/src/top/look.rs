@@ -1,4 +1,4 @@
-//! One look at a server: its answers to the questions of a page, read.
+//! A look at a server: its answers to the questions of a page, read.
 //!
 //! Any answer may be missing, since the user lacks the right, or since the server is another than Dunlin. A question that
 //! was refused leaves its part empty, and its reason in `refused`. An answer of another shape than expected reads as empty.
@@ -37,7 +37,7 @@ impl Info {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A row as a number; `None` where it is missing or something else.
+    /// A row as a number; `None` if it is missing or something else.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         number(self.text(name)?)
     }
@@ -71,7 +71,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// How often a command took up to so many microseconds, cumulative as in LATENCY HISTOGRAM.
+/// How often a command took up to each number of microseconds, cumulative as in LATENCY HISTOGRAM.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Histogram(pub(super) BTreeMap<u64, u64>);
 
@@ -133,13 +133,13 @@ pub(super) struct Event {
 pub(super) struct HotKeys {
     pub(super) is_active: bool,
     pub(super) duration_ms: f64,
-    /// Of all commands with keys: microseconds and bytes.
+    /// The sums of all commands with keys: microseconds and bytes.
     pub(super) all: (f64, f64),
     /// Microseconds and bytes of each key.
     pub(super) keys: BTreeMap<String, (f64, f64)>,
 }
 
-/// One look at a server.
+/// A look at a server.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
     pub(super) at: Instant,
@@ -295,7 +295,7 @@ fn read_histograms(value: &Value) -> BTreeMap<String, Histogram> {
     pairs(value).map(|(name, entry)| (name, read(entry))).collect()
 }
 
-/// An array of one map; `None` where there is no session.
+/// An array of one map; `None` if there is no session.
 fn read_hot_keys(value: &Value) -> Option<HotKeys> {
     let mut hot = HotKeys::default();
     for (name, value) in pairs(items(value).first()?) {

@@ -105,7 +105,7 @@ fn live(arguments: &Arguments, interval: Duration) -> Result<(), String> {
     shown.map_err(|error| format!("the terminal: {error}"))
 }
 
-/// Ends the program at a signal, on a thread of its own: where the terminal has gone, the wait for a key may never end.
+/// Ends the program at a signal, on a thread of its own: if the terminal has gone, the wait for a key may never end.
 #[cfg(feature = "screen")]
 fn obey_signals() -> std::io::Result<()> {
     use signal_hook::{

@@ -76,7 +76,7 @@ pub(super) struct Screen {
     is_paused: bool,
     shows_help: bool,
     message: Option<String>,
-    /// Since when the server is lost, and why.
+    /// The time since which the server is lost, and why.
     lost: Option<(Instant, String)>,
     heard: Instant,
 }

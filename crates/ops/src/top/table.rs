@@ -173,7 +173,7 @@ impl Table {
         for (place, column) in columns.iter().enumerate() {
             let cells =
                 self.rows.iter().filter_map(|row| row.get(place)).map(|cell| cell.text.chars().count());
-            // One more for the mark of the order.
+            // The title has room for the mark of the order.
             let natural = cells.chain([column.title.chars().count() + 1]).max().unwrap_or(0);
             let wanted = u16::try_from(natural).unwrap_or(u16::MAX).min(column.width_max);
             let spacing = u16::from(place > 0);

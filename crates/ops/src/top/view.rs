@@ -22,11 +22,11 @@ const OWN_SAMPLES_MAX: usize = 600;
 pub(super) struct View {
     before: Option<Look>,
     now: Option<Look>,
-    /// One a look, where the server has no recorder for the user.
+    /// A sample of each look, if the server has no recorder for the user.
     own: VecDeque<Sample>,
 }
 
-/// The figures above the pages. Those that are not known are `None`.
+/// The figures above the pages. Figures that are not known are `None`.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     pub(super) version: Option<String>,

@@ -80,7 +80,7 @@ impl Watch {
         }
     }
 
-    /// Connects where that is needed, does what was asked for, and looks at the server.
+    /// Connects if that is needed, does what was asked for, and looks at the server.
     fn turn(&mut self, starts_hot_keys: bool) -> Vec<Heard> {
         let mut heard = Vec::new();
         let done = self.connected().and_then(|(client, page)| {

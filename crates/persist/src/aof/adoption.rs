@@ -21,7 +21,7 @@ use crate::storage::Storage;
 pub struct Adoption {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) options: WriterOptions,
-    /// With the base.
+    /// The manifest with the base.
     pub(super) manifest: Manifest,
     pub(super) known: KnownManifest,
     pub(super) base: LogFile,
@@ -31,8 +31,8 @@ pub struct Adoption {
 }
 
 impl Adoption {
-    /// Has the log's manifest name the base. `put` gives the base's file the name in its argument, durably. After a
-    /// crash at any moment there is the old log or the new one; on an error there is the old one.
+    /// Makes the log's manifest name the base. `put` gives the base's file the name in its argument, durably. After
+    /// a crash at any moment there is the old log or the new one; on an error there is the old one.
     pub fn put_in_place(&mut self, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
         put(&self.base.name)?;
         let newest = self.manifest.increments.len().saturating_sub(1);
@@ -42,7 +42,7 @@ impl Adoption {
         if !self.manifest.kept.is_empty() {
             self.aside = Some(Aside::begin(&*self.storage, &self.options, self.known.bytes())?);
         }
-        // Where it fails the base's file stays: the manifest may be in place nonetheless.
+        // After a failure the base's file stays: the manifest may be in place nonetheless.
         self.known.replace(&*self.storage, &self.options, &self.manifest)
     }
 

@@ -62,7 +62,7 @@ impl Aside {
         storage.sync_directory(&options.directory)
     }
 
-    /// Has the files there, too: by further names, or as copies where a file has but one name.
+    /// Puts the files there, too: by further names, or as copies if a file can have but one name.
     pub fn copy(&self, storage: &dyn Storage, options: &WriterOptions, files: &[LogFile]) -> io::Result<()> {
         for file in files {
             match storage.copy(&options.directory.join(&file.name), &self.directory.join(&file.name)) {
@@ -73,7 +73,7 @@ impl Aside {
         storage.sync_directory(&self.directory)
     }
 
-    /// Where the files are.
+    /// The directory of the files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -38,8 +38,8 @@ impl Check {
         format!("#CRC32C:{:08x}{rest}\r\n", sum.0).into_bytes()
     }
 
-    /// Reads a line (without its end) behind a batch with this checksum. `None` where it is no check;
-    /// otherwise its fields, and whether it is the check of that batch.
+    /// Reads a line (without its end) behind a batch with this checksum. `None` if it is not a
+    /// check; otherwise its fields, and whether it is the check of that batch.
     pub fn parse(line: &[u8], sum: Checksum) -> Option<(Self, bool)> {
         let (_, rest) = line.strip_prefix(PREFIX)?.split_at_checked(8)?;
         let numbers = std::str::from_utf8(rest).ok()?.strip_prefix(" LSN:")?;

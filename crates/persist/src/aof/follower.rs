@@ -37,8 +37,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Opens the files of a manifest at an offset of the log; `None` where they do not go back so far, or have no checks. Takes as
-    /// long as reading what is before the offset in its file.
+    /// Opens the files of a manifest at an offset of the log; `None` if they do not go back that far, or have no
+    /// checks. Takes as long as reading what is before the offset in its file.
     pub fn open(directory: &Path, manifest: &Manifest, at: u64) -> io::Result<Option<Self>> {
         let mut behind = VecDeque::new();
         let newest = manifest.increments.iter().map(|file| file.sequence).max().unwrap_or(0);
@@ -56,8 +56,8 @@ impl Follower {
         Ok(None)
     }
 
-    /// Goes on to the files of a newer manifest where the writer has begun new ones: without, it would wait at the end of the
-    /// last one that it knows.
+    /// Goes on to the files of a newer manifest if the writer has begun new ones: without, it would wait at the end of
+    /// the last one that it knows.
     pub fn learn(&mut self, directory: &Path, manifest: &Manifest) -> io::Result<()> {
         for file in manifest.retained.iter().chain(&manifest.increments) {
             if file.sequence > self.newest {
@@ -73,7 +73,7 @@ impl Follower {
         self.at
     }
 
-    /// Shows the next batch; `false` where there is none yet. After an error, nothing more can be read.
+    /// Shows the next batch; `false` if there is none yet. After an error, nothing more can be read.
     pub fn show_batch(&mut self, mut show: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
         loop {
             let read = self
@@ -131,7 +131,7 @@ fn reader(mut file: &File, offset: u64, begins_at: u64) -> io::Result<Reader<Fil
     Ok(Reader::new(file.try_clone()?, offset).going_on_from(Some(begins_at)))
 }
 
-/// The log's offset in front of a file's first record; `None` where no check says so.
+/// The log's offset in front of a file's first record; `None` if no check says so.
 fn first_offset(mut file: &File) -> io::Result<Option<u64>> {
     file.seek(SeekFrom::Start(0))?;
     let (mut reader, mut bytes) = (Reader::new(file.try_clone()?, 0), 0);

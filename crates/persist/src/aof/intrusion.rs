@@ -1,7 +1,7 @@
 //! Noticing that another process writes the log's files: another server of the same directory, or a tool.
 //!
-//! A file is as long as this writer has made it, and the manifest has this writer's contents. Where that is not so
-//! nothing more is written: another batch would stand in the midst of another writer's.
+//! A file is as long as this writer has made it, and the manifest has this writer's contents. Otherwise nothing
+//! more is written: another batch would stand in the midst of another writer's.
 
 use std::{fmt, io};
 
@@ -36,7 +36,7 @@ pub(super) fn intrusion(name: &str) -> io::Error {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     bytes: u64,
-    /// It may be shorter: an attempt to change it has failed.
+    /// The file may be shorter: an attempt to change it has failed.
     at_most: bool,
 }
 
@@ -45,12 +45,12 @@ impl Extent {
         Self { bytes, at_most: false }
     }
 
-    /// The file is about to grow to so many bytes, unless that fails.
+    /// Expects the file to grow to `bytes`, unless that fails.
     pub(super) fn grow(&mut self, bytes: u64) {
         *self = Self { bytes: self.bytes.max(bytes), at_most: true };
     }
 
-    /// It is unknown how many of the last writes have lasted.
+    /// Notes that an unknown number of the last writes may not have lasted.
     pub(super) fn doubt(&mut self) {
         self.at_most = true;
     }
@@ -75,7 +75,7 @@ impl KnownManifest {
         self.0.as_deref()
     }
 
-    /// Refuses a directory where another one is in its place.
+    /// Refuses a directory if another one is in its place.
     pub(super) fn expect(&self, storage: &dyn Storage, options: &WriterOptions) -> io::Result<()> {
         let path = options.manifest_path();
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();

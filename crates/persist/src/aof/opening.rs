@@ -4,9 +4,9 @@
 //! opening = ["#HEAD" CRLF select] check          a batch without records
 //! ```
 //!
-//! Without it a file says nothing of that until it has a batch, and the log's offset, by which a replica or a primary goes on in a
-//! stream of replication, would be unknown where the server ends before. The first file of a log that has no base begins with its
-//! first batch: that log begins at offset 0.
+//! Without it a file would not say so until it has a batch. If the server ends before, the log's offset, by which a
+//! replica or a primary goes on in a stream of replication, would be unknown. The first file of a log that has no base
+//! begins with its first batch: that log begins at offset 0.
 
 use super::{
     check::{Check, Checksum},

@@ -1,7 +1,7 @@
 //! Reading an append-only file: its commands, one by one, and whether its batches are whole.
 //!
 //! Nothing of the file is believed: no announced length sizes an allocation, and bytes that are no command end the
-//! reading with their place. The two ways in which a file ends early are distinguished: where it just stops, or goes on
+//! reading with their place. The two ways in which a file ends early are distinguished: if it just stops, or goes on
 //! with nothing but zeros, it was *cut*, as a crash does it; anything else is *corrupt*.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::check::{Check, Checksum, PREFIX};
 
-/// Bytes of the first read; more where a command is longer.
+/// Bytes of the first read; more if a command is longer.
 const READ_BYTES: usize = 1 << 20;
 /// Longest line: heads of commands and comments, as Redis has it.
 const LINE_BYTES_MAX: usize = 1024;
@@ -53,7 +53,7 @@ impl From<io::Error> for ReadError {
 /// How far a file has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Where the next command begins, in bytes from the start of the file.
+    /// Offset of the next command, in bytes from the start of the file.
     pub offset: u64,
     /// Commands read.
     pub commands: u64,
@@ -63,14 +63,15 @@ pub struct Progress {
     pub lsn: u64,
     /// Bytes behind the last check, which nothing proves.
     pub unproven_bytes: u64,
-    /// Of these, bytes of commands.
+    /// Bytes of commands among them.
     pub unproven_record_bytes: u64,
     /// Their checksum.
     pub unproven_sum: Checksum,
 }
 
 impl Progress {
-    /// The log's offset behind the part of a file that was read, where a check in it says so or it was at `lsn` in front of it.
+    /// Returns the log's offset behind the part of a file that was read, if a check in it says so or it was at `lsn` in
+    /// front of it.
     pub fn log_end(&self, lsn: Option<u64>) -> Option<u64> {
         let proven = if self.batches > 0 { Some(self.lsn) } else { lsn };
         proven.map(|lsn| lsn.saturating_add(self.unproven_record_bytes))
@@ -82,14 +83,14 @@ impl Progress {
 pub struct Reader<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Where the next command begins in `buffer`.
+    /// Place of the next command in `buffer`.
     at: usize,
     ended: bool,
     words: Vec<Range<usize>>,
     progress: Progress,
     proven: Progress,
     before: Progress,
-    /// Where the log is at the beginning of the file, if that is known.
+    /// The log's offset at the beginning of the file, if that is known.
     begins_at: Option<u64>,
 }
 
@@ -103,7 +104,7 @@ enum Parsed {
     Comment(usize),
     /// A command, and its length.
     Command(usize),
-    /// A command that is no part of the log, and its length with [`HEAD`].
+    /// A command that is not part of the log, and its length with [`HEAD`].
     Head(usize),
 }
 
@@ -111,9 +112,9 @@ enum Parsed {
 enum Stop {
     /// More bytes are needed.
     Incomplete,
-    /// A zero stands at this distance, where none can be.
+    /// A zero stands at this distance, a place in which none can be.
     Zero(usize),
-    /// It makes no sense.
+    /// The bytes make no sense.
     Corrupt(&'static str),
 }
 
@@ -131,7 +132,7 @@ impl<R: Read> Reader<R> {
         self.before
     }
 
-    /// Expects the file to go on with a log that has come to `lsn`, where that is known.
+    /// Expects the file to go on with a log that has come to `lsn`, if that is known.
     pub fn going_on_from(self, lsn: Option<u64>) -> Self {
         Self { begins_at: lsn, ..self }
     }
@@ -141,8 +142,8 @@ impl<R: Read> Reader<R> {
         self.progress
     }
 
-    /// How far the file is good, where reading has ended with `error`: in a transaction, if there is what was read before it.
-    /// Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
+    /// The good part of the file, if reading has ended with `error`: in a transaction, if there is what was read before
+    /// it. Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
     pub fn good_before(&self, error: &ReadError, before_transaction: Option<Progress>) -> Progress {
         match error {
             ReadError::Disproved(_) => self.proven,
@@ -239,7 +240,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads more of the file; whether there was any.
+    /// Reads more of the file. Returns whether there was any.
     fn fill(&mut self) -> Result<bool, ReadError> {
         if self.ended {
             return Ok(false);
@@ -317,7 +318,7 @@ fn expect(bytes: &[u8], at: usize, expected: u8, otherwise: &'static str) -> Res
     }
 }
 
-/// The number behind the mark that stands at `at`, and where the next line begins.
+/// The number behind the mark that stands at `at`, and the start of the next line.
 fn number(bytes: &[u8], at: usize, mark: u8, otherwise: &'static str) -> Result<(u64, usize), Stop> {
     expect(bytes, at, mark, otherwise)?;
     let (mut value, mut end) = (0_u64, at + 1);

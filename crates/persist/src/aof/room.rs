@@ -46,9 +46,9 @@ pub enum Tail {
 /// A file that ends with room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roomy {
-    /// Where the room begins.
+    /// Start of the room.
     pub room: u64,
-    /// Where the proven part ends.
+    /// End of the proven part.
     pub proven: u64,
     /// The state of the bytes between the two.
     pub tail: Tail,
@@ -70,8 +70,8 @@ pub(super) fn cuts_a_line(end: u64) -> bool {
 }
 
 impl Roomy {
-    /// Looks at the end of a file; `None` where there is no room. Where the last batch is whole this reads that batch, and
-    /// the whole file where it is not.
+    /// Looks at the end of a file; `None` if there is no room. Reads the last batch if it is whole, and otherwise the
+    /// whole file.
     pub fn find(file: &File) -> io::Result<Option<Self>> {
         let length = file.metadata()?.len();
         // A file system may have given a file its length, but not its last bytes.
@@ -80,7 +80,7 @@ impl Roomy {
         if end - run < BYTES_MIN {
             return Ok(None);
         }
-        // Where a batch ends with a line of room, the end of its own line looks like that one's.
+        // If a batch ends with a line of room, the end of its own line looks like that one's.
         let room = if cuts_a_line(run) { run + 1 } else { run };
         if room == 0 || ends_with_check(file, room)? {
             return Ok(Some(Self { room, proven: room, tail: Tail::Whole }));
@@ -102,7 +102,7 @@ fn is_one_batch(file: &File, from: u64, end: u64) -> io::Result<bool> {
     Ok(check.iter().position(|byte| *byte == b'\n').is_none_or(|at| at + 1 == check.len()))
 }
 
-/// Where the run begins that ends at `end` of bytes that are as `expected` at their offsets.
+/// Returns the start of the run, ending at `end`, of bytes that are as `expected` at their offsets.
 fn run_start(file: &File, mut end: u64, expected: impl Fn(u64) -> u8) -> io::Result<u64> {
     while end > 0 {
         let from = end.saturating_sub(PIECE_BYTES);
@@ -140,7 +140,7 @@ fn ends_with_check(file: &File, end: u64) -> io::Result<bool> {
     Ok(matches!(Check::parse(line, sum), Some((_, true))))
 }
 
-/// Where the last batch ends whose check is right, as have been those of all before it.
+/// Returns the end of the last batch whose check is right, as have been those of all before it.
 fn proven_end(file: &File) -> io::Result<u64> {
     let mut reader = Reader::new(PositionedReader { file, at: 0 }, 0);
     loop {

@@ -7,15 +7,15 @@
 //!             durable  │  to lose       │
 //! ```
 //!
-//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind `synced` where a
-//! sync did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in
-//! the ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
+//! A failure leaves the file in doubt behind some point: behind `written` if a write failed, behind `synced` if a sync
+//! did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in the
+//! ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
 //! again.
 //!
-//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
+//! If every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
 //! written over others needs no write to the file system's journal.
 //!
-//! Where a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up bytes that are
+//! If a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up bytes that are
 //! written though it is unknown whether they reach the disk. A sync that fails behind that leaves the log *torn*:
 //! nothing of it counts as durable from there on, until a base has taken the place of that file.
 
@@ -39,7 +39,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Batches from which on room is reserved for the next ones: the log grows fast.
 const RESERVING_BYTES_MIN: u64 = 64 << 10;
-/// Room that is reserved at once, and the part of the file that it is at most: more only where the batch at hand needs it.
+/// Room that is reserved at once, and the part of the file that it is at most: more only if the batch at hand needs it.
 const RESERVED_BYTES_MAX: u64 = 32 << 20;
 const RESERVED_PART: u64 = 4;
 
@@ -48,7 +48,7 @@ const ROOM_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 /// Bytes of a batch besides its records, at most: a time stamp, padding, a check.
 const FRAME_BYTES_MAX: u64 = 32 + room::PADDING.len() as u64 + room::CHECK_BYTES_MAX;
 
-/// Where the log's files are, and how they are called.
+/// Place and names of the log's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterOptions {
     /// The directory of the files (`appenddirname` in `dir`).
@@ -66,16 +66,16 @@ impl WriterOptions {
     }
 }
 
-/// The end of a log's newest file, as read, where the log goes on.
+/// The end of a log's newest file, as read, at which the log goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
-    /// Where the file ended.
+    /// Length of the file as it ended.
     pub bytes: u64,
     /// The bytes behind its last check, which get one.
     pub unproven: Option<(Checksum, u64)>,
 }
 
-/// A point of the log, and where it is in the file.
+/// A point of the log, and its place in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Point {
     offset: u64,
@@ -86,14 +86,14 @@ struct Point {
 #[derive(Debug)]
 pub struct PendingSync {
     file: Box<dyn File>,
-    /// Where in the file that begins which is to become durable.
+    /// The place in the file at which begins what is to become durable.
     from_bytes: u64,
     to: Point,
 }
 
 impl PendingSync {
-    /// Makes the bytes durable that were written when it was begun. Takes as long as the disk does. The system then
-    /// need not keep it in memory any more.
+    /// Makes the bytes durable that were written when it was begun. Takes as long as the disk does. Afterwards the
+    /// system may drop it from memory.
     pub fn run(mut self) -> FinishedSync {
         let Self { from_bytes, to, .. } = self;
         let result = self.file.sync().map(|()| self.file.uncache(from_bytes, to.bytes - from_bytes));
@@ -114,13 +114,13 @@ pub struct FinishedSync {
 pub struct Outgrown {
     file: Box<dyn File>,
     bytes: u64,
-    /// Where the reserved room ends.
+    /// End of the reserved room.
     end: u64,
 }
 
 impl Outgrown {
-    /// Gives back the room behind its records. That takes its time where the disk discards it; where it fails, it goes
-    /// with the file.
+    /// Gives back the room behind its records. That takes its time if the disk discards it; if it fails, it goes with
+    /// the file.
     pub fn end_reserving(mut self) {
         if self.end > self.bytes {
             let _ = self.file.truncate(self.bytes);
@@ -159,9 +159,9 @@ pub struct Writer {
     reserved_bytes: u64,
     /// Whether the file is to have room.
     keeps_room: bool,
-    /// Where its room ends, 0 where it has none.
+    /// End of its room, 0 if it has none.
     room_end: u64,
-    /// Where room was asked for last.
+    /// The place for which room was asked last.
     room_asked: u64,
     /// Bytes of all files but the newest.
     older_bytes: u64,
@@ -171,7 +171,7 @@ pub struct Writer {
     in_background: bool,
     /// The manifest on disk still says that the log is of another stream: it could not be replaced.
     stream_is_pending: bool,
-    /// Where the files are kept of a log whose place this one took when it was opened.
+    /// Directory with the files of a log whose place this one took when it was opened.
     kept_in: Option<PathBuf>,
 }
 
@@ -185,7 +185,7 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where there is
-    /// none. Where `resume` has the end of the file as it was read, no process may have written to it since. Files of
+    /// none. If `resume` has the end of the file as it was read, no process may have written to it since. Files of
     /// another log that the manifest names are moved to where they are kept, once it is in place. The ring comes back
     /// with an error.
     pub fn open(
@@ -294,8 +294,8 @@ impl Writer {
         }
     }
 
-    /// Begins behind the records before the base's cut at that offset, where that database is selected, durably. Nothing has
-    /// been written yet. After an error the log cannot be gone on with.
+    /// Begins behind the records before the base's cut at that offset, with that database selected, durably. Nothing
+    /// has been written yet. After an error the log cannot be gone on with.
     pub fn begin_at(&mut self, offset: u64, database: usize) -> io::Result<()> {
         debug_assert_eq!(self.written.bytes, 0, "nothing has been written");
         let opening = opening(offset, database);
@@ -368,7 +368,7 @@ impl Writer {
     }
 
     /// Writes the workers' new records, as one batch; returns whether there were any. `stamp_s` is the time in
-    /// seconds since 1970 where batches are to carry it.
+    /// seconds since 1970 if batches are to carry it.
     ///
     /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
@@ -414,7 +414,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// The check of a batch of so many bytes before padding, and its padding.
+    /// Returns the check of a batch of `length` bytes before padding, and its padding.
     fn frame(&self, lsn: u64, length: u64) -> (Check, &'static [u8]) {
         let check = Check { lsn, length };
         // A check has the same length for every sum.
@@ -441,7 +441,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has room set aside where a log that grows by batches of so many bytes is about to need it.
+    /// Reserves room if a log that grows by batches of `batch_bytes` is about to need it.
     fn reserve(&mut self, batch_bytes: u64) {
         let end = self.written.bytes + batch_bytes + batch_bytes.min(RESERVED_BYTES_MAX);
         if batch_bytes < RESERVING_BYTES_MIN || end <= self.reserved_bytes {
@@ -450,7 +450,7 @@ impl Writer {
         let from = self.written.bytes.max(self.reserved_bytes);
         let bytes = (self.written.bytes / RESERVED_PART).min(RESERVED_BYTES_MAX).max(end - from);
         self.file.reserve(from, bytes);
-        // Where it has failed, it is not tried again at each batch.
+        // A reservation that has failed is not tried again at each batch.
         self.reserved_bytes = from + bytes;
     }
 
@@ -460,7 +460,7 @@ impl Writer {
         if keeps { Ok(()) } else { self.do_without_room() }
     }
 
-    /// Sees to it that a batch of so many bytes finds room, and that room is left behind it; or that there is none.
+    /// Makes sure that a batch of `batch_bytes` finds room, and that room is left behind it; or that there is none.
     fn make_room(&mut self, batch_bytes: u64) -> io::Result<()> {
         // In front of room, a power cut tears one batch at most: bytes before must be durable.
         let is_durable = self.synced == self.written;
@@ -472,7 +472,7 @@ impl Writer {
             return Ok(());
         }
         if needed <= self.room_asked {
-            // It was refused here: without, then.
+            // The system has refused it: go on without room.
             return self.end_room();
         }
         let from = self.room_end.max(self.written.bytes);
@@ -521,8 +521,8 @@ impl Writer {
         self.end_sync(FinishedSync { result, to: self.written })
     }
 
-    /// Begins a sync of the written bytes, to be run on another thread while this one goes on; `None` where
-    /// nothing is to be made durable. One is under way at most, and none when the file is to change.
+    /// Begins a sync of the written bytes, to be run on another thread while this one goes on; `None` if
+    /// nothing is to be made durable. At most one sync is under way, and none when the file is to change.
     pub fn begin_sync(&self) -> io::Result<Option<PendingSync>> {
         if self.synced == self.written {
             return Ok(None);
@@ -591,8 +591,9 @@ impl Writer {
         self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
-    /// Has the manifest say whose stream the log is, durably. No base is being put in place meanwhile. Where it fails, nothing
-    /// more is written before it has succeeded: records of one stream never stand in a log that is said to be another's.
+    /// Makes the manifest say whose stream the log is, durably. No base is being put in place meanwhile. After a
+    /// failure nothing more is written before it has succeeded: records of one stream never stand in a log that is said
+    /// to be another's.
     pub fn set_stream(&mut self, stream: Option<StreamId>) -> io::Result<()> {
         if self.manifest.stream != stream {
             self.manifest.stream = stream;
@@ -602,7 +603,7 @@ impl Writer {
         self.settle_stream()
     }
 
-    /// Tries again to have the manifest say whose stream the log is, where that has failed.
+    /// Tries again to make the manifest say whose stream the log is, if that has failed.
     fn settle_stream(&mut self) -> io::Result<()> {
         if self.stream_is_pending {
             let replaced = self.known.replace(&*self.storage, &self.options, &self.manifest);
@@ -623,7 +624,7 @@ impl Writer {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
     }
 
-    /// Changes how many bytes of superseded files are kept for replicas; the next base has it take effect.
+    /// Changes how many bytes of superseded files are kept for replicas, from the next base on.
     pub fn retain(&mut self, bytes_max: u64) {
         self.options.retained_bytes_max = bytes_max;
     }
@@ -651,8 +652,8 @@ impl Writer {
         self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
     }
 
-    /// Begins the next incremental file, where that database is selected. The old one, which is answered, is made durable first;
-    /// no other sync is under way.
+    /// Begins the next incremental file, with that database selected. The old one, which is answered, is made durable
+    /// first; no other sync is under way.
     pub fn rotate(&mut self, database: usize) -> io::Result<Outgrown> {
         while self.write(None)? {}
         self.do_without_room()?;
@@ -665,8 +666,8 @@ impl Writer {
         file.truncate(0)?;
         let opening = opening(self.written.offset, database);
         write_opening(&mut *file, &opening)?;
-        // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
-        // does no harm, and is used again.
+        // After a failure the file stays: the manifest may be in place nonetheless. A file that no manifest
+        // names does no harm, and is used again.
         if !self.in_background {
             let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
             self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
@@ -684,12 +685,12 @@ impl Writer {
         Ok(outgrown)
     }
 
-    /// Where the files are kept of a log whose place this one took when it was opened.
+    /// Directory with the files of a log whose place this one took when it was opened.
     pub fn kept_in(&self) -> Option<&Path> {
         self.kept_in.as_deref()
     }
 
-    /// Where its files are, and how they are called.
+    /// Place and names of its files.
     pub fn options(&self) -> &WriterOptions {
         &self.options
     }

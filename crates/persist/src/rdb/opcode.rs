@@ -1,12 +1,16 @@
-//! The bytes that stand where a type of value could, and the fields behind them.
+//! The bytes in the place of a type of value, and the fields behind them.
 
+/// A template of hashes: id and names of fields (Redis 8.10).
+pub(super) const HASH_TEMPLATE: u8 = 242;
+/// Metadata of the next key (Redis 8.6).
+pub(super) use dunlin_engine::rdb::KEY_METADATA;
 /// State of a slot on its way to another node of a cluster (Valkey 9).
 pub(super) const SLOT_IMPORT: u8 = 243;
 /// How many keys a slot of a cluster has: three lengths. A hint (Redis 7.4).
 pub(super) const SLOT_INFO: u8 = 244;
 /// A library of functions: its code.
 pub(super) const FUNCTION: u8 = 245;
-/// The same as release candidates of Redis 7.0 wrote it.
+/// Functions as release candidates of Redis 7.0 wrote them.
 pub(super) const FUNCTION_PRE_GA: u8 = 246;
 /// Data of a module that belongs to no key.
 pub(super) const MODULE_AUX: u8 = 247;
@@ -26,13 +30,3 @@ pub(super) const EXPIRY_S: u8 = 253;
 pub(super) const SELECT: u8 = 254;
 /// The end; the checksum follows.
 pub(super) const END: u8 = 255;
-
-/// The parts of a module's data.
-pub(super) mod module {
-    pub(in crate::rdb) const END: u64 = 0;
-    pub(in crate::rdb) const SIGNED: u64 = 1;
-    pub(in crate::rdb) const UNSIGNED: u64 = 2;
-    pub(in crate::rdb) const FLOAT: u64 = 3;
-    pub(in crate::rdb) const DOUBLE: u64 = 4;
-    pub(in crate::rdb) const STRING: u64 = 5;
-}

@@ -3,7 +3,10 @@
 use std::{fmt, io, mem};
 
 use dunlin_engine::{
-    rdb::{Input, PRODUCERS_FIELD, RdbError, Value, Version, read_value},
+    rdb::{
+        HashTemplates, Input, ModuleName, RdbError, Value, Version, is_stream_field, read_value_of_file,
+        skip_items, skip_key_metadata,
+    },
     value::Layout,
 };
 
@@ -15,9 +18,9 @@ const CHECKSUM_SINCE: u16 = 5;
 /// The checks of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOptions {
-    /// The checksum has to be right, where there is one (`rdbchecksum`).
+    /// The checksum, if there is one, has to be right (`rdbchecksum`).
     pub checksum: bool,
-    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only where they
+    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only if they
     /// hold something unknown.
     pub known_versions: bool,
 }
@@ -58,14 +61,14 @@ pub enum Item {
     /// A library of functions.
     Function(Vec<u8>),
     /// Data of a module, passed over: the module's name.
-    ModuleAux(String),
+    ModuleAux(ModuleName),
     /// A key.
     Key {
         /// Its database.
         database: u64,
         /// Its name.
         key: Vec<u8>,
-        /// Its value; `None` for a collection without elements, which is no key.
+        /// Its value; `None` for a collection without elements, which is not a key.
         value: Option<Value>,
         /// When it expires, in unix milliseconds.
         expiry_ms: Option<i64>,
@@ -81,6 +84,8 @@ pub struct Reader<R: io::Read> {
     options: ReadOptions,
     /// The database of the keys that come.
     database: u64,
+    /// The templates of hashes so far.
+    templates: HashTemplates,
     /// Kept from part to part: KeyDB has an auxiliary field (`mvcc-tstamp`) between a key and its expiry.
     attributes: Attributes,
 }
@@ -88,7 +93,8 @@ pub struct Reader<R: io::Read> {
 /// The attributes of the next key.
 #[derive(Default)]
 struct Attributes {
-    producers: Option<Vec<u8>>,
+    /// Names and contents of fields that are parts of the value.
+    stream_fields: Vec<(Vec<u8>, Vec<u8>)>,
     expiry_ms: Option<i64>,
     idle_seconds: Option<u64>,
 }
@@ -130,7 +136,8 @@ impl<R: io::Read> Reader<R> {
         let mut input = Input::new(SummedSource::new(source, options.checksum));
         let version = version(&mut input, options.known_versions);
         let version = version.map_err(|cause| ReadError { offset: input.offset(), key: None, cause })?;
-        Ok(Self { input, version, options, database: 0, attributes: Attributes::default() })
+        let templates = HashTemplates::default();
+        Ok(Self { input, version, options, database: 0, templates, attributes: Attributes::default() })
     }
 
     /// The version of the file.
@@ -163,8 +170,8 @@ impl<R: io::Read> Reader<R> {
             match self.input.byte()? {
                 opcode::AUX => {
                     let (name, value) = (self.input.string()?, self.input.string()?);
-                    if name == PRODUCERS_FIELD {
-                        self.attributes.producers = Some(value);
+                    if is_stream_field(&name) {
+                        self.attributes.stream_fields.push((name, value));
                         continue;
                     }
                     return Ok(Some(Item::Aux { name, value }));
@@ -193,6 +200,12 @@ impl<R: io::Read> Reader<R> {
                 opcode::FUNCTION_PRE_GA => {
                     return Err(unsupported("functions as release candidates of Redis 7.0 wrote them"));
                 }
+                opcode::KEY_METADATA if matches!(self.version, Version::Redis(_)) => {
+                    skip_key_metadata(&mut self.input)?;
+                }
+                opcode::HASH_TEMPLATE if matches!(self.version, Version::Redis(_)) => {
+                    self.templates.read(&mut self.input)?;
+                }
                 opcode::SLOT_IMPORT => {
                     return Err(unsupported("a cluster's slot that was on its way to another node"));
                 }
@@ -202,8 +215,9 @@ impl<R: io::Read> Reader<R> {
                 }
                 type_number => {
                     let key = self.input.recycled_string()?;
-                    let Attributes { producers, expiry_ms, idle_seconds } = mem::take(&mut self.attributes);
-                    let value = match self.value(type_number, producers, layout) {
+                    let Attributes { stream_fields, expiry_ms, idle_seconds } =
+                        mem::take(&mut self.attributes);
+                    let value = match self.value(type_number, &stream_fields, layout) {
                         Ok(value) => Some(value),
                         Err(RdbError::Empty) => None,
                         Err(error) => {
@@ -218,16 +232,17 @@ impl<R: io::Read> Reader<R> {
         }
     }
 
-    /// Reads the value of a key, a stream's with its producers.
+    /// Reads the value of a key, a stream's with what its fields say.
     fn value(
         &mut self,
         type_number: u8,
-        producers: Option<Vec<u8>>,
+        stream_fields: &[(Vec<u8>, Vec<u8>)],
         layout: Layout<'_>,
     ) -> Result<Value, RdbError> {
-        let mut value = read_value(type_number, self.version, &mut self.input, layout)?;
-        if let Some(producers) = producers {
-            value.adopt_producers(&producers)?;
+        let mut value =
+            read_value_of_file(type_number, self.version, &self.templates, &mut self.input, layout)?;
+        for (name, contents) in stream_fields {
+            value.adopt_field(name, contents)?;
         }
         Ok(value)
     }
@@ -246,31 +261,17 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    /// Passes over data of a module; the module's name.
-    fn module_aux(&mut self) -> Result<String, RdbError> {
-        const BROKEN: RdbError = RdbError::Corrupt("data of a module have no known form");
-        let name = module_name(self.input.length()?);
-        if self.input.length()? != opcode::module::UNSIGNED {
-            return Err(BROKEN);
+    /// Passes over data of a module, and returns the module's name.
+    fn module_aux(&mut self) -> Result<ModuleName, RdbError> {
+        /// Before the number that says whether the data stand before the keys or behind them.
+        const UNSIGNED: u64 = 2;
+        let name = ModuleName::of_id(self.input.length()?);
+        if self.input.length()? != UNSIGNED {
+            return Err(RdbError::Corrupt("data of a module has no known form"));
         }
         self.input.length()?;
-        let mut scratch = Vec::new();
-        loop {
-            match self.input.length()? {
-                opcode::module::END => return Ok(name),
-                opcode::module::SIGNED | opcode::module::UNSIGNED => {
-                    self.input.length()?;
-                }
-                opcode::module::FLOAT => {
-                    self.input.array::<4>()?;
-                }
-                opcode::module::DOUBLE => {
-                    self.input.array::<8>()?;
-                }
-                opcode::module::STRING => self.input.string_into(&mut scratch)?,
-                _ => return Err(BROKEN),
-            }
-        }
+        skip_items(&mut self.input)?;
+        Ok(name)
     }
 }
 
@@ -288,10 +289,4 @@ fn version<R: io::Read>(input: &mut Input<SummedSource<R>>, known: bool) -> Resu
 
 fn unsupported(what: &str) -> RdbError {
     RdbError::Unsupported(format!("the file holds {what}, which cannot be read here"))
-}
-
-/// The name in a module's number: nine characters of six bits, above ten bits of version.
-fn module_name(number: u64) -> String {
-    const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    (0..9).map(|at| CHARACTERS[(number >> (58 - 6 * at) & 0x3f) as usize] as char).collect()
 }

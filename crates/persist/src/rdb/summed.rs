@@ -21,7 +21,7 @@ pub(super) struct SummedSource<R> {
     at: usize,
     /// Bytes before it are in the sum.
     summed: usize,
-    /// `None` where no checksum is wanted.
+    /// `None` if no checksum is wanted.
     sum: Option<Digest>,
 }
 
@@ -38,7 +38,7 @@ impl<R: io::Read> SummedSource<R> {
         self.summed = self.at;
     }
 
-    /// The checksum of the bytes consumed, where there is one. The summing ends here.
+    /// Returns the checksum of the bytes consumed, if there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> Option<u64> {
         self.catch_up();
         self.sum.take().map(|sum| sum.finalize())
@@ -75,7 +75,7 @@ impl<R: io::Read> io::Read for SummedSource<R> {
 pub(super) struct SummedSink<W> {
     sink: W,
     buffer: Vec<u8>,
-    /// `None` where no checksum is wanted.
+    /// `None` if no checksum is wanted.
     sum: Option<Digest>,
 }
 
@@ -84,7 +84,7 @@ impl<W: io::Write> SummedSink<W> {
         Self { sink, buffer: Vec::with_capacity(BUFFER_BYTES), sum: sums.then(begin_sum) }
     }
 
-    /// The checksum of the bytes written, where there is one. The summing ends here.
+    /// Returns the checksum of the bytes written, if there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> io::Result<Option<u64>> {
         self.empty()?;
         Ok(self.sum.take().map(|sum| sum.finalize()))
@@ -124,8 +124,8 @@ impl<W: io::Write> io::Write for SummedSink<W> {
     }
 }
 
-/// The checksum of a file whose first bytes are put in the place of others, with so many bytes `behind` them.
-/// O(log behind).
+/// Returns the checksum of a file whose first bytes are replaced, with `behind` bytes after them. O(log
+/// behind).
 ///
 /// A checksum that begins at 0 and ends as it is, as this one does, is linear: that of `a ⊕ b` is the one of
 /// `a` ⊕ the one of `b`. So the difference of the beginnings is summed up, then as many zeros as there are

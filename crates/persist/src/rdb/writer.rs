@@ -24,8 +24,8 @@ pub struct Writer<'a, W: io::Write> {
 }
 
 impl<'a, W: io::Write> Writer<'a, W> {
-    /// Begins a file. Long strings are compressed where there is a compressor; the checksum is written
-    /// where it is wanted.
+    /// Begins a file. Long strings are compressed if there is a compressor; the checksum is written if
+    /// it is wanted.
     pub fn begin(
         sink: W,
         version: Version,
@@ -58,7 +58,7 @@ impl<'a, W: io::Write> Writer<'a, W> {
         self.output.length(size.expiring as u64)
     }
 
-    /// Writes keys: `small`, with long strings compressed where there is a compressor, or quickly.
+    /// Writes keys: `small`, with long strings compressed if there is a compressor, or quickly.
     pub fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()> {
         self.needed = self.needed.newer(chunk.version());
         self.select(chunk.database())?;

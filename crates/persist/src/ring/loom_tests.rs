@@ -6,7 +6,7 @@ const PREEMPTIONS_MAX: usize = 3;
 /// Two segments.
 const SIZES: RingSizes = RingSizes { segment_bytes: 2, segments_max: 2, spare_max: 1 };
 
-/// Two writers and a reader, on a ring that is too small for both and on one where they meet in a segment: every
+/// Two writers and a reader, on a ring that is too small for both and on one where they meet in a segment. Every
 /// interleaving yields one of the two orders, whole, and no byte is read while it is written.
 #[test]
 fn published_records_are_complete() {
@@ -37,7 +37,7 @@ fn write_and_read(sizes: RingSizes) {
 }
 
 /// A writer that comes round while the reader gives back the segments behind it: no segment is given back with
-/// something in it, and none is had by two.
+/// something in it, and none has two owners.
 #[test]
 fn segments_are_given_back_behind_the_reader_only() {
     [0, 1].map(give_segments_back);

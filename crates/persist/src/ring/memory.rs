@@ -23,7 +23,7 @@ use super::RingSizes;
 /// Bytes that many threads write and one reads, each its own part.
 pub(super) struct Memory {
     sizes: RingSizes,
-    /// By number; null where there is none.
+    /// By number; null if there is none.
     slots: Box<[AtomicPtr<Byte>]>,
     spare: Mutex<Spare>,
 }
@@ -62,7 +62,7 @@ impl Segment {
 
 impl Memory {
     /// # Panics
-    /// Where a size is not a power of two.
+    /// If a size is not a power of two.
     pub(super) fn new(sizes: RingSizes) -> Self {
         assert!(sizes.segment_bytes.is_power_of_two() && sizes.segments_max.is_power_of_two());
         let slots = (0..sizes.segments_max).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
@@ -147,7 +147,7 @@ impl Memory {
     /// while.
     #[inline]
     pub(super) fn prefetch(&self, end: u64, length: usize) {
-        // A guess: where the segment ends or is yet to come, the next one makes up for it.
+        // A guess: if the segment ends or is yet to come, the next one makes up for it.
         let place = end as usize & (self.sizes.segment_bytes - 1);
         let segment = self.slot(self.number(end)).load(Acquire);
         bytes::prefetch(segment, place, length);
@@ -180,8 +180,8 @@ impl Memory {
     /// Gives back the segments that end between the offsets, or at the second one.
     ///
     /// # Safety
-    /// No thread reads or writes there any more, and none has written at or behind [`Self::end`] of the first
-    /// one.
+    /// No thread reads or writes there now or later, and none has written at or behind [`Self::end`] of the
+    /// first one.
     pub(super) unsafe fn release(&self, from: u64, to: u64) {
         let numbers = self.number(from)..self.number(to);
         let mut surplus = Vec::new();
@@ -197,7 +197,7 @@ impl Memory {
                 }
             }
         }
-        // Freed here, where no thread waits for the list.
+        // Freed here: no thread waits for the list.
         drop(surplus);
     }
 
@@ -210,7 +210,7 @@ impl Memory {
         unsafe { self.release(0, self.sizes.capacity()) };
     }
 
-    /// Frees the spare segments that nobody has needed since the last call, but for `spare_min`.
+    /// Frees the spare segments that were not needed since the last call, but for `spare_min`.
     pub(super) fn trim(&self, spare_min: usize) {
         let mut spare = self.spare();
         let kept = spare.segments.len().saturating_sub(spare.fewest).max(spare_min);

@@ -9,18 +9,18 @@
 //!
 //! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place (`tail.fetch_add`),
 //! copies, and withdraws the announcement. Bytes below `tail` and below every announcement are *published*. No worker
-//! waits: a record for which the ring has no room, be it that the reader is behind or that the record is larger than
-//! the ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by
-//! looking for [room](Ring::has_room) before they lock anything.
+//! waits. A record for which the ring has no room, because the reader is behind or the record is larger than the
+//! ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by looking
+//! for [room](Ring::has_room) before they lock anything.
 //!
-//! The reader says how far writers may be ahead ([`Ring::set_room`]): where the disk hangs, memory takes the records,
-//! up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
+//! The reader says how far writers may be ahead ([`Ring::set_room`]): if the disk hangs, memory takes the records, up
+//! to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
 //! whatever room there is: they take no memory of the ring's, and count for no room. Only up to [`SHARED_BYTES_MAX`],
 //! though: the record may be the last holder of the bytes that it shares.
 //!
 //! Why nothing below `published` is still being copied: a thread that sees a `tail` with a worker's reservation also
-//! sees its announcement, which came first, or a later one of the same worker, before which the copy was complete.
-//! `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
+//! sees its announcement, which came first. Or it sees a later one of the same worker, before which the copy was
+//! complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
 //!
 //! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is below its
 //! place by far, and below the bytes published meanwhile. The reader remembers the highest that it has seen.
@@ -49,7 +49,7 @@ use self::memory::Memory;
 /// How large a ring may become.
 #[derive(Debug, Clone, Copy)]
 pub struct RingSizes {
-    /// Bytes of a segment, a power of two: memory is taken and given back by so many.
+    /// Bytes of a segment, a power of two: memory is taken and given back by segments.
     pub segment_bytes: usize,
     /// Segments at most, a power of two: records beyond are put aside, one by one.
     pub segments_max: usize,
@@ -70,7 +70,7 @@ const SHARED_BYTES_MAX: u64 = if cfg!(test) { 300 } else { 1 << 30 };
 /// A participant that appends nothing at the moment.
 const IDLE: u64 = u64::MAX;
 
-/// A word with a cache line to itself (two, where lines are fetched in pairs).
+/// A word with a cache line to itself (two, since some processors fetch lines in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(AtomicU64);
@@ -111,8 +111,8 @@ pub struct Ring {
 struct Aside {
     /// By their offsets.
     records: BTreeMap<u64, Record>,
-    /// Bytes of those that share theirs with the data set. So many, up to [`SHARED_BYTES_MAX`], are added to the room, since
-    /// they are among those used.
+    /// Bytes of those that share theirs with the data set. At most [`SHARED_BYTES_MAX`] of them are added to the room,
+    /// since they are among those used.
     shared_bytes: u64,
     /// Bytes of the others.
     own_bytes: u64,
@@ -159,7 +159,7 @@ impl Ring {
     /// [`Ring::set_room`] changes that.
     ///
     /// # Panics
-    /// Where a size is not a power of two.
+    /// If a size is not a power of two.
     pub fn new(sizes: RingSizes, participants: usize, start: u64) -> (Arc<Self>, RingReader) {
         let ring = Arc::new(Self {
             memory: Memory::new(sizes),
@@ -194,7 +194,7 @@ impl Ring {
         self.memory.bytes() + aside as usize
     }
 
-    /// Frees the spare segments that nobody has needed since the last call, but for `spare_min`.
+    /// Frees the spare segments that were not needed since the last call, but for `spare_min`.
     pub fn trim(&self, spare_min: usize) {
         self.memory.trim(spare_min);
     }
@@ -203,7 +203,7 @@ impl Ring {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room. Where not, commands that write had better wait, before they take any lock.
+    /// Whether there is room. If not, commands that write had better wait, before they take any lock.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.used_bytes() <= self.room_bytes.load(Relaxed)
@@ -359,7 +359,7 @@ impl RingReader {
     /// Gives up all there is, and lets the next record have offset `start`. No worker appends meanwhile.
     ///
     /// # Panics
-    /// Where another reader holds something.
+    /// If another reader holds something.
     pub fn restart(&mut self, start: u64) {
         assert!(!self.is_shared(), "another reader would lose its place");
         self.ring.lift_boundary();
@@ -379,13 +379,13 @@ impl RingReader {
         self.published = start;
     }
 
-    /// The offset below which all records are complete. It never goes back. O(participants).
+    /// The offset below which all records are complete. The offset never goes back. O(participants).
     pub fn published(&mut self) -> u64 {
         self.published = self.published.max(self.ring.complete());
         self.published
     }
 
-    /// Shows the bytes `from..to` in order, in pieces. They must be published and not given up.
+    /// Shows the bytes `from..to` in order, in pieces. These bytes must be published and not given up.
     pub fn read(&mut self, from: u64, to: u64, mut show: impl FnMut(&[u8])) {
         assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
         let mut at = from;
@@ -409,8 +409,8 @@ impl RingReader {
         unsafe { self.ring.memory.read(at, to, &mut show) };
     }
 
-    /// The bytes `from..to` where they stand, in order; `None` where some of them were put aside. They must be
-    /// published and not given up.
+    /// The bytes `from..to` where they stand, in order; `None` if some of them were put aside. These bytes
+    /// must be published and not given up.
     pub fn slices(&self, from: u64, to: u64) -> Option<Vec<&[u8]>> {
         assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
         // A record that began before `from` may reach into it.
@@ -463,7 +463,7 @@ impl RingReader {
             self.ring.settle_room(&aside);
         }
         drop(aside);
-        // Strings that were replaced meanwhile may be large: freed here, where no client waits.
+        // Strings that were replaced meanwhile may be large: freed here, since no client waits.
         drop(done);
     }
 }

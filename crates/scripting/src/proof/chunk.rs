@@ -51,7 +51,7 @@ impl Instruction {
     }
 }
 
-/// Reads a dump; `None` where it is not one of this machine's.
+/// Reads a dump; `None` if it is not one of this machine's.
 pub(super) fn read(dump: &[u8]) -> Option<Function> {
     const HEADER: [u8; 12] = [0x1b, b'L', b'u', b'a', 0x51, 0, 1, 4, 8, 4, 8, 0];
     let mut reader = Reader { rest: dump.strip_prefix(&HEADER)? };

@@ -1,10 +1,10 @@
 //! Whether a script keeps to the keys that a call declares, proven from its compiled code.
 //!
 //! Abstract interpretation: every register holds the facts that are true of its value on all paths to an instruction,
-//! until nothing changes any more. The proof is about the *capabilities*, the values through which keys are reached:
-//! the table `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into
-//! closures; where one would go elsewhere (into a table, to a function) or where a command is called with something
-//! else than an element of `KEYS` in the place of a key, it gives up.
+//! until nothing changes. The proof is about the *capabilities*, the values through which keys are reached: the table
+//! `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into closures. If
+//! one would go elsewhere (into a table, to a function), or if a command is called with something else than an
+//! element of `KEYS` in the place of a key, it gives up.
 //!
 //! ```text
 //!                 Unknown                anything, a power too: not to be used
@@ -16,9 +16,9 @@
 //!                           Dead         never to be read
 //! ```
 //!
-//! That a value is `Other` says that it is no power: this is the invariant which all rules keep. It holds
-//! because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give capabilities
-//! away, end the proof.
+//! That a value is `Other` says that it is not a power: this is the invariant which all rules keep. This
+//! holds because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give
+//! capabilities away, end the proof.
 
 mod chunk;
 
@@ -29,7 +29,7 @@ use chunk::{Constant, Function};
 pub enum Word<'a> {
     /// These bytes.
     Text(&'a [u8]),
-    /// One of the declared keys.
+    /// A declared key.
     Declared,
     /// Anything.
     Other,
@@ -128,17 +128,17 @@ struct Registers {
     values: Vec<Value>,
     /// The value of a register that a closure has captured, which from then on must stay that.
     shown: Vec<Option<Value>>,
-    /// Where a list of values begins that reaches to the top of the stack, and of what kind they are.
+    /// The start of a list of values that reaches to the top of the stack, and their kind.
     list: Option<(usize, Value)>,
 }
 
 impl Registers {
-    /// `None` where the proof has to give up.
+    /// `None` if the proof has to give up.
     fn get(&self, register: usize) -> Option<Value> {
         self.values.get(register).copied().filter(|value| *value != Value::Dead)
     }
 
-    /// A value that is no power.
+    /// A value that is not a power.
     fn harmless(&self, register: usize) -> Option<Value> {
         self.get(register).filter(|value| !value.is_capability())
     }
@@ -181,7 +181,7 @@ impl Registers {
     }
 }
 
-/// Checks a function with the known facts of its upvalues, and those inside it. `None` where the proof
+/// Checks a function with the known facts of its upvalues, and those inside it. `None` if the proof
 /// has to give up.
 fn check(
     function: &Function,
@@ -241,7 +241,7 @@ const CLOSURE: u8 = 36;
 /// In an operand that is a register or a constant: it is a constant.
 const IS_CONSTANT: usize = 256;
 
-/// One step of the interpretation.
+/// A step of the interpretation.
 struct Step<'f> {
     function: &'f Function,
     upvalues: &'f [Value],
@@ -250,7 +250,7 @@ struct Step<'f> {
 }
 
 impl Step<'_> {
-    /// Where an instruction leads, and the facts known there. `None` where the proof has to give up.
+    /// The targets of an instruction, and the facts known there. `None` if the proof has to give up.
     fn run(&self, at: usize, mut now: Registers) -> Option<Vec<(usize, Registers)>> {
         let instruction = self.function.code[at];
         let (a, b, c) = (instruction.a(), instruction.b(), instruction.c());
@@ -424,7 +424,7 @@ impl Step<'_> {
         }
     }
 
-    /// A register or a constant, which is no power.
+    /// A register or a constant, which is not a power.
     fn operand(&self, now: &Registers, operand: usize) -> Option<()> {
         if operand < IS_CONSTANT { now.harmless(operand).map(drop) } else { Some(()) }
     }

@@ -1,4 +1,4 @@
-//! The errors for what users may not do.
+//! The errors for denied requests.
 
 use dunlin_acl::{Context, Denial, Reason};
 use dunlin_engine::command::{CommandError, Entry};
@@ -8,7 +8,7 @@ pub(crate) fn denial_error(denial: Denial, entry: &Entry) -> CommandError {
     error_in(Context::TopLevel, denial, entry)
 }
 
-/// The error for what a user may not do; of redis-server 7.0, and of Valkey where it is Valkey's.
+/// The error for a denied request; of redis-server 7.0, and of Valkey if it is Valkey's.
 pub(crate) fn error_in(context: Context, denial: Denial, entry: &Entry) -> CommandError {
     let text = match (context, denial.reason) {
         (Context::Script, Reason::Command) => {

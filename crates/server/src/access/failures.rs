@@ -26,7 +26,7 @@ const DELAY_MIN: Duration = Duration::from_millis(10);
 const DELAY_MAX: Duration = Duration::from_secs(1);
 /// How long one failure is remembered.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
-/// Addresses that are remembered. Where there are more, those with the fewest failures are forgotten.
+/// Addresses that are remembered. If there are more, those with the fewest failures are forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Failures {
         delay
     }
 
-    /// Notes a failure. Whether it is the first that is held against its address.
+    /// Notes a failure. Returns whether it is the first that is held against its address.
     pub(crate) fn note(&self, transport: &Transport, now: Instant) -> bool {
         let Some(origin) = origin(transport) else { return false };
         let mut by_origin = self.by_origin.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +108,7 @@ fn make_room(by_origin: &mut HashMap<IpAddr, Record>, now: Instant) {
     }
 }
 
-/// Where an attempt comes from. Unix sockets have no address: their permissions say who may try.
+/// The address that an attempt comes from. Unix sockets have no address: their permissions say who may try.
 fn origin(transport: &Transport) -> Option<IpAddr> {
     match transport {
         Transport::Tcp { peer, .. } => Some(match peer.ip().to_canonical() {

@@ -1,4 +1,4 @@
-//! Access control: the users of the server, their changes, and the log of what was denied.
+//! Access control: the users of the server, their changes, and the log of denials.
 //!
 //! ```text
 //! ACL SETUSER ─▶ Users (mutex) ─▶ version + 1 ──▶ a session's next window, or its next command of the server:
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A session holds its user, which never changes; a change of the list makes the version grow, which each window of
-//! commands looks at once. So a command that arrives behind the reply to a change is judged by it.
+//! commands looks at once. So a command that arrives after the reply to a change is judged by it.
 //!
 //! Rules, decisions and texts of rules are the crate `dunlin-acl`'s; here is what needs sockets, files and clients.
 
@@ -45,7 +45,7 @@ pub(crate) struct Access {
     /// Commands, categories and databases that rules can name.
     pub(crate) commands: Commands,
     users: Mutex<Users>,
-    /// Grows with every change of the users, behind the change.
+    /// Grows with every change of the users, after the change.
     version: AtomicU64,
     /// Whether the default user is on and needs no password: clients are let in without saying who they are.
     is_open: AtomicBool,
@@ -105,7 +105,7 @@ impl Access {
         self.version.load(Acquire)
     }
 
-    /// Has all sessions look at their users, and workers at the configuration, before the next command.
+    /// Makes all sessions look at their users, and workers at the configuration, before the next command.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Release);
     }
@@ -126,7 +126,7 @@ impl Access {
         Arc::clone(self.users().default_user())
     }
 
-    /// A session's user as it is now; `None` where it was removed.
+    /// A session's user as it is now; `None` if it was removed.
     pub(crate) fn newest(&self, user: &User) -> Option<Arc<User>> {
         self.find(user.name()).filter(|newest| newest.is_same(user))
     }
@@ -152,7 +152,7 @@ impl Access {
         removed
     }
 
-    /// Gives the default user this password, in place of its own; every password does where this one is empty.
+    /// Gives the default user this password, in place of its own; every password does if this one is empty.
     pub(crate) fn require_password(&self, password: &[u8]) {
         let passwords = (!password.is_empty()).then(|| vec![PasswordHash::of(password)]);
         let mut users = self.users();
@@ -238,7 +238,7 @@ impl Access {
         crate::config::replace_file(path, &text)
     }
 
-    /// Whether somebody is let in as a user with a password.
+    /// Returns the user of this name, if it accepts the password.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
         let user = self.find(name);
         if user.is_none() {
@@ -275,7 +275,7 @@ impl Access {
         self.log().trim(entries_max);
     }
 
-    /// Has something called when clients begin or cease to be let in without saying who they are.
+    /// Sets a function to call when clients begin or cease to be let in without saying who they are.
     pub(crate) fn on_opened(&self, call: OnOpened) {
         assert!(self.on_opened.set(call).is_ok(), "set once");
     }

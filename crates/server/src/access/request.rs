@@ -30,7 +30,7 @@ fn access(spec: &KeySpec) -> KeyAccess {
 }
 
 impl AclRequest<'_> {
-    /// The number in a word that names a database, where it is one.
+    /// The number in a word that names a database, if it is one.
     fn number_at(&self, word: usize) -> Option<Touched> {
         let number = parse_integer(self.words.get(word)?).and_then(|number| i32::try_from(number).ok())?;
         Some(Touched::One { word, number })

@@ -16,16 +16,16 @@ pub(crate) const READONLY: CommandError =
 pub(crate) const MASTERDOWN: CommandError =
     CommandError::text("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
 
-/// Why nobody may write while there are fewer good replicas than `min-replicas-to-write`.
+/// Why clients may not write while there are fewer good replicas than `min-replicas-to-write`.
 pub(crate) const NOREPLICAS: CommandError =
     CommandError::text("NOREPLICAS Not enough good replicas to write.");
 
-/// Why a primary that cannot know whether the shard goes on without it answers nobody.
+/// Why a primary answers no client while it cannot know whether the shard goes on without it.
 pub(crate) const CLUSTERDOWN: CommandError = CommandError::text(
     "CLUSTERDOWN The cluster is down: this primary does not reach the members of its shard that it needs",
 );
 
-/// One check: a condition, the commands that it concerns, and the verdict.
+/// A check: a condition, the commands that it concerns, and the verdict.
 pub(crate) struct Row {
     /// Its condition. Invariant: its number is the row's place in the table.
     pub(crate) check: Check,
@@ -81,7 +81,7 @@ pub(crate) enum Check {
     LogRoom,
     /// Clients are paused.
     Pause,
-    /// A script keeps everybody out of the keyspace.
+    /// A script keeps all clients out of the keyspace.
     ClosedGate,
     /// A script may hold keys for long; always asked.
     LockedKeys,
@@ -91,7 +91,7 @@ pub(crate) enum Check {
     Queue,
 }
 
-/// Whether a command is for all who let commands be queued, or only in their queue.
+/// Whether a command is for all clients that let commands be queued, or only in their queue.
 fn is_queued(entry: &Entry, facts: &dyn Facts) -> bool {
     facts.is_queueing() && !entry.command.flags.has(Flags::UNQUEUED)
 }
@@ -121,7 +121,7 @@ fn may_change(command: &Command) -> bool {
     command.may_write() || runs_others(command)
 }
 
-/// The verdict where something does not hold.
+/// The verdict if something does not hold.
 fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict> {
     (!holds).then(|| Verdict::Refuse(refusal()))
 }
@@ -168,7 +168,7 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::Lease,
         // FLUSHALL and scripts may change keys that they do not name.
         concerns: |entry| !entry.command.keys.is_empty() || may_change(entry.command),
-        // It goes on when the lease is there again, or learns where the primary is.
+        // The command goes on when the lease is there again, or learns where the primary is.
         verdict: |entry, facts| {
             let waits = facts.waits_for_lease(entry);
             waits.then(|| facts.lease_refusal().map_or(Verdict::Park(Wait::Pause(None)), Verdict::Refuse))
@@ -313,7 +313,7 @@ pub(crate) const CHECKS: &[Row] = &[
     },
     Row {
         check: Check::LockedKeys,
-        // Those that look at all keys; those that close the gate, too.
+        // Commands that look at all keys; those that close the gate, too.
         concerns: |entry| {
             let flags = entry.command.flags;
             matches!(entry.command.run, Run::Keyspace(_))

@@ -8,8 +8,8 @@
 //!              otherwise      ─▶ the checks of these bits, in the order of `CHECKS`; the first verdict counts
 //! ```
 //!
-//! The decision is pure: it changes nothing, and asks [`Facts`] for what bits do not say. Clients, transactions at EXEC,
-//! scripts and offloaded commands use the same table; their conditions differ.
+//! The decision is pure: it changes nothing, and asks [`Facts`] for everything that bits do not say. Clients,
+//! transactions at EXEC, scripts and offloaded commands use the same table; their conditions differ.
 //!
 //! A new check is a variant of [`Check`], a row of [`CHECKS`], a line that sets its condition
 //! (`executor/admission.rs`), and a test.
@@ -34,13 +34,13 @@ pub(crate) use self::slots::Slots;
 pub(crate) enum Verdict {
     /// It runs.
     Run,
-    /// It waits for EXEC.
+    /// The command waits for EXEC.
     Queue,
-    /// It is presented again later.
+    /// The command is presented again later.
     Park(Wait),
-    /// It is answered with this error.
+    /// The command is answered with this error.
     Refuse(CommandError),
-    /// It is answered with this error, which is for the client's library: EXEC answers it as it is.
+    /// The command is answered with this error, which is for the client's library: EXEC answers it as it is.
     Redirect(CommandError),
     /// The user may not run it: noted, and answered with an error.
     Deny(Denial),
@@ -74,7 +74,7 @@ impl Conditions {
     /// Only what is looked at anew for each command that it concerns.
     pub(crate) const ALWAYS: Self = Self::of(Check::LockedKeys);
 
-    /// One condition.
+    /// A single condition.
     pub(crate) const fn of(check: Check) -> Self {
         Self(1 << check as u32)
     }
@@ -85,7 +85,7 @@ impl Conditions {
         Self(self.0 | other.0)
     }
 
-    /// The set with a condition where it is met.
+    /// The set with a condition if it is met.
     #[inline]
     #[must_use]
     pub(crate) const fn with(self, check: Check, is_met: bool) -> Self {
@@ -111,8 +111,8 @@ impl Conditions {
     }
 }
 
-/// The answers that a decision needs where a condition alone does not decide. The defaults are those of a caller that neither
-/// queues, waits nor is paused.
+/// The answers that a decision needs if a condition alone does not decide. The defaults are those of a caller that
+/// neither queues, waits nor is paused.
 pub(crate) trait Facts {
     /// The issuer of the command.
     fn issuer(&self) -> Issuer;
@@ -143,8 +143,8 @@ pub(crate) trait Facts {
     /// Whether the log takes more.
     fn log_has_room(&self) -> bool;
 
-    /// Until when commands are held by CLIENT PAUSE, and whether all of them or only writes; `None` in place of the pause
-    /// where it is over, and of a moment beyond the clock.
+    /// Until when commands are held by CLIENT PAUSE, and whether all of them or only writes; `None` in place of the
+    /// pause if it is over, and of a moment beyond the clock.
     fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
         None
     }
@@ -180,7 +180,8 @@ pub(crate) trait Facts {
         None
     }
 
-    /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.
+    /// The node to which a client is to go with a command for the primary; or that it waits, while a failover decides
+    /// that.
     fn redirection(&self, _: &Entry) -> Option<Verdict> {
         None
     }
@@ -194,7 +195,7 @@ pub(crate) trait Facts {
 /// Which commands a pause holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PauseScope {
-    /// Those that change something, or publish.
+    /// Commands that change something, or publish.
     Writes,
     /// All.
     Everything,

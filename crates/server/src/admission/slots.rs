@@ -3,7 +3,7 @@
 /// The slots of a request, or of all requests that EXEC runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Slots {
-    /// It has no keys.
+    /// The request has no keys.
     #[default]
     None,
     /// All keys are in this slot.

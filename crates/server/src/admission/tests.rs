@@ -1,4 +1,4 @@
-//! One test for each check, and one for their order.
+//! A test for each check, and one for their order.
 
 use dunlin_acl::Reason;
 use dunlin_engine::command::{CommandTable, Flags};
@@ -422,7 +422,7 @@ fn first_check_in_the_table_counts() {
     let mut verdicts = Vec::new();
     while met != 0 {
         verdicts.push(shown(&decide(Conditions(met), set, &mut given)));
-        // The condition is not the case any more.
+        // The condition has ceased to be the case.
         let concerns = set.concerns & met;
         if concerns == 0 {
             break;
@@ -511,8 +511,8 @@ impl Caller {
     }
 }
 
-/// All checks that depend on what a command does, for all kinds of callers. Each column is a condition that is met: a dot lets
-/// the command run, `P` holds it back, `E` refuses it.
+/// All checks that depend on a command's effects, for all kinds of callers. Each column is a condition that is met: a
+/// dot lets the command run, `P` holds it back, `E` refuses it.
 #[test]
 fn callers_meet_the_checks_by_their_effects() {
     const COLUMNS: [Check; 11] = [

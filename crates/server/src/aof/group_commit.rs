@@ -1,6 +1,6 @@
 //! How long a sync waits for group_commit.
 //!
-//! Clients that were released come back with their next writes a moment later. Where a sync takes longer than
+//! Clients that were released come back with their next writes a moment later. If a sync takes longer than
 //! that, two groups would take turns, each waiting for the other's sync: half of the clients share one. So the
 //! next sync waits until as many bytes have come as were under way, or half of a sync's duration has passed.
 //!
@@ -11,16 +11,16 @@
 //!
 //! A single client is alone: b is nothing, so its next write is complete at once.
 //!
-//! Where the disk is quick, two groups that take turns are best: one is served while the other's sync is under
-//! way. With a sync of `s` and all clients back within `r`, together they get a sync each `s + r`, in turns half of
-//! them each `max(s, r / 2)`: the wait pays where `r < s`. It is found out by trying: after a wait in vain there is none
-//! for twice as many syncs as after the one before, 64 at most.
+//! If the disk is quick, two groups that take turns are best: one is served while the other's sync is under way. Take a
+//! sync of `s`, and all clients back within `r`. Together they get a sync each `s + r`, in turns half of them each
+//! `max(s, r / 2)`: the wait pays if `r < s`. The thread finds this out by trying: after a wait without gain there is
+//! none for twice as many syncs as after the one before, 64 at most.
 
 use std::time::{Duration, Instant};
 
 /// The longest wait: on a disk that slow, one more group does not count.
 const WAIT_MAX: Duration = Duration::from_millis(2);
-/// Syncs without a wait after many in vain, as a power of two.
+/// Syncs without a wait after many without gain, as a power of two.
 const SETBACKS_MAX: u32 = 6;
 /// Shorter sleeps are not worth being woken for.
 const STEP_MIN: Duration = Duration::from_micros(30);
@@ -34,14 +34,14 @@ pub(super) struct GroupCommit {
     sync_time: Duration,
     /// When the wait for the next sync began.
     since: Option<Instant>,
-    /// Waits in vain, one after the other.
+    /// Waits without gain, one after the other.
     setbacks: u32,
     /// Syncs before the next wait.
     skips: u32,
 }
 
 impl GroupCommit {
-    /// A sync that took `time` has released so many bytes; others had come meanwhile.
+    /// Learns from a sync that took `time` and has released `released_bytes`, while `pending_bytes` of others had come.
     pub(super) fn note(&mut self, time: Duration, released_bytes: u64, pending_bytes: u64) {
         self.sync_time = (self.sync_time * 7 + time) / 8;
         self.skips = self.skips.saturating_sub(1);

@@ -38,18 +38,18 @@ pub const TORN_IN_ROOM: &str = "the last batch is torn, as by a power cut";
 const DAMAGED: &str = "no check proves what follows";
 /// The beginning of an RDB file.
 const RDB_MAGIC: &[u8] = b"REDIS";
-/// The same, of newer versions of Valkey.
+/// Magic of RDB files of newer versions of Valkey.
 const VALKEY_MAGIC: &[u8] = b"VALKE";
 
 /// The log that was loaded, and how to go on with it.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) manifest: Manifest,
-    /// The end of the last file, as read, where there is one to go on with.
+    /// The end of the last file, as read, if there is one to go on with.
     pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
-    /// The database that the last file leaves selected, which is not 0 where Redis has written it.
+    /// The database that the last file leaves selected, which is not 0 if Redis has written it.
     pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
@@ -101,7 +101,7 @@ pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Resu
     Ok(loaded)
 }
 
-/// The place in a stream behind a log of so many bytes.
+/// The place in a stream behind a log of `lsn` bytes.
 fn place(stream: &StreamId, lsn: u64, database: usize) -> Option<Place> {
     let id = Id::parse(stream.id.as_bytes())?;
     let second = match &stream.second {
@@ -154,9 +154,9 @@ pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadErro
 /// The part that may be cut off the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// It is to stay as it is.
+    /// The file is to stay as it is.
     Nothing,
-    /// The same, and a batch that a crash has torn is passed over.
+    /// The file is to stay as it is, and a batch that a crash has torn is passed over.
     Ignored,
     /// Room, which holds nothing: the next writes go there.
     Room,
@@ -170,14 +170,14 @@ struct Loader<'a, 'b> {
     reporter: Reporter<'a>,
     now_ms: u64,
     replay: &'b mut Replay<'a>,
-    /// The log's offset behind the last increment, where a check in one has said so.
+    /// The log's offset behind the last increment, if a check in one has said so.
     lsn: Option<u64>,
     /// Bytes of records in increments before any such check.
     counted: u64,
 }
 
 impl<'a> Loader<'a, '_> {
-    /// Has `work` load files; comes back when all that they hold is in the engine.
+    /// Lets `work` load files; returns when all that they hold is in the engine.
     fn with<R>(
         shared: &'a Shared,
         config: &Config,
@@ -227,7 +227,7 @@ impl<'a> Loader<'a, '_> {
             // Commands follow: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         } else if files::is_named_rdb(path) {
-            // Where its beginning is gone, it is no log that happens to be short.
+            // A file whose beginning is gone is not a log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
         let end = settle_room(&file, part, may_cut)?;

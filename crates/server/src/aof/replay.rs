@@ -8,8 +8,8 @@
 //!
 //! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and the values of other
 //! keys does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's
-//! while the others have nothing to do, and so are the commands behind it for a while: a log that has such commands has
-//! many. Where there is one runner, as on two cores, no runner waits for that.
+//! while the others have nothing to do. So are the commands behind it for a while: a log that has such commands has
+//! many. With one runner, as on two cores, no runner waits for that.
 
 use std::{
     io, mem,
@@ -37,12 +37,12 @@ use crate::{
     shared::Shared,
 };
 
-/// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
+/// Commands that are handed over together, and bytes that are enough. Few in tests, whose logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
-/// Batches on their way to one runner: so many are in memory twice.
+/// Batches on their way to one runner: that many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
-/// From so many bytes on a batch is the only one on its way to its runner, and its memory is not kept.
+/// A batch of at least this size is the only one on its way to its runner, and its memory is not kept.
 const LARGE_BATCH_BYTES: usize = 1 << 20;
 /// Commands whose keys are fetched ahead together.
 const WINDOW: usize = 64;
@@ -59,9 +59,9 @@ pub const BEGINS_INSIDE: &str = "a transaction begins inside another";
 #[derive(Debug, Default)]
 struct Commands {
     bytes: Vec<u8>,
-    /// Where in `bytes` each word ends.
+    /// The end of each word in `bytes`.
     word_ends: Vec<usize>,
-    /// Where in `word_ends` each command ends.
+    /// The end of each command in `word_ends`.
     command_ends: Vec<usize>,
 }
 
@@ -166,7 +166,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Has `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
+    /// Lets `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
     /// client changes meanwhile. Returns when all of them have been run. The error is that there are no threads for it.
     pub(super) fn with<R>(
         shared: &'a Shared,
@@ -184,7 +184,8 @@ impl<'a> Replay<'a> {
         let policy = Policy {
             string_bytes_max: usize::MAX,
             relaxed_versions: true,
-            // There is nobody to hear of them, and they would pile up.
+            refuses_foreign: false,
+            // No client is there to hear of them, and they would pile up.
             notifications: EventClasses::default(),
             ..policy(config)
         };
@@ -241,7 +242,7 @@ impl<'a> Replay<'a> {
         self.runners.iter_mut().for_each(RunnerHandle::settle);
     }
 
-    /// Has a command run, or queues it where it belongs to a transaction. The error says why a log cannot have it; the
+    /// Runs a command, or queues it if it belongs to a transaction. The error says why a log cannot have it; the
     /// commands before it are run nonetheless.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.commands += 1;
@@ -283,7 +284,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The runner that is to run a command, where it may begin with it at once.
+    /// The runner for a command, if it may begin with it at once.
     fn runner_of(&mut self, entry: &Entry, words: &[&[u8]]) -> usize {
         if self.runners.len() == 1 {
             return 0;
@@ -304,7 +305,7 @@ impl<'a> Replay<'a> {
         if self.following == 0 { own } else { 0 }
     }
 
-    /// The runner of all that a command concerns; `None` where there is no such runner.
+    /// The runner of all that a command concerns; `None` if there is no such runner.
     fn own_runner(&self, entry: &Entry, words: &[&[u8]]) -> Option<usize> {
         if !names_its_keys(entry, words) {
             return None;
@@ -523,7 +524,7 @@ mod tests {
         ]
     }
 
-    /// The values of all keys behind those commands, run by so many workers' runners.
+    /// The values of all keys behind those commands, run by the runners of `workers` workers.
     fn replayed(lines: &[String], workers: usize) -> Vec<Vec<u8>> {
         let notify_keyspace_events = KeyspaceEvents::parse(b"AKE").unwrap();
         let config = Config { notify_keyspace_events, ..Config::default() };

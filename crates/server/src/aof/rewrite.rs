@@ -30,10 +30,10 @@ use crate::{
     shared::Shared,
 };
 
-/// Begins a rewrite that was asked for earlier, where it is possible now. To be called often.
+/// Begins a rewrite that was asked for earlier, if it is possible now. To be called often.
 pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
-        // Where it cannot begin, it is tried again.
+        // If it cannot begin, the next round tries again.
         let _ = begin_rewrite(shared, |work| _ = shared.alone_unless_long(work));
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn begin_rewrite(
                     durability.ring.set_boundary();
                     durability.boundary_database.store(shared.replication.stream_database(), SeqCst);
                 } else {
-                    // It holds the data set of the cut; snapshots that are cut later hold more.
+                    // The log holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
                     status.log = next_id(status.held_log()).ok();
                     status.standing = Standing::Off;
@@ -77,7 +77,7 @@ pub(crate) fn begin_rewrite(
     })
 }
 
-/// Makes a cut behind the gate that `alone` closes, and has it written for the log in a directory.
+/// Makes a cut behind the gate that `alone` closes, and writes it for the log in a directory.
 pub(super) fn begin(
     shared: &Arc<Shared>,
     directory: PathBuf,
@@ -113,7 +113,7 @@ pub(super) fn begin(
 /// Writes a snapshot as the base of a log, for the log to put in place.
 fn write_base(shared: &Shared, cut: Cut, directory: &std::path::Path) -> io::Result<Base> {
     let (progress, format) = (Arc::clone(&cut.progress), cut.base_format());
-    // Where this fails, so does the writing, which brings the snapshot to its end.
+    // If this fails, so does the writing, which brings the snapshot to its end.
     let made = Disk.create_directory(directory);
     let beside = format!("temp-{}.rdb", std::process::id());
     let written = shared.write_cut(cut, directory, &beside)?;

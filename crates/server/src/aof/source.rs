@@ -19,10 +19,10 @@
 //! | 7 | an RDB file that was cut some time after the log was last written to | the RDB file |
 //! | 8 | any other two | the log |
 //!
-//! With `appendonly no` the RDB file is loaded, as in Redis, and the log where there is no RDB file.
+//! With `appendonly no` the RDB file is loaded, as in Redis, and the log if there is no RDB file.
 //!
-//! The times of rows 4 and 7 are those of clocks and file systems; where two files say by themselves how they stand to each other, no
-//! time counts. The reasons, and the place of the other file: docs/decisions/0026.
+//! The times of rows 4 and 7 are those of clocks and file systems; if two files say by themselves how they stand to
+//! each other, no time counts. The reasons, and the place of the other file: docs/decisions/0026.
 
 use std::{
     cmp::Ordering,
@@ -46,10 +46,10 @@ use crate::{
     persistence::{self, files},
 };
 
-/// By so much the log's files have to be younger than an RDB file that was cut while the log was off. The time of a file may be
-/// another clock's than the server's.
+/// The log's files have to be younger by this much than an RDB file that was cut while the log was off. The time of a
+/// file may be another clock's than the server's.
 const WRITTEN_LATER_MS: u64 = 1000;
-/// By so much an RDB file has to be younger than a log that it says nothing of: Redis gives the second of the cut.
+/// An RDB file has to be younger by this much than a log that it says nothing of: Redis gives the second of the cut.
 const CUT_LATER_MS: u64 = 2000;
 /// The last bytes of an RDB file: its checksum.
 const CHECKSUM_BYTES: u64 = 8;
@@ -57,12 +57,12 @@ const CHECKSUM_BYTES: u64 = 8;
 /// An RDB file, as far as its head and its times say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SnapshotFacts {
-    /// When it was cut, in unix milliseconds; `None` where it does not say.
+    /// When it was cut, in unix milliseconds; `None` if it does not say.
     pub(super) cut_ms: Option<u64>,
     /// When the file was last written to, in unix milliseconds.
     pub(super) written_ms: u64,
     pub(super) stamp: Option<LogStamp>,
-    /// A word that identifies it, for the manifest of a log that begins with it; `None` where it cannot be read.
+    /// A word that identifies it, for the manifest of a log that begins with it; `None` if it cannot be read.
     pub(super) fingerprint: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct LogFacts {
     pub(super) is_void: bool,
     /// Files that the manifest names and that are not there.
     pub(super) missing: Vec<String>,
-    /// It is the file of a Redis before 7.
+    /// Whether it is the file of a Redis before 7.
     pub(super) is_single: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Nothing,
-    /// The RDB file, with the reason where there is a log, too.
+    /// The RDB file, with the reason if there is a log, too.
     Snapshot(Why),
     Log(Why),
     /// Neither holds all that the other one does.
@@ -107,7 +107,7 @@ pub(super) enum Why {
     Alone,
     /// The log holds all of the snapshot.
     Contains,
-    /// It was written or cut later.
+    /// The chosen one was written or cut later.
     Later,
     /// Nothing was ever recorded in the log.
     Void,
@@ -163,7 +163,7 @@ pub(super) fn find(config: &Config) -> Result<Found, String> {
         return Ok(Found { snapshot, log: single, newer_single: None });
     };
     let log = look_at_log(config, &options, manifest);
-    // One that the manifest names already is about to be moved.
+    // A single file that the manifest names already is about to be moved.
     let is_moving = log.manifest.base.as_ref().is_some_and(|base| base.name == options.filename);
     let is_newer = |single: &LogFacts| {
         !single.is_void && !is_moving && single.written_ms >= log.written_ms + CUT_LATER_MS
@@ -216,7 +216,7 @@ fn read_fields(head: &Head) -> (Option<u64>, Option<LogStamp>) {
     )
 }
 
-/// The fingerprint of a file, where it has one.
+/// The fingerprint of a file, if it has one.
 pub(super) fn fingerprint_of(path: &Path) -> Option<String> {
     look_at_snapshot(path).ok().flatten()?.fingerprint
 }

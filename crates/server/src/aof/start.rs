@@ -63,7 +63,7 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
             move_single_file(config, &options, &log.manifest)?;
             let mut loaded = loading::load(shared, config, log.manifest)?;
             if why == Why::Later {
-                // It has gone on by itself, so that the stamp of the snapshot says nothing of it any more.
+                // The log has gone on by itself, so that the stamp of the snapshot now says nothing of it.
                 loaded.manifest.id = None;
             }
             Ok(Loaded { holds_snapshot: why == Why::Contains, ..loaded })
@@ -82,8 +82,8 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
     }
 }
 
-/// Loads the data set for a server without a log; how the data set stands to the log that lies there, if one does. No
-/// file is changed.
+/// Loads the data set for a server without a log. Returns how the data set stands to the log that lies there, if one
+/// does. No file is changed.
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
@@ -153,7 +153,7 @@ fn expect_unwritten(config: &Config, options: &WriterOptions, found: &Found) -> 
     newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
 }
 
-/// Refuses to start where the choice is the operator's. Nothing has been changed.
+/// Refuses to start if the choice is the operator's. Nothing has been changed.
 fn expect_decided(
     config: &Config,
     options: &WriterOptions,
@@ -189,7 +189,7 @@ fn missing(options: &WriterOptions, log: &LogFacts) -> String {
     format!("{} names files that are not there: {}", manifest.display(), log.missing.join(", "))
 }
 
-/// Logs which file is loaded, why, and where the other one goes.
+/// Logs which file is loaded, why, and what becomes of the other one.
 fn announce(config: &Config, options: &WriterOptions, source: Source) {
     let (snapshot, directory) = (persistence::path(config), options.directory.display());
     let snapshot = snapshot.display();
@@ -223,7 +223,7 @@ fn announce(config: &Config, options: &WriterOptions, source: Source) {
 fn announce_others(config: &Config) {
     let options = log_options(config);
     let own = [persistence::path(config), source::single_path(config), options.manifest_path()];
-    // Where the directory is empty or cannot be read there is nothing to say.
+    // If the directory is empty or cannot be read there is nothing to say.
     let others = files::find(&config.dir).unwrap_or_default();
     let others = others.iter().map(DataSet::path).filter(|path| !own.iter().any(|own| own == path));
     let others: Vec<String> = others.map(|path| path.display().to_string()).collect();
@@ -301,9 +301,9 @@ fn adopt_single_file(options: &WriterOptions, manifest: &Manifest) -> Result<(),
     name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))
 }
 
-/// Renames files that look like those of a log whose manifest is gone. It is unknown which of them count, so they are
-/// not loaded; but the log that begins now gives its files the same names. A copy of the snapshot of that fingerprint
-/// stays: it was to become the base when a start was interrupted, and it will be replaced by the same.
+/// Renames files that look like those of a log whose manifest is gone. We cannot know which of them count, so they
+/// are not loaded; but the log that begins now gives its files the same names. A copy of the snapshot of that
+/// fingerprint stays: it was to become the base when a start was interrupted, and it will be replaced by the same.
 fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), String> {
     let mut names = Vec::new();
     for path in files::unlisted(&options.manifest_path(), &Manifest::default()) {

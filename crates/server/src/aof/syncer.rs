@@ -17,14 +17,14 @@ use dunlin_persist::aof::{FinishedSync, PendingSync};
 
 use crate::shared::Shared;
 
-/// The thread, as the log's thread sees it. It ends with this.
+/// The thread, as the log's thread sees it. The thread ends with this.
 #[derive(Debug)]
 pub(super) struct Syncer {
     desk: Arc<Desk>,
     begun_at: Option<Instant>,
 }
 
-/// Where the two threads meet. (A channel would park the log's thread, and take the wakeup for its own.)
+/// The meeting place of the two threads. (A channel would park the log's thread, and take the wakeup for its own.)
 #[derive(Debug, Default)]
 struct Desk {
     stage: Mutex<Stage>,

@@ -1,4 +1,4 @@
-//! One event, and its line.
+//! An event, and its line.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 32;
 pub(crate) enum Kind {
     /// A client comes or goes.
     Connection,
-    /// Somebody says who he is, or his certificate does.
+    /// A client says who it is, or its certificate does.
     Auth,
     /// A change of users.
     Acl,
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// Of a command by its full name, where it is recorded for what it is.
+    /// The kind of a command by its full name, if it is recorded for what it is.
     pub(crate) fn of_command(name: &str) -> Option<Self> {
         Some(match name {
             "acl|setuser" | "acl|deluser" | "acl|load" | "acl|save" => Self::Acl,
@@ -94,9 +94,9 @@ pub(crate) enum Outcome {
     Opened,
     /// A connection has ended.
     Closed,
-    /// Somebody was let in.
+    /// A client was let in.
     Success,
-    /// Somebody was not.
+    /// A client was not let in.
     Failure,
     /// The command was refused.
     Denied,
@@ -104,7 +104,7 @@ pub(crate) enum Outcome {
     Begun,
 }
 
-/// Where somebody comes from.
+/// The origin of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
@@ -116,7 +116,7 @@ pub(crate) enum Origin {
     Unix,
 }
 
-/// One event. Fields that are not set do not appear.
+/// An event of the audit log. Fields that are not set do not appear.
 #[derive(Debug, Clone)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: Kind,
@@ -128,7 +128,7 @@ pub(crate) struct Event<'a> {
     pub(crate) user: &'a [u8],
     /// Its full name.
     pub(crate) command: &'a str,
-    /// Why it was denied, or how somebody says who he is.
+    /// Why it was denied, or how a client says who it is.
     pub(crate) reason: &'a str,
     /// Keys, directives, users: never values.
     pub(crate) names: &'a [&'a [u8]],

@@ -68,7 +68,7 @@ struct Queue {
     bytes: usize,
     /// Lines that were dropped since the last one that was queued.
     dropped: u64,
-    /// Where lines go; `None` where the directive is not set.
+    /// The destination of lines; `None` if the directive is not set.
     target: Option<Target>,
     has_ended: bool,
 }
@@ -157,7 +157,7 @@ impl Audit {
         self.queue().bytes
     }
 
-    /// Has the thread write what waits, once more at most where that fails, and end.
+    /// Makes the thread write what waits, once more at most if that fails, and end.
     pub(crate) fn end(&self) {
         self.queue().has_ended = true;
         self.changed.notify_all();
@@ -204,7 +204,7 @@ impl Audit {
     }
 }
 
-/// Writes lines off the front; how many bytes of them were.
+/// Writes lines off the front. Returns how many bytes of them were.
 fn write(target: &mut Target, lines: &mut VecDeque<String>, written: &AtomicU64) -> (io::Result<()>, usize) {
     let mut bytes = 0;
     while let Some(line) = lines.front() {

@@ -1,4 +1,4 @@
-//! Where lines of the audit log go.
+//! The destinations of lines of the audit log.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where journald takes entries.
+/// The socket on which journald takes entries.
 const JOURNAL: &str = "/run/systemd/journal/socket";
 
 /// An open target.
@@ -21,7 +21,7 @@ pub(super) enum Target {
     File(LogFile),
 }
 
-/// A file that somebody may rename to have another one begun.
+/// A file that an operator may rename to begin another one.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,

@@ -1,5 +1,5 @@
-//! [`Descent`]: the store as this node obeys it. What has not come from the state that the node has obeyed is not read, and nothing is
-//! written into it.
+//! [`Descent`]: the store as this node obeys it. The node reads nothing from a store that has not come from the state
+//! that it has obeyed, and writes nothing into it.
 //!
 //! ```text
 //! agent ── views ─────────▶ check ◀── marks of the newest state obeyed, in `cluster-node`
@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - Marks that were read before others were joined say nothing: an answer of yesterday is no backup.
-//! - One change of this process is under way at a time, so its marks have an order.
+//! - Only one change of this process is under way at a time, so its marks have an order.
 //! - The threads of the node have this in place of the store. Presence, progress and the node's own announcement are unsigned: they
 //!   are hints, or written after a check.
 
@@ -40,11 +40,11 @@ pub(crate) type Marks = BTreeMap<NodeId, Stored<Mark>>;
 /// A state of the store, beside the one that was obeyed last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Descends {
-    /// It has come from that one.
+    /// The state has come from that one.
     Yes,
     /// Unknown: it was read before the node knew what it knows.
     Unknown,
-    /// It has not: a line for the operator.
+    /// The state has not: a line for the operator.
     No(String),
 }
 
@@ -114,7 +114,7 @@ impl Descent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the changes of what is known: to be taken before the store is asked.
+    /// Counts the changes of the known marks: read it before the store is asked.
     pub(crate) fn joins(&self) -> u64 {
         self.state().joins
     }
@@ -149,8 +149,9 @@ impl Descent {
         std::mem::take(&mut self.state().is_anew)
     }
 
-    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last: etcd was restored from a
-    /// backup that lacks nothing of what counts, and its revisions say nothing beside those that are known.
+    /// Whether a state that may be obeyed has an earlier revision of a record than the one that was obeyed last. If so,
+    /// etcd was restored from a backup that lacks nothing of what counts, and its revisions say nothing beside those
+    /// that are known.
     pub(crate) fn goes_back(&self, view: &View) -> bool {
         let known = self.state().view.clone();
         known.is_some_and(|known| {
@@ -169,7 +170,7 @@ impl Descent {
         self.state().view = Some(Arc::clone(view));
     }
 
-    /// Whether a state has all that is known. One that a watch shows may lack what this node has read since.
+    /// Whether a state has all that is known. A state that a watch shows may lack what this node has read since.
     pub(crate) fn covers(&self, marks: &Marks) -> bool {
         let found: Lineage = marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
         found.covers(&self.state().kept)
@@ -402,14 +403,14 @@ impl Descent {
 }
 
 impl Meta for Descent {
-    /// Reads records; an error where the store has not come from the one that was obeyed.
+    /// Reads records; an error if the store has not come from the one that was obeyed.
     fn range(&self, prefix: &str) -> Result<Snapshot, MetaError> {
         let snapshot = self.meta.range(prefix)?;
         self.look()?;
         Ok(snapshot)
     }
 
-    /// The same of one record.
+    /// Takes a snapshot of one record.
     fn get(&self, key: &str) -> Result<Snapshot, MetaError> {
         let snapshot = self.meta.get(key)?;
         self.look()?;
@@ -430,13 +431,16 @@ impl Meta for Descent {
                 Err(error) => return Outcome::Failed(MetaError::Refused(error)),
             };
             let (signed, mark) = {
-                let state = self.state();
+                let mut state = self.state();
                 if let Some(line) = &state.strays {
                     return Outcome::Failed(MetaError::Refused(line.clone()));
                 }
                 state.writer.sign(transaction.clone(), &self.keys, id)
             };
             let outcome = self.meta.commit(&signed);
+            if matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_)) {
+                self.state().writer.undone(mark);
+            }
             match outcome {
                 Outcome::Done(revision) => {
                     let mut state = self.state();

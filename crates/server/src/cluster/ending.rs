@@ -8,8 +8,8 @@
 //!
 //! A start reads the file when the data set is loaded, and writes it anew before it sends the first message. The word `durable` is
 //! about the log that a start loads, so it goes before that is another one:
-//! - before a copy of the primary's data replaces the data set. Somebody may count on what was there before, until the primary says
-//!   otherwise; and until the new log has a base, a start loads the one before.
+//! - before a copy of the primary's data replaces the data set. Another node may count on what was there before, until
+//!   the primary says otherwise; and until the new log has a base, a start loads the one before.
 //! - before a start loads a snapshot instead of the log, and before a tool changes the files.
 //! - where `CONFIG SET` asks for a weaker `appendfsync`. Data that are not synced count only once the word is gone.
 
@@ -103,13 +103,14 @@ impl EndingFile {
         self.keep(Ending { is_durable, clean: Some(data) }, directory)
     }
 
-    /// The data set is about to be replaced: from here on nothing is promised. Nothing is written where nothing was promised, as in
-    /// a server without a cluster.
+    /// The data set is about to be replaced: from here on nothing is promised. Nothing is written if nothing was
+    /// promised, as in a server without a cluster.
     pub(crate) fn void(&self, directory: &Path) -> Result<(), String> {
         self.count_synced(false, directory, || true)
     }
 
-    /// Has the file say whether what is synced counts. That it does is written only if `is_still` holds while nobody voids it.
+    /// Makes the file say whether what is synced counts. The file says that it does only if `is_still` holds while no
+    /// other thread voids it.
     pub(crate) fn count_synced(
         &self,
         is_durable: bool,
@@ -172,7 +173,7 @@ mod tests {
         let scratch = ScratchDir::new("ending-end");
         let directory = scratch.path("");
         let (file, data) = (EndingFile::default(), (HistoryId::from_bytes([1; 20]), 7));
-        // As behind a copy, while the log has no base: a start loads the log before.
+        // As after a copy, while the log has no base: a start loads the log before.
         file.end(true, data, &directory).unwrap();
         assert_eq!(Ending::read(&directory), Ending { is_durable: false, clean: Some(data) });
         file.count_synced(true, &directory, || true).unwrap();

@@ -41,15 +41,16 @@ pub(crate) enum Input {
     Outcome(ShardId, u64, Outcome),
     /// The answer to a read of the shard's record.
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
-    /// The record of slots, as it was read in this term; 0 where it may have been read before.
+    /// The record of slots, as it was read in this term; 0 if it may have been read before.
     Slots(u64, Option<Stored<SlotsRecord>>),
-    /// The same, as the primary's stream has it before it removes keys; the receiver of the sender waits until it is in force.
+    /// The record of slots, as the primary's stream has it before it removes keys; the receiver of the sender waits
+    /// until it is in force.
     StreamSlots(Stored<SlotsRecord>, Sender<()>),
     /// Another primary is wanted.
     HandOver,
     /// The process is about to end.
     Ending,
-    /// An operator wants this node to be the primary, or another member where it is that.
+    /// An operator wants this node to be the primary, or another member if it is that.
     Promote(Arc<Order>),
     /// An operator wants a node forgotten, which has gone.
     Forget(NodeId, Arc<Order>),
@@ -72,7 +73,7 @@ pub(crate) struct Standing {
 pub(crate) struct Inbox {
     inputs: Mutex<Vec<Input>>,
     pub(crate) waker: OnceLock<Waker>,
-    /// Members that the node could hand its role to; 0 where it has none.
+    /// Members that the node could hand its role to; 0 if it has none.
     pub(crate) successors: AtomicUsize,
     /// The node is in the in-sync set, and no primary.
     pub(crate) is_successor: AtomicBool,
@@ -98,15 +99,15 @@ impl Inbox {
         self.push(Input::Letter(Box::new(letter)));
     }
 
-    /// Has the thread look at the data set.
+    /// Makes the thread look at the data set.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
-            // It fails only where the thread has ended.
+            // Waking fails only if the thread has ended.
             let _ = waker.wake();
         }
     }
 
-    /// Asks for another primary; whether there is a member that could be one.
+    /// Asks for another primary. Returns whether there is a member that could be one.
     pub(crate) fn hand_over(&self) -> bool {
         let has_successor = self.successors.load(SeqCst) > 0;
         if has_successor {
@@ -115,8 +116,8 @@ impl Inbox {
         has_successor
     }
 
-    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, where the order ends.
-    /// `None`: this node may not have it.
+    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, at which the order
+    /// ends. `None`: this node may not have it.
     pub(crate) fn promote(&self) -> Option<Arc<Order>> {
         self.is_successor.load(SeqCst).then(|| self.order(Input::Promote))
     }
@@ -139,7 +140,7 @@ impl Inbox {
         order
     }
 
-    /// Has this node lead its shard with what it has, although these members are gone.
+    /// Makes this node lead its shard with what it has, although these members are gone.
     pub(crate) fn force(&self, absent: BTreeSet<NodeId>) {
         self.push(Input::Force(absent));
     }

@@ -22,7 +22,7 @@ const ABSENCE_MS_MAX: u64 = 10_000;
 /// The lease.
 #[derive(Debug, Default)]
 pub(crate) struct Lease {
-    /// The number of the term; 0: the node is no primary.
+    /// The number of the term; 0: the node is not a primary.
     term: AtomicU64,
     /// Its beginning and its end, in milliseconds of [`lease_ms`].
     begun_ms: AtomicU64,
@@ -52,7 +52,7 @@ impl Lease {
         self.term.store(0, SeqCst);
     }
 
-    /// Lets no more commands in.
+    /// Stops letting commands in.
     pub(crate) fn hold(&self) {
         self.is_serving.store(false, SeqCst);
     }
@@ -63,7 +63,8 @@ impl Lease {
         self.term() != 0 && lease_ms().saturating_sub(last_ms) > ABSENCE_MS_MAX
     }
 
-    /// Has the workers woken when the lease is valid again, or the term over. The caller looks once more afterwards.
+    /// Registers the workers to be woken when the lease is valid again, or the term over. The caller looks once more
+    /// afterwards.
     pub(crate) fn wait(&self) {
         self.is_awaited.store(true, SeqCst);
     }
@@ -73,7 +74,7 @@ impl Lease {
         self.valid_term() != 0 && self.is_awaited.swap(false, SeqCst)
     }
 
-    /// The term lasts until then. Whether commands are let in or held back has changed.
+    /// Extends the term until then. Returns whether `is_serving` has changed: whether commands are let in or held back.
     pub(crate) fn extend(&self, until_ms: u64, is_serving: bool) -> bool {
         self.until_ms.store(until_ms, SeqCst);
         self.is_serving.swap(is_serving, SeqCst) != is_serving
@@ -85,12 +86,12 @@ impl Lease {
         if self.is_serving.load(Acquire) { self.term.load(Acquire) } else { 0 }
     }
 
-    /// The term; 0 where the node is no primary.
+    /// The term; 0 if the node is not a primary.
     pub(crate) fn term(&self) -> u64 {
         self.term.load(SeqCst)
     }
 
-    /// The number of the last term, which may be over; 0 where there was none.
+    /// The number of the last term, which may be over; 0 if there was none.
     pub(crate) fn last_term(&self) -> u64 {
         self.terms.load(SeqCst)
     }

@@ -6,8 +6,8 @@
 //!                                   STALE     revision record [node count id]…
 //! ```
 //!
-//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. They do not read marks, and
-//! follow etcd.
+//! Earlier versions put a record into a heartbeat, without marks: it is not believed, and the heartbeat is. Nodes of
+//! such versions do not read marks, and follow etcd.
 //!
 //! Ids are 40 hexadecimal digits, numbers decimal, a record is its JSON. A node takes messages that name its cluster and shard
 //! only: the cluster's id stands in etcd and nowhere else, so an ordinary client cannot say it.
@@ -76,7 +76,8 @@ impl Letter {
             words.push(record.0.to_string().into_bytes());
             words.push(record.1.encode());
             for (node, mark) in lineage.iter() {
-                let marks = [node.to_string(), mark.count.to_string(), mark.id.to_string()];
+                let Mark { count, id, runs } = mark;
+                let marks = [node.to_string(), count.to_string(), id.to_string(), runs.to_string()];
                 words.extend(marks.map(String::into_bytes));
             }
         }
@@ -84,7 +85,7 @@ impl Letter {
         dunlin_replication::request(&words)
     }
 
-    /// Reads the words behind `CLUSTER TELL`; `None` where they make no sense.
+    /// Reads the words behind `CLUSTER TELL`; `None` if they make no sense.
     pub(crate) fn decode(words: &[&[u8]]) -> Option<Self> {
         let mut words = words.iter();
         let (cluster, shard, from) = (field(&mut words)?, field(&mut words)?, field(&mut words)?);
@@ -149,15 +150,18 @@ fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
 fn lineage<'a>(words: &mut (impl Iterator<Item = &'a &'a [u8]> + ExactSizeIterator)) -> Option<Lineage> {
     let mut lineage = Lineage::default();
     while words.len() > 0 {
-        let (node, count, id) = (field(words)?, field(words)?, field(words)?);
-        lineage.set(node, Mark { count, id });
+        let (node, count, id, runs) = (field(words)?, field(words)?, field(words)?, field(words)?);
+        lineage.set(node, Mark { count, id, runs });
     }
     Some(lineage)
 }
 
 #[cfg(test)]
 mod tests {
-    use dunlin_cluster::{BootId, HistoryId, records::History};
+    use dunlin_cluster::{
+        BootId, HistoryId,
+        records::{History, Run, Runs},
+    };
 
     use super::*;
 
@@ -174,7 +178,8 @@ mod tests {
             wish: None,
         };
         let record = Box::new((12, record));
-        let marks = [(node, Mark { count: 3, id: u64::MAX })];
+        let runs = Runs::default().begun(Run { id: 9, after: 0 }).begun(Run { id: u64::MAX, after: 2 });
+        let marks = [(node, Mark { count: 3, id: u64::MAX, runs })];
         let heartbeat = |counted| Message::Heartbeat {
             epoch: 7,
             sent_ms: u64::MAX,

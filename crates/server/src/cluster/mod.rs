@@ -20,6 +20,7 @@ pub(crate) mod moves;
 pub(crate) mod overview;
 pub(crate) mod recovery;
 pub(crate) mod route;
+pub(crate) mod silence;
 pub(crate) mod topology;
 pub(crate) mod view;
 pub(crate) mod wide;
@@ -29,7 +30,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -51,6 +52,7 @@ use self::{
     moves::{Moves, Parked},
     overview::Overview,
     route::{EndpointRule, Rules},
+    silence::Silence,
     topology::Topology,
     wide::Wide,
 };
@@ -59,7 +61,7 @@ use crate::{admission::Slots, config::Config, session::order::Order, system::hos
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
 pub(crate) const ALIVE_MS: u64 = dunlin_cluster::times::PRESENCE_MS;
 
-/// Has the server become a node with a configuration; the order is finished when it is one.
+/// Makes the server a node with a configuration; the order is finished when it is one.
 pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<Order>) + Send + Sync>;
 
 struct Join(JoinFn);
@@ -67,6 +69,42 @@ struct Join(JoinFn);
 impl fmt::Debug for Join {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Join")
+    }
+}
+
+/// The connections of one kind from this node to others.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigure {
+    open: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl LinkFigure {
+    /// Notes how many are made, and the bytes of their buffers. Their thread only.
+    pub(crate) fn note(&self, open: usize, bytes: usize) {
+        self.open.store(open, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+    }
+}
+
+/// The connections from this node to others, for INFO.
+#[derive(Debug, Default)]
+pub(crate) struct LinkFigures {
+    /// Of the messages of its shard.
+    pub(crate) shard: LinkFigure,
+    /// Of pub/sub.
+    pub(crate) bus: LinkFigure,
+}
+
+impl LinkFigures {
+    /// How many are made.
+    pub(crate) fn open(&self) -> usize {
+        self.shard.open.load(Relaxed) + self.bus.open.load(Relaxed)
+    }
+
+    /// The bytes of their buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shard.bytes.load(Relaxed) + self.bus.bytes.load(Relaxed)
     }
 }
 
@@ -82,9 +120,15 @@ pub(crate) struct Cluster {
     pub(crate) cluster: OnceLock<ClusterId>,
     /// The cluster's name.
     name: OnceLock<String>,
-    /// The reason why the agent does not follow the records; `None` where it does.
+    /// The reason why the agent does not follow the records; `None` if it does.
     pub(crate) trouble: ArcSwapOption<String>,
     pub(crate) overview: ArcSwapOption<Overview>,
+    /// Why etcd refuses changes though it answers; `None` where it does not.
+    pub(crate) refuses: ArcSwapOption<String>,
+    /// The records in etcd are not to be obeyed, and have not been obeyed since.
+    pub(crate) strays: AtomicBool,
+    /// Primaries that neither etcd nor this node hears of.
+    pub(crate) silence: Silence,
     topology: ArcSwapOption<Topology>,
     /// Grows by one with each topology.
     version: AtomicU64,
@@ -100,11 +144,13 @@ pub(crate) struct Cluster {
     pub(crate) ending: EndingFile,
     /// The history of a data set that is all that this process has acknowledged, at its end.
     pub(crate) clean: OnceLock<HistoryId>,
+    /// This node's connections to other nodes.
+    pub(crate) links: LinkFigures,
     /// Slots on their way from and to this node.
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
     pub(crate) wide: Wide,
-    /// Has the server become a node, while it runs.
+    /// Makes the server a node, while it runs.
     join: OnceLock<Join>,
     /// The agent is to take its leave.
     pub(crate) ended: AtomicBool,
@@ -129,11 +175,11 @@ impl Cluster {
 
     /// Sets how a server that runs becomes a node of a cluster.
     pub(crate) fn on_join(&self, join: JoinFn) {
-        // It is set once.
+        // The process sets it once.
         let _ = self.join.set(Join(join));
     }
 
-    /// Has the server become the first node of a cluster, with this configuration.
+    /// Makes the server the first node of a cluster, with this configuration.
     pub(crate) fn join(&self, config: Config) -> Arc<Order> {
         let order = Arc::new(Order::default());
         match self.join.get() {
@@ -149,7 +195,7 @@ impl Cluster {
         self.is_sync.load(Relaxed)
     }
 
-    /// The same, for whoever needs nothing else of the cluster.
+    /// The flag behind [`Self::is_sync`], for a thread that needs nothing else of the cluster.
     pub(crate) fn sync_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_sync)
     }
@@ -171,18 +217,23 @@ impl Cluster {
         self.id.get().is_some()
     }
 
-    /// The cluster's name; empty where there is none.
+    /// The cluster's name; empty if there is none.
     pub(crate) fn name(&self) -> &str {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// The reason why the node does not follow the cluster's records, for operators; empty where it does.
+    /// The reason why the node does not follow the cluster's records, for operators; empty if it does.
     pub(crate) fn trouble(&self) -> String {
         match (self.trouble.load_full(), self.overview.load().is_some()) {
             (Some(trouble), _) => String::clone(&trouble),
             (None, false) => "etcd has not answered since this node has started".to_owned(),
             (None, true) => String::new(),
         }
+    }
+
+    /// Why etcd refused changes of the records when it was asked last, for operators; empty where it did not.
+    pub(crate) fn refusal(&self) -> String {
+        self.refuses.load_full().map_or(String::new(), |why| String::clone(&why))
     }
 
     /// The records' contents beside the topology, once they have been seen.
@@ -195,7 +246,7 @@ impl Cluster {
         self.failure.get().cloned()
     }
 
-    /// The cluster as it is known now; `None` where there is none.
+    /// The cluster as it is known now; `None` if there is none.
     pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
         self.topology.load_full()
     }
@@ -210,7 +261,7 @@ impl Cluster {
         self.version.fetch_add(1, Release);
     }
 
-    /// Has workers look at the topology, and at what is parked, again.
+    /// Makes workers look at the topology, and at what is parked, again.
     pub(crate) fn touch(&self) {
         self.version.fetch_add(1, Release);
     }
@@ -220,7 +271,7 @@ impl Cluster {
         self.topology().is_none_or(|known| *known != *topology)
     }
 
-    /// Has commands on slots wait. None runs any more when this returns.
+    /// Makes commands on slots wait. When this returns, none of them runs.
     pub(crate) fn park(&self, engine: &Engine, id: MoveId, slots: &SlotSet) {
         let _closed = engine.keyspace.close();
         // Transactions and scripts may be waiting for the gate with the slots as they were.
@@ -258,7 +309,7 @@ pub(crate) struct TopologyReader {
 }
 
 impl TopologyReader {
-    /// Looks whether there is another topology; whether there was. One load where there was none.
+    /// Returns whether there is another topology. Costs one load if there was none.
     #[inline]
     pub(crate) fn refresh(&mut self, cluster: &Cluster) -> bool {
         let version = cluster.version();

@@ -80,7 +80,8 @@ pub(crate) struct HeavySlots {
 struct State {
     /// Slots that may have keys which are not to be seen unless the slots are this shard's.
     stale: SlotSet,
-    /// Imports that this process has begun, or that an earlier one may have, while the record names them: so long their keys stay.
+    /// Imports that this process has begun, or that an earlier one may have. Their keys stay as long as the record
+    /// names them.
     begun: BTreeSet<MoveId>,
     /// By move.
     parked: BTreeMap<MoveId, SlotSet>,
@@ -110,7 +111,8 @@ pub(crate) struct Misplaced {
 }
 
 impl State {
-    /// Hides the keys of slots that are stale and not this shard's. While keys are being imported, nobody empties databases.
+    /// Hides the keys of slots that are stale and not this shard's. While keys are being imported, databases are not
+    /// emptied.
     fn obey(&mut self, keyspace: &Keyspace, topology: &Topology) {
         keyspace.hidden().set(&self.stale.iter().filter(|slot| !topology.is_mine(*slot)).collect());
         let mut imports = topology.import_ids().filter_map(|id| id.parse().ok());
@@ -118,8 +120,8 @@ impl State {
         self.hold_flushes(keyspace);
     }
 
-    /// Has FLUSHALL wait until it is known whose the slots are that are changing hands. A source whose proposal is under way
-    /// would give away what was emptied, and a target would be given slots whose keys it has thrown away.
+    /// Makes FLUSHALL wait until it is known whose the slots are that are changing hands. A source whose proposal is
+    /// under way would give away what was emptied, and a target would be given slots whose keys it has thrown away.
     fn hold_flushes(&self, keyspace: &Keyspace) {
         keyspace.hold_flushes(self.is_importing || !self.parked.is_empty());
     }
@@ -156,7 +158,7 @@ impl Moves {
         }
         state.begun.retain(|id| view.moves().any(|one| one.id == *id));
         if state.view.is_none() || is_primary && !state.was_primary {
-            // Nobody knows what the data set has that was loaded, or that an earlier primary has left.
+            // The data set was loaded, or an earlier primary has left it: what it has is unknown.
             state.stale = SlotSet::all();
         }
         if !is_primary {
@@ -187,8 +189,8 @@ impl Moves {
         self.state().obey(keyspace, topology);
     }
 
-    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None` where
-    /// there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
+    /// Returns which slots have keys that are not to be seen, and takes those for settled that are this shard's. `None`
+    /// if there is nothing to decide by: no record of slots, no shard, or a topology that is coming into force.
     pub(crate) fn misplaced(&self, keyspace: &Keyspace, me: NodeId) -> Option<Misplaced> {
         let mut state = self.state();
         let view = state.view.clone().filter(|_| !state.is_behind)?;
@@ -210,7 +212,8 @@ impl Moves {
         Some(Misplaced { slots, kept, views: state.views })
     }
 
-    /// Nothing is in these slots any more that is not to be seen, as it was decided by that view. Whether it holds still.
+    /// Notes that these slots are clean, as that view has decided: they hold nothing that is to stay hidden. Returns
+    /// whether that view still holds.
     pub(crate) fn settle(&self, keyspace: &Keyspace, slots: &SlotSet, views: u64) -> bool {
         let mut state = self.state();
         if state.is_behind || state.views != views {
@@ -320,7 +323,7 @@ impl Moves {
         (state.view.clone(), state.views)
     }
 
-    /// Waits for news, for so long at most. Returns the next order.
+    /// Waits for news, for at most `time`. Returns the next order.
     pub(crate) fn wait(&self, time: Duration) -> Option<MoveOrder> {
         let mut state = self.state();
         if state.orders.is_empty() && !state.ends_imports && !time.is_zero() {

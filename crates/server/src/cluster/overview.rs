@@ -53,7 +53,7 @@ pub(crate) struct MoveOverview {
     pub(crate) from: String,
     /// A shard.
     pub(crate) to: String,
-    /// How far it is, as its source says; `None` where it has not said anything yet.
+    /// How far it is, as its source says; `None` if it has not said anything yet.
     pub(crate) progress: Option<MoveProgress>,
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn give_up(
         .compare(key.clone(), *revision)
         .delete(key);
     if let Some(heir) = heir {
-        // It must not end at the same time.
+        // That shard must not end at the same time.
         transaction = transaction.compare(keys.text(Key::Shard(heir)), view.shards[&heir].0);
     }
     for node in record.nodes() {

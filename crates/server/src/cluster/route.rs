@@ -1,4 +1,4 @@
-//! Where a request runs in a cluster: here, at another node, or nowhere. Pure.
+//! Decides which node runs a request in a cluster: this one, another, or none. Pure.
 //!
 //! The order of the questions is that of redis-server: does the first key's slot have an owner, do the others' slots agree, is
 //! the cluster up, and whose is the slot. No client ever sees ASK or TRYAGAIN: a slot changes hands at one instant, with
@@ -41,7 +41,7 @@ impl Rules {
     }
 }
 
-/// Where a request is to run.
+/// The place at which a request is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     /// Here.
@@ -58,7 +58,7 @@ pub(crate) enum Route {
     Moved { slot: u16, shard: usize },
 }
 
-/// Where a request with these slots is to run.
+/// Returns the place at which a request with these slots is to run.
 #[inline]
 pub(crate) fn route(topology: &Topology, rules: Rules, slots: Slots, request: Request) -> Route {
     let (slot, is_one) = match slots {
@@ -111,7 +111,7 @@ pub(crate) struct EndpointRule {
 }
 
 impl EndpointRule {
-    /// Where a client is to go for a node.
+    /// The endpoint of a node for a client.
     pub(crate) fn of(self, node: &Node) -> Endpoint<'_> {
         let addresses = &node.addresses;
         let host = match self.kind {
@@ -123,7 +123,7 @@ impl EndpointRule {
         Endpoint { host, port: self.port(node) }
     }
 
-    /// The port of a node: of the kind that the client uses, where the node has one.
+    /// The port of a node: of the kind that the client uses, if the node has one.
     pub(crate) fn port(self, node: &Node) -> u16 {
         let (first, other) = match self.tls {
             true => (node.addresses.tls_port, node.addresses.port),

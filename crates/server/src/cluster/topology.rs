@@ -19,9 +19,9 @@ const NOBODY: u16 = u16::MAX;
 /// How a node stands, as far as this one knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// It renews its presence.
+    /// The node renews its presence.
     Online,
-    /// It does not.
+    /// The node's presence has run out.
     Failed,
 }
 
@@ -58,6 +58,8 @@ pub(crate) struct Node {
     /// Empty for none.
     pub(crate) zone: String,
     pub(crate) health: Health,
+    /// Whether it is failed, and does not answer this node either ([`super::silence`]).
+    pub(crate) is_silent: bool,
     /// Bytes of its data set's history, as last recorded.
     pub(crate) offset: u64,
 }
@@ -90,10 +92,12 @@ pub(crate) struct Topology {
     shards: Vec<Shard>,
     /// By slot: a place among the shards, or [`NOBODY`].
     owners: Box<[u16]>,
-    /// By slot, a bit: whether any request with keys there runs here. None of a cluster that lacks slots, whose requests are
-    /// asked more.
+    /// By slot, a bit: whether any request with keys there runs here. None of a cluster that does not serve all slots, whose
+    /// requests are asked more.
     served: Box<[u64]>,
     assigned: u16,
+    /// Slots among them whose shard's primary is not silent.
+    covered: u16,
     /// By node: the place of its shard, or [`NOBODY`].
     shard_of: Box<[u16]>,
     /// This node's place among the nodes.
@@ -114,28 +118,29 @@ impl Topology {
         let mut owners = vec![NOBODY; SLOTS.into()].into_boxed_slice();
         assert!(shards.len() < usize::from(NOBODY), "a shard's place fits");
         let mut shard_of = vec![NOBODY; nodes.len()].into_boxed_slice();
-        let mut assigned = 0;
+        let (mut assigned, mut covered) = (0, 0);
         for (place, shard) in shards.iter().enumerate() {
             shard.members().for_each(|node| shard_of[node] = place as u16);
             for (first, last) in shard.slots.iter() {
                 owners[usize::from(*first)..=usize::from(*last)].fill(place as u16);
                 assigned += last - first + 1;
+                covered += if nodes[shard.primary].is_silent { 0 } else { last - first + 1 };
             }
         }
         let my_shard = Some(shard_of[me]).filter(|shard| *shard != NOBODY).map(usize::from);
         let mut served = vec![0; usize::from(SLOTS / 64)].into_boxed_slice();
         if let Some(shard) = my_shard.map(|place| &shards[place])
             && shard.primary == me
-            && assigned == SLOTS
+            && covered == SLOTS
         {
             let slots = shard.slots.iter().flat_map(|(first, last)| *first..=*last);
             slots.for_each(|slot| served[usize::from(slot / 64)] |= 1 << (slot % 64));
         }
         let imports = Vec::new();
-        Self { nodes, shards, owners, served, assigned, shard_of, me, my_shard, imports }
+        Self { nodes, shards, owners, served, assigned, covered, shard_of, me, my_shard, imports }
     }
 
-    /// Whether any request whose keys are in this slot runs here. Where not, [`super::route`] knows more.
+    /// Whether any request whose keys are in this slot runs here. If not, [`super::route`] knows more.
     #[inline]
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.served[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
@@ -225,21 +230,35 @@ impl Topology {
         self.assigned
     }
 
-    /// Returns the number of slots whose shard's primary is gone: nobody serves them until a member takes over, or it comes back.
+    /// Returns the number of shards with slots whose primary is gone.
+    pub(crate) fn failed_shards(&self) -> usize {
+        let is_failed =
+            |shard: &&Shard| self.nodes[shard.primary].health == Health::Failed && !shard.slots.is_empty();
+        self.shards.iter().filter(is_failed).count()
+    }
+
+    /// Returns the number of slots whose shard's primary is gone: they are not served until a member takes over, or the
+    /// primary comes back.
     pub(crate) fn failed(&self) -> u16 {
         let is_failed = |shard: &&Shard| self.nodes[shard.primary].health == Health::Failed;
         let slots = |shard: &Shard| shard.slots.iter().map(|(first, last)| last - first + 1).sum::<u16>();
         self.shards.iter().filter(is_failed).map(slots).sum()
     }
 
-    /// Whether slots are served: all of them have a shard, unless that is not demanded. A cluster without slots is down.
-    #[inline]
-    pub(crate) fn is_ok(&self, require_full_coverage: bool) -> bool {
-        self.assigned == SLOTS || !require_full_coverage && self.assigned > 0
+    /// Returns the number of slots that no node serves: they have no shard, or its primary is silent.
+    pub(crate) fn uncovered(&self) -> u16 {
+        SLOTS - self.covered
     }
 
-    /// The addresses of the primary before and after, as Sentinel's `+switch-master` has them, where a cluster of one shard gets
-    /// another primary.
+    /// Whether slots are served: all of them have a shard whose primary is not silent, unless that is not demanded. A cluster without
+    /// slots is down.
+    #[inline]
+    pub(crate) fn is_ok(&self, require_full_coverage: bool) -> bool {
+        self.covered == SLOTS || !require_full_coverage && self.assigned > 0
+    }
+
+    /// Returns the addresses of the primary before and after, as Sentinel's `+switch-master` has them, if a cluster of
+    /// one shard gets another primary.
     pub(crate) fn switch_to(&self, next: &Self) -> Option<String> {
         let [before] = &self.shards[..] else { return None };
         let [after] = &next.shards[..] else { return None };
@@ -270,6 +289,7 @@ pub(crate) mod tests {
             human_name: String::new(),
             zone: String::new(),
             health: Health::Online,
+            is_silent: false,
             offset: 0,
         }
     }
@@ -333,5 +353,17 @@ pub(crate) mod tests {
         assert_eq!((topology.assigned(), topology.owner(11), topology.owner(12)), (12, None, Some(0)));
         assert!(!topology.is_ok(true) && topology.is_ok(false) && !topology.serves(5));
         assert!(!Topology::new(vec![node(0)], vec![], 0).is_ok(false));
+    }
+
+    #[test]
+    fn slots_of_a_silent_primary_are_not_served() {
+        let healthy = three_shards(0);
+        assert!(healthy.is_ok(true) && healthy.uncovered() == 0);
+        let mut nodes = healthy.nodes;
+        (nodes[1].health, nodes[1].is_silent) = (Health::Failed, true);
+        let topology = Topology::new(nodes, healthy.shards, 0);
+        assert_eq!((topology.assigned(), topology.uncovered()), (SLOTS, 5462));
+        assert!(!topology.is_ok(true) && topology.is_ok(false));
+        assert!(!topology.serves(0) && topology.is_mine(0), "each request is asked more");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct View {
     pub(crate) cluster: Option<Stored<ClusterRecord>>,
     pub(crate) nodes: BTreeMap<NodeId, Stored<NodeRecord>>,
     pub(crate) alive: BTreeMap<NodeId, Stored<AliveRecord>>,
-    /// Of nodes that give slots away.
+    /// The progress of nodes that give slots away.
     pub(crate) progress: BTreeMap<NodeId, Stored<ProgressRecord>>,
     pub(crate) shards: BTreeMap<ShardId, Stored<ShardRecord>>,
     /// The last change of each node.
@@ -102,7 +102,7 @@ impl View {
         !self.shards.contains_key(&shard) && self.slots.as_ref().is_some_and(|slots| !has_slots(slots))
     }
 
-    /// The same with what this node knows before the view has it.
+    /// This view with what this node knows before the view has it.
     pub(crate) fn renewed(&self, newest: &Newest<'_>) -> Self {
         let mut view = self.clone();
         if let Some((id, revision, record)) = newest.shard
@@ -118,8 +118,8 @@ impl View {
         view
     }
 
-    /// The topology, for one of the nodes. `None` while its own record is not among them.
-    pub(crate) fn topology(&self, me: NodeId) -> Option<Topology> {
+    /// The topology, for one of the nodes. `None` while its own record is not among them. `silent` nodes do not answer it.
+    pub(crate) fn topology(&self, me: NodeId, silent: &BTreeSet<NodeId>) -> Option<Topology> {
         if !self.nodes.contains_key(&me) || self.shards.len() > SHARDS_MAX {
             return None;
         }
@@ -129,7 +129,7 @@ impl View {
         let ids: BTreeSet<NodeId> = self.nodes.keys().copied().chain(members).collect();
         let places: BTreeMap<NodeId, usize> =
             ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        let nodes = ids.iter().map(|id| self.node(*id, *id == me)).collect();
+        let nodes = ids.iter().map(|id| self.node(*id, *id == me, silent)).collect();
         let mut slots: BTreeMap<ShardId, Vec<(u16, u16)>> = BTreeMap::new();
         for run in self.slots.iter().flat_map(|(_, record)| record.slots.runs()) {
             slots.entry(run.shard).or_default().push((run.slots.first(), run.slots.last()));
@@ -165,7 +165,7 @@ impl View {
         (shard.epoch == epoch).then_some(shard.primary)
     }
 
-    fn node(&self, id: NodeId, is_me: bool) -> Node {
+    fn node(&self, id: NodeId, is_me: bool, silent: &BTreeSet<NodeId>) -> Node {
         let record = self.nodes.get(&id).map(|(_, record)| record);
         let is_there = is_me || record.is_some() && self.alive.contains_key(&id);
         Node {
@@ -181,12 +181,13 @@ impl View {
             human_name: record.map_or(String::new(), |record| record.name.clone()),
             zone: record.map_or(String::new(), |record| record.zone.clone()),
             health: if is_there { Health::Online } else { Health::Failed },
+            is_silent: !is_there && silent.contains(&id),
             offset: 0,
         }
     }
 }
 
-/// Sets a record; the error where it cannot be read, and then the last one that could remains.
+/// Sets a record; the error if it cannot be read, and then the last one that could remains.
 fn put<R: Record>(
     place: &mut Option<Stored<R>>,
     value: Option<&[u8]>,
@@ -200,7 +201,7 @@ fn put<R: Record>(
     None
 }
 
-/// The same of a record that threads share.
+/// Puts a record that threads share.
 fn put_shared<R: Record>(
     place: &mut Option<Stored<Arc<R>>>,
     value: Option<&[u8]>,
@@ -214,7 +215,7 @@ fn put_shared<R: Record>(
     error
 }
 
-/// The same in a map.
+/// Puts a record into a map.
 fn put_at<I: Ord, R: Record>(
     map: &mut BTreeMap<I, Stored<R>>,
     id: I,
@@ -277,8 +278,8 @@ pub(crate) mod tests {
 
     #[test]
     fn view_makes_a_topology_of_records() {
-        let mut view = view_of(&["a", "b", "c"]);
-        assert!(view.topology(node_id(9)).is_none(), "it has not registered");
+        let (mut view, nobody) = (view_of(&["a", "b", "c"]), BTreeSet::new());
+        assert!(view.topology(node_id(9), &nobody).is_none(), "it has not registered");
         let id = ShardId::from_bytes([50; 20]);
         let record = ShardRecord {
             epoch: 4,
@@ -293,8 +294,15 @@ pub(crate) mod tests {
         slots.assign(&SlotRange::new(3, 9).unwrap().into(), Some(id));
         view.slots = Some((6, SlotsRecord { slots, ..SlotsRecord::default() }));
         view.alive.remove(&node_id(1));
-        let topology = view.topology(node_id(2)).unwrap();
+        let topology = view.topology(node_id(2), &nobody).unwrap();
         assert_eq!(topology.my_slots()[..], [(3, 9)]);
+        assert_eq!((topology.failed_shards(), topology.uncovered()), (1, SLOTS - 7));
+        let silent = view.topology(node_id(2), &[node_id(1), node_id(3)].into()).unwrap();
+        assert_eq!(
+            (silent.assigned(), silent.uncovered()),
+            (7, SLOTS),
+            "its presence has ended, and it does not answer"
+        );
         assert!(!topology.is_primary() && topology.is_mine(3) && !topology.is_mine(10));
         let [shard] = topology.shards() else { panic!("one shard") };
         let health = |place: usize| topology.nodes()[place].health;
@@ -306,7 +314,7 @@ pub(crate) mod tests {
         let record = ShardRecord { epoch: 5, primary: node_id(2), in_sync: [node_id(2)].into(), ..record };
         for (revision, epoch) in [(5, 4), (6, 5)] {
             let newest = Newest { shard: Some((id, revision, &record)), slots: None };
-            let topology = view.renewed(&newest).topology(node_id(2)).unwrap();
+            let topology = view.renewed(&newest).topology(node_id(2), &nobody).unwrap();
             assert_eq!((topology.my_shard().unwrap().epoch, topology.is_primary()), (epoch, epoch == 5));
         }
     }

@@ -67,7 +67,7 @@ pub(crate) struct Wide {
 }
 
 impl Wide {
-    /// Has the thread make a change on all nodes, for a client, which is left connected until it is answered.
+    /// Orders a change on all nodes, for a client, which is left connected until it is answered.
     pub(crate) fn order(&self, change: WideChange, client: u64) -> Arc<Order> {
         let order = Arc::new(Order::default());
         let job = Job::Change { change, client, order: Arc::clone(&order) };

@@ -1,4 +1,4 @@
-//! ACL: users, their rules, and the log of what was denied.
+//! ACL: users, their rules, and the log of denials.
 //!
 //! Texts and flags are those of redis-server 7.0; databases, and the entry numbers of the log, are Valkey's.
 
@@ -43,7 +43,7 @@ const ACL: Command = Command {
     ..Command::DEFAULT
 };
 
-/// For everybody.
+/// For every client.
 const SUBCOMMAND: Command = Command {
     since: "6.0.0",
     group: Group::Server,
@@ -378,7 +378,7 @@ const NO_FILE: CommandError = CommandError::text(
     "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
 );
 
-/// Does something with the ACL file, outside of the gate where that is possible: disks may be slow.
+/// Does something with the ACL file, outside of the gate if that is possible: disks may be slow.
 fn with_file<R>(context: Context<'_, '_, '_>, work: impl Fn(&Path, &Config) -> R) -> Result<R, CommandError> {
     let config = context.shared.config.current();
     if config.aclfile.as_os_str().is_empty() {
@@ -470,7 +470,7 @@ fn describe_entry(entry: &LogEntry, steady_ms: u64, reply: &mut ReplyBuffer) {
     }
 }
 
-/// Has clients feel a change of users, the one that asks once it has been answered.
+/// Applies a change of users to clients, to the one that asks once it has been answered.
 fn felt(context: Context<'_, '_, '_>, gone: &[&[u8]], changes: &[Change]) {
     let own = context.session.client.id();
     let (shared, queues) = (context.shared, context.executor.queues());

@@ -91,8 +91,8 @@ const SET: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The values of secret directives in a request of `CONFIG SET`. Where a value has no name, as where blanks in a
-/// password are not quoted, all words behind the first secret may be parts of it.
+/// The values of secret directives in a request of `CONFIG SET`. If a value has no name, for example because
+/// blanks in a password are not quoted, all words behind the first secret may be parts of it.
 fn secret_values(words: &[&[u8]]) -> Vec<usize> {
     let mut secrets = (2..words.len()).step_by(2).filter(|at| is_secret(words[*at])).map(|at| at + 1);
     if words.len().is_multiple_of(2) {
@@ -198,7 +198,7 @@ fn set_here(
     if let Err(error) = context.shared.config.set(pairs, is_local) {
         if let Some(on) = turned {
             let back = |shared: &Shared| shared.durability.turn(!on);
-            // Nobody else can be told: what was asked for has failed already.
+            // There is no other error to return: what was asked for has failed already.
             let _ = context.outside_gate(back);
         }
         return Err(error.into());
@@ -210,9 +210,9 @@ fn set_here(
     Ok(())
 }
 
-/// Turns the append-only log on or off where that is among the changes; which of the two it was. It waits
-/// for the log's thread, which closes the gate, so no lock may be held: neither of keys nor of the
-/// configuration.
+/// Turns the append-only log on or off if that is among the changes. Returns which of the two it was.
+/// This waits for the log's thread, which closes the gate, so no lock may be held: neither of keys nor of
+/// the configuration.
 fn turn_log(
     context: &mut ServerContext<'_, '_>,
     pairs: &[(&[u8], &[u8])],

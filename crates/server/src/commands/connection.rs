@@ -20,7 +20,7 @@ use crate::{
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
 
-/// Of the commands with which a conversation begins or ends.
+/// Flags of the commands with which a conversation begins or ends.
 const HANDSHAKE: Flags = Flags::NO_SCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)
@@ -150,7 +150,7 @@ fn auth(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
     Ok(())
 }
 
-/// Lets a client in as a user; false where the attempt has to wait, and is presented again.
+/// Lets a client in as a user; false if the attempt has to wait, and is presented again.
 fn authenticate(
     context: &mut ServerContext<'_, '_>,
     name: &[u8],
@@ -181,8 +181,8 @@ fn authenticate(
     Err(WRONG_PASSWORD)
 }
 
-/// Whether an attempt to authenticate is looked at now. One from an address with many failures waits before, and a
-/// transaction, which cannot wait, is refused.
+/// Whether an attempt to authenticate is looked at now. An attempt from an address with many failures waits
+/// before, and a transaction, which cannot wait, is refused.
 fn may_try(context: &mut ServerContext<'_, '_>) -> Result<bool, CommandError> {
     let now = Now::read().instant;
     let session = &mut *context.session;

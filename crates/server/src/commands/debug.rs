@@ -387,7 +387,7 @@ fn set_list_packed_threshold(
 }
 
 fn sleep(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
-    // A word that is not a number is no time, as in Redis.
+    // A word that is not a number is not a time, as in Redis.
     let seconds = std::str::from_utf8(words[1]).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let wanted = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
     let now = Instant::now();

@@ -160,7 +160,7 @@ fn recorded_to(context: &ServerContext<'_, '_>) -> u64 {
     context.executor.worker.propagation.logged_to().max(context.session.served_to)
 }
 
-/// Answers at once where nothing has to be waited for, or may be.
+/// Answers at once if nothing has to be waited for, or may be.
 fn wait_for(
     context: &mut ServerContext<'_, '_>,
     wanted: DurabilityWait,

@@ -217,7 +217,9 @@ fn change(
         Some(transaction) => transaction.record(database, worker, words),
         None => shared.engine.record(database, worker, words),
     };
-    match libraries.apply(&shared.libraries, &shared.commands, &change, record)? {
+    let applied = libraries.apply(&shared.libraries, &shared.commands, &change, record);
+    context.executor.publish_heaps();
+    match applied? {
         Some(name) => reply.bulk(&name),
         None => reply.ok(),
     }
@@ -368,7 +370,7 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// Redis's words where a subcommand has too many operands.
+/// Redis's words if a subcommand has too many operands.
 fn wrong_arguments(args: &Args<'_>) -> CommandError {
     let typed = args.words().get(1).copied().unwrap_or_default();
     CommandError::quoting_within(

@@ -186,7 +186,7 @@ fn get(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyB
     let (options, now) = (&session.options, context.executor.now().instant);
     let collected = session.collected();
     let processor_time = ProcessorTime::of_process();
-    // One map of several, so that answers of the nodes of a cluster can be put together.
+    // An array of one map, so that answers of the nodes of a cluster can be put together.
     reply.array(1);
     reply.map(7 + 3 * usize::from(options.by_time) + 2 * usize::from(options.by_bytes));
     pair(reply, "tracking-active", i64::from(session.is_active(now)));

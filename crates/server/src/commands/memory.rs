@@ -10,7 +10,8 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    observe::stats::Held,
+    observe::stats::{ClientMemory, Held},
+    replication::Kept,
     shared::Shared,
     system::{allocator, host},
 };
@@ -98,15 +99,17 @@ struct Figures {
     used: usize,
     peak: usize,
     fixed: usize,
-    clients: usize,
+    clients: ClientMemory,
+    /// Bytes of the log's ring that are kept for replication.
+    kept: Kept,
     /// Memory of the server beside them and the keyspace.
     held: Held,
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
-    /// Allocated memory, in whole pages where it is in pages.
+    /// Allocated memory, in whole pages if it is in pages.
     active: usize,
-    /// The same with free pages that are still in the machine's memory.
+    /// Memory of `active`, with free pages that are still in the machine's memory.
     allocator_resident: usize,
     /// The whole process in the machine's memory.
     resident: usize,
@@ -117,6 +120,8 @@ impl Figures {
         let (engine, stats) = (&shared.engine, &shared.stats);
         let keyspace = &engine.keyspace;
         let clients = stats.visit_clients();
+        let backlog_size = shared.config.current().repl_backlog_size;
+        let kept = shared.replication.kept(shared.durability.tail(), backlog_size);
         let held = shared.held();
         stats.note_held(&held);
         let pool = keyspace.pool().usage();
@@ -129,6 +134,7 @@ impl Figures {
             peak: stats.peak_bytes(engine),
             fixed: stats.startup_bytes,
             clients,
+            kept,
             held,
             data,
             databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
@@ -140,7 +146,7 @@ impl Figures {
 
     /// Everything but keys and values.
     fn overhead(&self) -> usize {
-        self.fixed + self.clients + self.held.total() + self.data.table_bytes
+        self.fixed + self.clients.all + self.held.total() + self.data.table_bytes
     }
 
     fn dataset(&self) -> usize {
@@ -171,17 +177,15 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     use Figure::{Count, Real};
     let figures = Figures::measure(context.shared);
     let count = |bytes: usize| Count(bytes as i64);
-    let backlog = context.shared.replication.backlog(context.shared.durability.tail());
-    let backlog = backlog.map_or(0, |(first, end)| end - first);
-    // Names and their order are Redis's. What this server has nothing of is zero.
+    // Names and their order are Redis's. Figures of things that this server does not have are zero.
     let first = [
         ("peak.allocated", count(figures.peak)),
         ("total.allocated", count(figures.used)),
         ("startup.allocated", count(figures.fixed)),
-        ("replication.backlog", Count(backlog as i64)),
-        ("clients.slaves", Count(0)),
-        ("clients.normal", count(figures.clients)),
-        ("cluster.links", Count(0)),
+        ("replication.backlog", Count(figures.kept.backlog as i64)),
+        ("clients.slaves", Count(figures.clients.replicas as i64 + figures.kept.for_replicas as i64)),
+        ("clients.normal", count(figures.clients.all.saturating_sub(figures.clients.replicas))),
+        ("cluster.links", count(context.shared.cluster.links.bytes())),
         ("aof.buffer", count(context.shared.durability.buffered_bytes() as usize)),
         ("lua.caches", count(figures.held.scripts)),
         ("functions.caches", count(figures.held.functions)),
@@ -257,10 +261,10 @@ fn diagnosis(figures: &Figures, clients: usize, limit: u64) -> String {
             percent(figures.resident, figures.used)
         ));
     }
-    if figures.clients / clients.max(1) > CLIENT_BYTES_MAX {
+    if figures.clients.all / clients.max(1) > CLIENT_BYTES_MAX {
         findings.push(format!(
             "Clients: their buffers take {} bytes each on average. Look for slow readers in CLIENT LIST, and see client-output-buffer-limit.",
-            figures.clients / clients.max(1)
+            figures.clients.all / clients.max(1)
         ));
     }
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -287,6 +291,7 @@ fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         shared.engine.release_memory(0);
         shared.durability.ring().trim(0);
     });
+    context.shared.maintenance.request_purge();
     allocator::collect();
     reply.ok();
     Ok(())
@@ -303,7 +308,8 @@ mod tests {
             used: 100 * MB,
             peak: 110 * MB,
             fixed: MB,
-            clients: MB,
+            clients: ClientMemory { all: MB, replicas: 0 },
+            kept: Kept::default(),
             held: Held::default(),
             data: Usage::default(),
             databases: Vec::new(),
@@ -316,7 +322,12 @@ mod tests {
             (Figures { used: MB, peak: MB, ..healthy() }, 10, 0, "too little data"),
             (Figures { peak: 160 * MB, ..healthy() }, 10, 0, "Peak: 160%"),
             (Figures { resident: 170 * MB, ..healthy() }, 10, 0, "Fragmentation: the process takes 170%"),
-            (Figures { clients: 10 * MB, ..healthy() }, 10, 0, "Clients: their buffers take 1048576 bytes"),
+            (
+                Figures { clients: ClientMemory { all: 10 * MB, replicas: 0 }, ..healthy() },
+                10,
+                0,
+                "Clients: their buffers take 1048576 bytes",
+            ),
             (healthy(), 10, 105 << 20, "Limit: 95% of maxmemory"),
         ] {
             let text = diagnosis(&figures, clients, limit);

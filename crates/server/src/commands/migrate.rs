@@ -14,9 +14,9 @@ use crate::{
 
 pub(super) const COMMANDS: &[Command] = &[MIGRATE];
 
-/// Where its options begin.
+/// Place of the first option.
 const OPTIONS_FROM: usize = 6;
-/// How long a socket is waited for where the client says nothing of use.
+/// How long a socket is waited for if the client says nothing of use.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 const MIGRATE: Command = Command {
@@ -84,7 +84,7 @@ enum MigrateOption {
     Unknown,
 }
 
-/// Where the user and the password stand.
+/// The places of the user and the password.
 fn secrets(words: &[&[u8]]) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), OPTIONS_FROM);
     while at < words.len() {

@@ -34,7 +34,6 @@ mod transaction;
 use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, RenameError, describe};
 use dunlin_resp::ReplyBuffer;
 
-pub(crate) use self::shutdown::{grace, saves};
 use crate::{admission, config::Config, executor::ServerContext};
 
 /// The rows of all families.

@@ -304,7 +304,7 @@ fn send(
     let shared = context.shared;
     let exchange = &shared.exchange;
     if context.in_transaction && context.executor.withholds_pushes() {
-        // It may show what the transaction has changed, whose record comes at the end.
+        // The message may show what the transaction has changed, whose record comes at the end.
         if exchange.is_heard() || exchange.bus.is_attached() {
             let (channel, payload) = (channel.into(), payload.into());
             context.executor.worker.notices.push(HostNotice::Message { kind, channel, payload }.into());

@@ -105,7 +105,7 @@ const POINTS: usize = 600;
 const POINTS_MAX: i64 = 10_000;
 /// Events of one answer, unless told otherwise.
 const EVENTS: usize = 100;
-/// How much of the time before is what is usual, in seconds; at least so many samples of it.
+/// How much of the time before is what is usual, in seconds; and the least number of samples of it.
 const USUAL_S: u32 = 600;
 const USUAL_SAMPLES: u32 = 12;
 
@@ -276,7 +276,7 @@ fn answer(shared: &Shared, (from_s, to_s): (u32, u32)) -> Vec<String> {
         let (step_s, samples) = rings.range(from_s - from_s % step_s, to_s);
         let before_s = USUAL_S.max(USUAL_SAMPLES * step_s);
         let (usual_step, usual) = rings.range(from_s.saturating_sub(before_s), from_s.saturating_sub(1));
-        // Where the time before is kept more coarsely its counts are no measure.
+        // If the time before is kept more coarsely, its counts are no measure.
         (step_s, samples, if usual_step == step_s { usual } else { Vec::new() })
     };
     let mut events = events_between(shared, from_s, to_s, usize::MAX);

@@ -185,8 +185,8 @@ fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
     context.session.held_since.and(context.session.role_order)
 }
 
-/// Has the command presented again until the role has changed, which takes a load's time where one has to be given up. The worker
-/// serves its other clients meanwhile. Whether it has changed.
+/// Presents the command again until the role has changed, which takes a load's time if one has to be given up. The
+/// worker serves its other clients meanwhile. Returns whether it has changed.
 fn await_order(context: &mut ServerContext<'_, '_>, order: u64) -> bool {
     let is_carried_out = context.shared.replication.is_carried_out(order);
     match is_carried_out {
@@ -220,7 +220,7 @@ fn failover(
         } else if is(b"to") && args.remaining() >= 2 && options.target.is_none() {
             let host = String::from_utf8_lossy(args.word()).into_owned();
             let port = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
-            // No replica listens on what is no port.
+            // No replica listens on what is not a port.
             options.target = Some((host, u16::try_from(port).unwrap_or(0)));
         } else if is(b"force") && !options.force {
             options.force = true;
@@ -271,7 +271,7 @@ fn role(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// The client as a replica, which it is from now on where it was not.
+/// The client as a replica, which it is from now on if it was not.
 fn replica(context: &mut ServerContext<'_, '_>) -> Result<Arc<ReplicaClient>, CommandError> {
     let session = &mut *context.session;
     if session.replica.is_none() {
@@ -314,7 +314,7 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
     follow(context, Wanted::Stream { id, offset })
 }
 
-/// A primary hands over to this replica, which is one from now on. Whether it is one by now.
+/// A primary hands over to this replica, which is one from now on. Returns whether it is one by now.
 fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, CommandError> {
     if let Some(order) = awaited_order(context) {
         return Ok(await_order(context, order));
@@ -335,8 +335,8 @@ fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> Result<bool, Com
     Ok(await_order(context, order))
 }
 
-/// Begins the backlog where replies wait for replicas, even if none has come yet. In a transaction, whose locks are in the way, the
-/// thread `feeder` does it a moment later.
+/// Begins the backlog if replies wait for replicas, even if none has come yet. In a transaction, whose locks are in the
+/// way, the thread `feeder` does it a moment later.
 pub(super) fn ensure_backlog(context: &mut ServerContext<'_, '_>) {
     let replication = &context.shared.replication;
     if !replication.needs_backlog(context.executor.newest_config()) || replication.has_place() {

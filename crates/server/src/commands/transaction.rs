@@ -113,7 +113,7 @@ fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
             return Ok(());
         }
     }
-    // CLIENT REPLY SKIP among the commands concerns the one behind EXEC.
+    // CLIENT REPLY SKIP among the commands concerns the one after EXEC.
     context.session.pushed = replies != Replies::SkipNext && context.session.replies == Replies::SkipNext;
     Ok(())
 }

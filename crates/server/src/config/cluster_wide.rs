@@ -1,8 +1,8 @@
 //! The directives that are the cluster's: CONFIG SET changes them on all nodes.
 //!
-//! They are those that decide how a client is answered, and what it was promised, whichever node it asks: limits of requests,
-//! eviction, forms of small collections, durability, events. Everything about one machine or process stays the node's: memory, threads,
-//! files, addresses, ports, TLS, passwords in clear, logs.
+//! These directives decide how a client is answered, and what it was promised, whichever node it asks: limits of
+//! requests, eviction, forms of small collections, durability, events. Everything about one machine or process stays
+//! the node's: memory, threads, files, addresses, ports, TLS, passwords in clear, logs.
 
 use super::directive::Directive;
 
@@ -58,7 +58,7 @@ pub const CLUSTER_WIDE: &[&str] = &[
 ];
 
 impl Directive {
-    /// Whether it is the cluster's, where the server is a node of one.
+    /// Whether it is the cluster's, if the server is a node of one.
     pub fn is_cluster_wide(&self) -> bool {
         CLUSTER_WIDE.binary_search(&self.name).is_ok()
     }

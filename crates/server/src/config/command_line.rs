@@ -1,9 +1,9 @@
 //! `dunlin server [CONFIG-FILE] [-] [--directive value ...] [-]`.
 //!
 //! Every directive is a flag that takes the words up to the next flag, as in redis-server, so
-//! `--bind 127.0.0.1 -::1 --save "" --slowlog-log-slower-than -1` needs no quoting. `--name=value`
-//! works too, and is how a value begins with `--`. clap cannot express "any words up to the next
-//! flag" when words may begin with `-`; so clap renders the help from the table, and the reading is here.
+//! `--bind 127.0.0.1 -::1 --save "" --slowlog-log-slower-than -1` needs no quoting. `--name=value` works
+//! too, and is how a value begins with `--`. clap cannot express "any words up to the next flag" when
+//! words may begin with `-`. So clap renders the help from the table, and the reading is here.
 //!
 //! Hands that are used to redis-cli type `-p 7000` or `port 7000`: `-p` is understood, and everything else of the kind is
 //! refused with the right form of it.

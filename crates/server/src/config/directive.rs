@@ -1,4 +1,4 @@
-//! One row of the table of directives, and what follows from its kind: how a value is read, checked,
+//! A row of the table of directives, and what follows from its kind: how a value is read, checked,
 //! printed and described. The texts of refusals are Redis's, since clients match on them.
 
 use std::fmt;
@@ -25,17 +25,17 @@ const PEER_USERS_MAX: usize = 256;
 /// Percentiles at most: each one is a line of INFO latencystats.
 const PERCENTILES_MAX: usize = 64;
 
-/// One directive. Everything else (files, flags, CONFIG, help, documentation) derives from it.
+/// A directive. Everything else (files, flags, CONFIG, help, documentation) derives from it.
 pub struct Directive {
     /// Lowercase, words joined by `-`.
     pub name: &'static str,
     /// Other names for the same value.
     pub aliases: &'static [&'static str],
-    /// Where it stands in the help.
+    /// Its section in the help.
     pub group: Group,
     /// Its type, its limits and its field of [`Config`].
     pub(super) kind: Kind,
-    /// As a configuration file would have it after the name.
+    /// The default as a configuration file would have it after the name.
     pub default: &'static str,
     /// When its value can change.
     pub change: Change,
@@ -45,7 +45,7 @@ pub struct Directive {
     pub(super) settle: fn(&mut Config) -> Result<(), &'static str>,
 }
 
-/// Why a directive cannot have a value: Redis's text without a prefix, where Redis has one.
+/// Why a directive cannot have a value: Redis's text without a prefix, if Redis has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueError {
     /// The value is not of the directive's kind.
@@ -163,13 +163,13 @@ pub(super) enum Kind {
     Memory { field: Field<u64>, min: u64, max: u64 },
     /// Bytes, or percent of `maxmemory`.
     Share(Field<MemoryShare>),
-    /// One of `words`; the field is the index into them.
+    /// A choice of `words`; the field is the index into them.
     Choice { words: &'static [&'static str], get: fn(&Config) -> usize, set: fn(&mut Config, usize) },
     /// Permission bits of a file, in octal.
     FileMode(Field<u32>),
     /// A path; empty for none.
     Path(Field<PathBuf>),
-    /// The same, of a file or directory that is read whenever the directive is set, to the same path too.
+    /// A path of a file or directory that is read whenever the directive is set, to the same path too.
     File(Field<PathBuf>),
     /// Text of one line.
     Text(Field<String>),
@@ -271,7 +271,7 @@ impl Directive {
     pub fn assign(&self, values: &[Vec<u8>], config: &mut Config) -> Result<(), ValueError> {
         let mut changed = config.clone();
         match values {
-            // One empty word is how files spell "none".
+            // A single empty word is how files spell "none".
             [value] if self.takes_several_words() && value.is_empty() => self.kind.read(&[], &mut changed)?,
             values if self.takes_several_words() && !values.is_empty() => {
                 self.kind.read(values, &mut changed)?;
@@ -369,7 +369,7 @@ impl Directive {
         }
     }
 
-    /// The same for whoever has just got it wrong: with the units.
+    /// The values, with units, for an operator who has just got them wrong.
     pub(super) fn values_and_units(&self) -> String {
         match &self.kind {
             Kind::Memory { .. } | Kind::Share(_) | Kind::OutputLimits(_) | Kind::DatabaseLimits(_) => {

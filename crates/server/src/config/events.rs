@@ -18,7 +18,7 @@ pub struct KeyspaceEvents {
 }
 
 impl KeyspaceEvents {
-    /// Reads the letters, in any order; `None` where one has no meaning.
+    /// Reads the letters, in any order; `None` if one has no meaning.
     pub(crate) fn parse(letters: &[u8]) -> Option<Self> {
         let mut events = Self::default();
         for letter in letters {

@@ -1,9 +1,9 @@
 //! Directives of other servers of the protocol: configuration files that were written for them load.
 //!
-//! A directive that asks for what this server does anyway is obeyed by that. One that speaks of
-//! something that does not exist here, and whose absence harms nobody, has no effect: that is told at
-//! start, in a line each, never passed over in silence. One whose absence would break a promise (a
-//! password, durability, encryption) is refused.
+//! A directive that asks for what this server does anyway is obeyed by that. A directive about
+//! something that does not exist here, and whose absence harms no client, has no effect: the server
+//! says so at start, in a line each, and never passes it over in silence. A directive whose absence
+//! would break a promise (a password, durability, encryption) is refused.
 //!
 //! CONFIG GET answers those of [`FACTS`], which tools ask for, with the value that is true here.
 
@@ -13,7 +13,7 @@ use super::{
     table::find,
 };
 
-/// One directive of others, or a family of them.
+/// A directive of other servers, or a family of them.
 struct Foreign {
     /// Lowercase; a name that ends with `*` stands for all that begin so.
     names: &'static [&'static str],
@@ -149,14 +149,14 @@ fn row(name: &str) -> Option<&'static Foreign> {
 const SECRETS: &[&str] =
     &["sentinel-pass", "sentinel-user", "tls-client-key-file-pass", "tls-key-file-pass", "user"];
 
-/// Whether the value of a directive, ours or another server's, is shown to nobody.
+/// Whether the value of a directive, ours or another server's, is never shown.
 pub(crate) fn is_secret(name: &[u8]) -> bool {
     find(name).is_some_and(|directive| directive.is_secret())
         || SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The treatment of a line of another server: `None` for a name that nobody knows, an error that says
-/// what to do where it must not be ignored.
+/// The treatment of a line of another server: `None` for an unknown name, an error that says what to
+/// do if the line must not be ignored.
 pub(super) fn load(
     origin: &Origin,
     name: &[u8],
@@ -283,6 +283,6 @@ mod tests {
         assert!(unknown.is_empty() && known > 200, "{unknown:?}");
     }
 
-    /// One name a line.
+    /// A name on each line.
     const HOUSES: &str = include_str!("../../tests/directives-of-redis-and-valkey.txt");
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-/// Where a line comes from.
+/// The origin of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A line of a file, counted from 1.
@@ -26,7 +26,7 @@ impl fmt::Display for Origin {
 /// A line that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoredLine {
-    /// Where it stands.
+    /// The line's origin.
     pub origin: Origin,
     /// Its directive.
     pub name: String,
@@ -44,7 +44,7 @@ impl fmt::Display for IgnoredLine {
 /// A line that renames a command, checked when the server starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenameLine {
-    /// Where it stands.
+    /// The line's origin.
     pub origin: Origin,
     /// The command.
     pub name: Vec<u8>,
@@ -55,7 +55,7 @@ pub struct RenameLine {
 /// A line that defines a user: its words are rules, checked when the server starts.
 #[derive(Clone, PartialEq)]
 pub struct UserLine {
-    /// Where it stands.
+    /// The line's origin.
     pub origin: Origin,
     /// The user's name.
     pub name: Vec<u8>,

@@ -49,12 +49,12 @@ pub(crate) use units::parse_memory;
 pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, EndpointType,
-    LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress,
-    PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, SyncReplicasAck,
-    SyncReplicasMissing, SyslogFacility, VersionCheck,
+    LogLevel, MaxmemoryPolicy, ModuleData, OutputBufferLimit, OutputBufferLimits, PeerUser, Permission,
+    PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
+    SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
 };
 
-/// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
+/// Returns `name value` if the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
 pub fn difference(name: &str, value: &str) -> Option<String> {
     let directive = find(name.as_bytes()).filter(|directive| directive.name == name)?;
     if directive.is_secret() {

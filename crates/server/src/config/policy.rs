@@ -9,7 +9,7 @@ use dunlin_engine::{
 
 use super::{
     settings::Config,
-    values::{MaxmemoryPolicy, VersionCheck},
+    values::{MaxmemoryPolicy, ModuleData, VersionCheck},
 };
 
 /// The part of the configuration that commands obey.
@@ -18,6 +18,7 @@ pub(crate) fn policy(config: &Config) -> Policy {
         string_bytes_max: config.proto_max_bulk_len as usize,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
+        refuses_foreign: config.module_data != ModuleData::Keep,
         notifications: config.notify_keyspace_events.published(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,

@@ -11,9 +11,9 @@ use super::{
     lines::{IgnoredLine, RenameLine, UserLine},
     values::{
         AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, ClusterDurability, DatabaseLimits,
-        EndpointType, LogLevel, MaxmemoryPolicy, MemoryShare, OutputBufferLimits, PeerUser, Permission,
-        PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret, ShutdownFlags,
-        Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
+        EndpointType, LogLevel, MaxmemoryPolicy, MemoryShare, ModuleData, OutputBufferLimits, PeerUser,
+        Permission, PrimaryAddress, PubsubDefault, ReplDisklessLoad, Sanitize, SavePoint, Secret,
+        ShutdownFlags, Supervised, SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
     },
 };
 
@@ -35,7 +35,7 @@ macro_rules! config {
 }
 
 config! {
-    /// Whether entries are moved together where pages have become sparse.
+    /// Whether entries are moved together if pages have become sparse.
     activedefrag: bool,
     /// Channels that a new user may listen to.
     acl_pubsub_default: PubsubDefault,
@@ -43,15 +43,15 @@ config! {
     aclfile: PathBuf,
     /// Entries kept.
     acllog_max_len: u64,
-    /// Percent of a worker's time against fragmentation, where there is much of it.
+    /// Percent of a worker's time against fragmentation, if there is much of it.
     active_defrag_cycle_max: u32,
-    /// The same where there is little.
+    /// Percent of a worker's time against fragmentation, if there is little of it.
     active_defrag_cycle_min: u32,
     /// Bytes of free memory in pages below which nothing is done.
     active_defrag_ignore_bytes: u64,
     /// Percent of free memory in pages, to what is used, from which on something is done.
     active_defrag_threshold_lower: u32,
-    /// The same from which on all is done that is allowed.
+    /// Percent of free memory in pages, to what is used, above which all is done that is allowed.
     active_defrag_threshold_upper: u32,
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
@@ -77,7 +77,7 @@ config! {
     audit_log_events: Vec<String>,
     /// Patterns of keys.
     audit_log_keys: Vec<String>,
-    /// The reaction where it cannot be written.
+    /// The reaction if it cannot be written.
     audit_log_when_full: AuditFull,
     /// In bytes.
     auto_aof_rewrite_min_size: u64,
@@ -87,7 +87,7 @@ config! {
     bind: Vec<String>,
     /// Empty for the system's choice.
     bind_source_addr: String,
-    /// Milliseconds after which nobody waits for a script any more; 0 for never.
+    /// Milliseconds after which clients no longer wait for a script; 0 for never.
     busy_reply_threshold: u64,
     /// By class of client.
     client_output_buffer_limit: OutputBufferLimits,
@@ -95,7 +95,7 @@ config! {
     client_query_buffer_limit: u64,
     /// Whether reads are served while some slots have no shard.
     cluster_allow_reads_when_down: bool,
-    /// The same of sharded pub/sub.
+    /// Whether sharded pub/sub is served while some slots have no shard.
     cluster_allow_pubsubshard_when_down: bool,
     /// The node's name for clients that resolve it; empty for none.
     cluster_announce_hostname: String,
@@ -241,6 +241,8 @@ config! {
     rdb_key_save_delay: u32,
     /// Make snapshots durable as they grow.
     rdb_save_incremental_fsync: bool,
+    /// The treatment of values whose types Dunlin does not have.
+    module_data: ModuleData,
     /// The treatment of files and dumps of unknown versions.
     rdb_version_check: VersionCheck,
     /// Whether snapshots have checksums.
@@ -303,7 +305,7 @@ config! {
     slowlog_log_slower_than: i64,
     /// Entries kept.
     slowlog_max_len: u64,
-    /// Refuse writes after a snapshot that failed, where there are save points.
+    /// Refuse writes after a snapshot that failed, if there are save points.
     stop_writes_on_bgsave_error: bool,
     /// Seconds for which entries of producers are remembered.
     stream_idmp_duration: u32,

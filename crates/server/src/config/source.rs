@@ -21,7 +21,7 @@ use super::table::{find, names};
 use super::values::SavePoint;
 use super::words;
 
-/// Mistakes that are reported at most: a file that is no configuration has one in every line.
+/// Mistakes that are reported at most: a file that is not a configuration has one in every line.
 const MISTAKES_MAX: usize = 100;
 /// Files that include one another at most this deep; more is taken for a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -40,7 +40,7 @@ pub enum LoadError {
     },
     /// A line that cannot be obeyed.
     Line {
-        /// Where it is.
+        /// Its origin.
         origin: Origin,
         /// The line; passwords are left out.
         line: String,
@@ -194,7 +194,7 @@ fn load_directive(
         return Ok(());
     }
     if let Some(directive) = find(name) {
-        // One quoted argument may hold all the words, as with CONFIG SET.
+        // A single quoted argument may hold all the words, as with CONFIG SET.
         let points = config.save.clone();
         let assigned = match values {
             [argument] => directive.assign_argument(argument, config),
@@ -298,7 +298,7 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
     Ok(paths)
 }
 
-/// A line for an error message: passwords hidden, control characters escaped, cut where it is long.
+/// A line for an error message: passwords hidden, control characters escaped, cut if it is long.
 fn shown(line: &[u8]) -> String {
     const LENGTH_MAX: usize = 200;
     let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();

@@ -23,8 +23,9 @@ use super::settings::Config;
 use super::table::{find, find_name, names};
 
 /// A side effect of a change: it is given the configuration in force and the one to come, which it may
-/// still settle (a working directory becomes absolute). An error, Redis's text without prefix,
-/// refuses the whole change. It is also called with the two swapped, to undo. It must not use the store.
+/// still settle (a working directory becomes absolute). An error, Redis's text without prefix, refuses
+/// the whole change. Undoing a change calls the hook with the two swapped. A hook must not use the
+/// store.
 pub type Hook = Box<dyn Fn(&Config, &mut Config) -> Result<(), String> + Send + Sync>;
 
 /// The current configuration. Shared by all threads.
@@ -33,7 +34,7 @@ pub struct ConfigStore {
     /// Grows by one with every change.
     generation: AtomicU64,
     changes: Mutex<Changes>,
-    /// Called behind each change, once readers find it.
+    /// Called after each change, once readers find it.
     published: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -122,7 +123,7 @@ impl ConfigStore {
         self.lock().hooks.push((names, hook));
     }
 
-    /// Calls `notify` behind every change from now on, when readers find it.
+    /// Calls `notify` after every change from now on, when readers find it.
     ///
     /// # Panics
     /// At the second call.
@@ -130,7 +131,7 @@ impl ConfigStore {
         assert!(self.published.set(notify).is_ok(), "one listener is told of changes");
     }
 
-    /// Has readers look for the configuration anew.
+    /// Makes readers look for the configuration anew.
     fn publish(&self) {
         self.generation.fetch_add(1, Ordering::Release);
         if let Some(notify) = self.published.get() {
@@ -148,7 +149,7 @@ impl ConfigStore {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Has every reader take the configuration anew: something beside it that workers derive from it has changed.
+    /// Makes every reader take the configuration anew: something beside it that workers derive from it has changed.
     pub fn touch(&self) {
         let _changes = self.lock();
         self.publish();
@@ -160,7 +161,8 @@ impl ConfigStore {
     }
 
     /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values, and directives of
-    /// other servers that have one true value here. A name that is asked for without wildcards is spelled as in the question, where the client looks for it.
+    /// other servers that have one true value here. A name that is asked for without wildcards is spelled as in the
+    /// question, since the client looks for that.
     pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
         let patterns: Vec<(&[u8], Option<Glob>)> =
@@ -330,7 +332,7 @@ impl ConfigReader {
         Self { store, generation, config }
     }
 
-    /// Takes the current configuration and returns whether it differs from before. One load when not.
+    /// Takes the current configuration and returns whether it differs from before. Costs one load if it does not.
     pub fn refresh(&mut self) -> bool {
         let generation = self.store.generation();
         if generation == self.generation {
@@ -383,7 +385,7 @@ mod tests {
         store.get(&patterns).into_iter().map(line).collect::<Vec<_>>().join(";")
     }
 
-    /// The texts are those of redis-server 7.0.15, except where a directive has other limits.
+    /// The texts are those of redis-server 7.0.15, except if a directive has other limits.
     #[test]
     fn refusals_have_the_texts_of_redis() {
         let failed = |name: &str, reason: &str| {

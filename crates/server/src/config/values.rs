@@ -11,7 +11,7 @@ pub struct PrimaryAddress {
     pub port: u16,
 }
 
-/// One word of `unixsocket-user`.
+/// A word of `unixsocket-user`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerUser {
     /// The system's number, of a user or of a group.
@@ -44,7 +44,7 @@ impl PeerUser {
     }
 }
 
-/// One word of `bind`.
+/// A word of `bind`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindAddress {
     /// An IP address or a host name.
@@ -63,7 +63,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -178,12 +178,12 @@ words! {
 words! {
     /// `tls-auth-clients`.
     AuthClients {
-        /// They show no certificates.
+        /// Clients show no certificates.
         "no" => No,
-        /// They must.
+        /// Clients must show one.
         #[default]
         "yes" => Yes,
-        /// They may.
+        /// Clients may show one.
         "optional" => Optional,
     }
 }
@@ -222,10 +222,10 @@ words! {
     ReplDisklessLoad {
         /// Never.
         "disabled" => Disabled,
-        /// Where there is no data set that could be lost.
+        /// Only if there is no data set that could be lost.
         #[default]
         "on-empty-db" => OnEmptyDb,
-        /// Where there is no data set that could be lost; another one is served until the new one is whole.
+        /// Only if there is no data set that could be lost; another one is served until the new one is whole.
         "swapdb" => Swapdb,
         /// Always.
         "flush-before-load" => FlushBeforeLoad,
@@ -235,7 +235,7 @@ words! {
 words! {
     /// `sync-replicas-ack`.
     SyncReplicasAck {
-        /// It has applied it.
+        /// The replica has applied it.
         #[default]
         "memory" => Memory,
         /// Its log has it on disk.
@@ -249,8 +249,21 @@ words! {
         /// Writes are refused.
         #[default]
         "refuse" => Refuse,
-        /// They wait.
+        /// Writes wait.
         "wait" => Wait,
+    }
+}
+
+words! {
+    /// `module-data`.
+    ModuleData {
+        /// Values of types that are not there are kept as they came.
+        #[default]
+        "keep" => Keep,
+        /// Such values are left out.
+        "skip" => Skip,
+        /// Files that hold one are refused.
+        "refuse" => Refuse,
     }
 }
 
@@ -260,7 +273,7 @@ words! {
         /// Unknown versions are refused.
         #[default]
         "strict" => Strict,
-        /// They are read as far as they hold what is known.
+        /// Such files are read as far as they hold what is known.
         "relaxed" => Relaxed,
     }
 }
@@ -273,15 +286,15 @@ words! {
         "no" => Nobody,
         /// Refused.
         "upstart" => Upstart,
-        /// systemd, where NOTIFY_SOCKET is set.
+        /// systemd, if NOTIFY_SOCKET is set.
         "systemd" => Systemd,
-        /// The same.
+        /// As `systemd`.
         "auto" => Auto,
     }
 }
 
 impl Supervised {
-    /// Where the supervisor listens for what becomes of the server, if there is one.
+    /// The supervisor's socket for notifications, if there is one.
     pub(crate) fn socket(self) -> Option<std::ffi::OsString> {
         [Self::Systemd, Self::Auto].contains(&self).then(|| std::env::var_os("NOTIFY_SOCKET")).flatten()
     }
@@ -383,9 +396,9 @@ words! {
 /// A part of memory, given in bytes or in percent of `maxmemory`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryShare {
-    /// So many bytes; 0 for no limit.
+    /// This many bytes; 0 for no limit.
     Bytes(u64),
-    /// So many percent; no limit where there is no `maxmemory`.
+    /// This many percent; no limit without `maxmemory`.
     Percent(u8),
 }
 
@@ -396,7 +409,7 @@ impl Default for MemoryShare {
 }
 
 impl MemoryShare {
-    /// The limit in bytes, under this `maxmemory`; `None` where there is none.
+    /// The limit in bytes, under this `maxmemory`; `None` if there is none.
     pub fn limit(self, maxmemory: u64) -> Option<u64> {
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
@@ -411,7 +424,7 @@ impl MemoryShare {
 pub struct DatabaseLimits(Vec<(usize, u64)>);
 
 impl DatabaseLimits {
-    /// Whether there is none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -469,7 +482,7 @@ pub struct OutputBufferLimits {
     pub pubsub: OutputBufferLimit,
 }
 
-/// The limit of one class of clients. Zero is no limit.
+/// The limit of one class of clients. Zero is not a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputBufferLimit {
     /// A client above it is closed at once.

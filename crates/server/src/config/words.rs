@@ -126,7 +126,7 @@ fn hex_digit(digit: u8) -> u8 {
     }
 }
 
-/// Appends `word` so that [`split`] gives it back: quoted only where it has to be.
+/// Appends `word` so that [`split`] gives it back: quoted only if it has to be.
 pub fn push_quoted(line: &mut Vec<u8>, word: &[u8]) {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b'#');
     if !word.is_empty() && word.iter().all(plain) {

@@ -1,4 +1,4 @@
-//! Where the log's files are.
+//! The places of the log's files.
 
 use std::{fs, io};
 
@@ -6,7 +6,7 @@ use dunlin_persist::{aof::WriterOptions, manifest::Manifest};
 
 use crate::{config::Config, persistence::files};
 
-/// Where a configuration has the log's files.
+/// The places of the log's files by a configuration.
 pub(crate) fn log_options(config: &Config) -> WriterOptions {
     WriterOptions {
         directory: config.dir.join(&config.appenddirname),
@@ -15,7 +15,7 @@ pub(crate) fn log_options(config: &Config) -> WriterOptions {
     }
 }
 
-/// The manifest, `None` where there is none.
+/// The manifest, `None` if there is none.
 pub(crate) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>, String> {
     let path = options.manifest_path();
     if fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

@@ -50,7 +50,7 @@ use crate::{
 /// The ring. Its spare segments are its contents at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 1 << 20, segments_max: 512, spare_max: 64 };
 /// Bytes that workers can be ahead of the disk before they wait for it: a part of the data set's memory, so that
-/// memory does not grow by more where the disk hangs, between these.
+/// memory does not grow by more if the disk hangs, between these.
 const ROOM_DATA_PARTS: u64 = 16;
 pub(crate) const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 /// Bytes that are worth being written before the thread's pause is over: as many as the caches of its processor may
@@ -77,13 +77,13 @@ struct Awaited {
 #[derive(Debug)]
 pub(crate) struct Durability {
     pub(crate) ring: Arc<Ring>,
-    /// What of it keys have seen.
+    /// The offsets of the log that keys have seen.
     pub(crate) marks: Arc<SeenMarks>,
     /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
     /// How far it is on disk.
     synced: AtomicU64,
-    /// It was turned on, and has no base yet: nothing of it would be loaded.
+    /// Whether it was turned on, and has no base yet: nothing of it would be loaded.
     pub(crate) lacks_base: AtomicBool,
     /// How far it has been given to the system.
     pub(crate) written: AtomicU64,
@@ -149,9 +149,9 @@ impl Durability {
         &self.ring
     }
 
-    /// How far a start would load the log from disk; `None` where there is no log, or it has no base yet.
+    /// How far a start would load the log from disk; `None` if there is no log, or it has no base yet.
     pub(crate) fn fsynced(&self) -> Option<u64> {
-        // A log that is turned off is off, for whoever looks, before the offset says that nobody needs to wait for it.
+        // A log that is turned off is off, for every reader, before the offset says that no reply needs to wait for it.
         let synced = self.synced.load(SeqCst);
         (!self.is_off() && !self.lacks_base.load(SeqCst)).then_some(synced)
     }
@@ -174,7 +174,7 @@ impl Durability {
         !self.lacks_base.load(SeqCst) && self.synced.load(SeqCst) >= mark
     }
 
-    /// The log's files at an offset, where they go back so far. Waits for the disk.
+    /// The log's files at an offset, if they go back that far. Waits for the disk.
     pub(crate) fn follow_files(&self, config: &Config, at: u64) -> Option<Follower> {
         if self.is_off() || self.lacks_base.load(SeqCst) {
             return None;
@@ -221,7 +221,7 @@ impl Durability {
         }
         // Others of the worker may wait for less.
         self.awaited[worker].sync_mark.fetch_min(mark, SeqCst);
-        // As in `await_durable`. A message that nobody needs does no harm.
+        // As in `await_durable`. A message without a receiver does no harm.
         let waits = !self.is_on_disk(mark);
         if waits {
             self.wakeup.notify(true);
@@ -240,9 +240,10 @@ impl Durability {
             || self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
     }
 
-    /// Waits until the log is on disk up to `mark`, the cut of a snapshot that is about to be put in place: its stamp says that
-    /// the log holds what it does, which must be so after a power cut, too. Does not wait for a log that cannot be written. The
-    /// caller is neither a worker nor the log's thread, and there is one at a time.
+    /// Waits until the log is on disk up to `mark`, the cut of a snapshot that is about to be put in place. The
+    /// snapshot's stamp says that the log holds what it does, which must be so after a power cut, too. Does not wait
+    /// for a log that cannot be written. The caller is neither a worker nor the log's thread, and there is one at a
+    /// time.
     pub(crate) fn settle_for_snapshot(&self, mark: u64, is_cancelled: impl Fn() -> bool) {
         let is_open = || self.synced.load(SeqCst) < mark && !self.is_off() && !self.is_failing();
         while is_open() && !is_cancelled() {
@@ -282,7 +283,7 @@ impl Durability {
         self.status().write_error.clone().unwrap_or_default()
     }
 
-    /// Has workers wait for the disk where they are ahead of it by a part of a data set of so many bytes.
+    /// Makes workers wait for the disk if they are ahead of it by a part of a data set of `data_bytes`.
     pub(crate) fn size_room(&self, data_bytes: usize) {
         self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
@@ -293,7 +294,7 @@ impl Durability {
         !self.ring.has_room()
     }
 
-    /// Whether there is room for records; where not, [`WorkerMessage::HasRoom`] comes when there is.
+    /// Whether there is room for records; if not, [`WorkerMessage::HasRoom`] comes when there is.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.ring.has_room() || self.await_room()
@@ -375,7 +376,7 @@ impl Durability {
         self.order_and_wait(|done| Order::Turn { on, done })
     }
 
-    /// Has the log say whose stream of replication it is, durably. The caller is not inside the gate.
+    /// Makes the log say whose stream of replication it is, durably. The caller is not inside the gate.
     pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
         self.order_and_wait(|done| Order::SetStream { stream, done })
     }

@@ -13,7 +13,7 @@ use dunlin_persist::{
 pub(crate) enum Order {
     /// Record changes from now on, or no longer.
     Turn { on: bool, done: Sender<Result<(), String>> },
-    /// Have the manifest say whose stream of replication the log is.
+    /// Make the manifest say whose stream of replication the log is.
     SetStream { stream: Option<StreamId>, done: Sender<Result<(), String>> },
     /// Empty the data set and load the log again.
     Reload { done: Sender<Result<(), String>> },
@@ -21,7 +21,7 @@ pub(crate) enum Order {
     Rotate,
     /// Put a snapshot in the place of the log before its cut.
     Adopt(io::Result<Base>),
-    /// It is in place.
+    /// The snapshot is in place.
     EndAdopting(Box<io::Result<Adoption>>),
     /// Make everything durable and end.
     Stop,

@@ -9,12 +9,12 @@ use std::{
 use super::Durability;
 use crate::persistence::saving::Progress;
 
-/// So many rewrites may fail in a row before those that begin by themselves are held back.
+/// The number of rewrites that may fail in a row before those that begin by themselves are held back.
 const FAILURES_FREE: u32 = 3;
 /// For how long at first; for twice as long each further time.
 const HOLD_BACK: Duration = Duration::from_secs(60);
 const HOLD_BACK_MAX: Duration = Duration::from_secs(3600);
-/// Others wait so long after a failure.
+/// The pause of other rewrites after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The state of rewriting.
@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Rewriting {
     pub(crate) current: Option<Arc<Progress>>,
     pub(crate) thread: Option<JoinHandle<()>>,
-    /// One is to begin when that is possible.
+    /// A rewrite is to begin when that is possible.
     pub(crate) scheduled: bool,
     /// How long the last one took.
     pub(crate) last_took: Option<Duration>,
@@ -31,7 +31,7 @@ pub(crate) struct Rewriting {
     /// How many have failed in a row.
     pub(crate) failures: u32,
     failed_at: Option<Instant>,
-    /// No more are begun: the server ends.
+    /// None is begun from now on: the server ends.
     pub(crate) ended: bool,
 }
 
@@ -61,7 +61,7 @@ impl Rewriting {
         self.current.iter().for_each(|progress| progress.cancel());
     }
 
-    /// It has ended.
+    /// The rewrite has ended.
     pub(crate) fn end(&mut self, is_ok: bool) {
         self.last_took = self.current.take().map(|progress| progress.begun.elapsed());
         self.failures = if is_ok { 0 } else { self.failures.saturating_add(1) };
@@ -82,8 +82,8 @@ impl Durability {
         self.await_rewriting();
     }
 
-    /// Waits until the rewrite under way has ended, but for the log thread's part; whether there was
-    /// something.
+    /// Waits until the rewrite under way has ended, but for the log thread's part. Returns whether
+    /// there was something.
     pub(crate) fn await_rewriting(&self) -> bool {
         let Some(thread) = self.rewriting().thread.take() else { return false };
         if thread.join().is_err() {

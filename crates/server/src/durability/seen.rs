@@ -69,7 +69,7 @@ impl SeenMarks {
         self.is_ready.load(SeqCst)
     }
 
-    /// Keeps marks from now on. `tail` is the log's end, which is read behind the change.
+    /// Keeps marks from now on. `tail` is the log's end, which is read after the change.
     pub(crate) fn keep(&self, tail: impl Fn() -> u64) {
         if self.are_kept() {
             return;

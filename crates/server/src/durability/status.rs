@@ -13,9 +13,9 @@ pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// The report of the log's thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
-    /// Why the log cannot be written, in the system's words; `None` where it can.
+    /// Why the log cannot be written, in the system's words; `None` if it can.
     pub(crate) write_error: Option<String>,
-    /// Where its files are, while it is on.
+    /// Directory of its files, while it is on.
     pub(crate) directory: Option<PathBuf>,
     /// Which log that is, or was, or is beside a data set that has none.
     pub(crate) log: Option<LogId>,
@@ -36,7 +36,7 @@ impl Status {
     pub(crate) fn stamp(&self) -> Option<LogStamp> {
         let LogId { name, generation, .. } = self.log.clone()?;
         let standing = match self.standing {
-            // It is not known how much of the log is there.
+            // An unknown part of the log is there.
             Standing::On if self.write_error.is_some() => Standing::Off,
             standing => standing,
         };

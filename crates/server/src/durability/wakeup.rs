@@ -8,7 +8,7 @@
 //! ```
 //!
 //! No ring is lost: the worker appends before it looks at the state, the thread sets the state before it
-//! looks whether there is something to do; with a fence between the two on both sides, one of them sees
+//! looks whether there is something to do. With a fence between the two on both sides, one of them sees
 //! the other. A wake-up before the sleep begins ends it too.
 
 use std::sync::OnceLock;
@@ -37,7 +37,7 @@ impl Wakeup {
         self.thread.get_or_init(thread::current);
     }
 
-    /// There is something to do; `urgent` where it cannot wait for the end of a nap.
+    /// There is something to do; `urgent` if it cannot wait for the end of a nap.
     #[inline]
     pub(crate) fn notify(&self, urgent: bool) {
         fence(SeqCst);

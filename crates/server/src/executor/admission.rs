@@ -27,7 +27,7 @@ use crate::{
     shared::Shared,
 };
 
-/// The command or subcommand that a request names, if there is one that takes so many words.
+/// The command or subcommand that a request names, if there is one that takes this number of words.
 #[inline]
 pub(super) fn resolve<'t>(
     table: &'t CommandTable,
@@ -233,8 +233,8 @@ fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
     conditions
 }
 
-/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a failover, and a
-/// change of the role, close it behind what they have set.
+/// The conditions of the server that keep results from being stored or logged. The caller is inside the gate: a
+/// failover, and a change of the role, close it after setting their state.
 pub(super) fn storage_conditions(shared: &Shared, config: &Config) -> Conditions {
     let fails = shared.engine.log.is_on() && shared.durability.is_failing();
     // Data that were fresh when the command read them are not read again.
@@ -253,7 +253,7 @@ impl Executor {
         !session.authenticated && !self.shared.access.is_open()
     }
 
-    /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
+    /// Looks again at the conditions for a client's commands. To be called before a window of them, and after each
     /// command that changes the client or the server.
     #[inline]
     pub(super) fn refresh_conditions(&mut self, shared: &Shared, session: &mut Session) {
@@ -309,8 +309,8 @@ impl Executor {
         conditions
     }
 
-    /// Looks at the conditions again behind a command that has given its pass up: others may have closed the gate meanwhile to
-    /// end what was admitted before.
+    /// Looks at the conditions again after a command that has given its pass up: others may have closed the gate
+    /// meanwhile to end what was admitted before.
     #[cold]
     pub(super) fn readmit(&mut self, shared: &Shared, session: &mut Session) {
         self.caller.admission = Some(shared.engine.log.admissions());
@@ -336,8 +336,8 @@ impl Executor {
         decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, keys, inside })
     }
 
-    /// Looks at the users again if they have changed, and at what a session may do now. A change of the configuration counts as
-    /// one of the users: a command that comes behind the reply to CONFIG SET obeys it.
+    /// Looks at the users again if they have changed, and at the rights of a session now. A change of the
+    /// configuration counts as one of the users: a command that comes after the reply to CONFIG SET obeys it.
     #[inline]
     pub(crate) fn refresh_access(&mut self, session: &mut Session) {
         if session.access_version != self.shared.access.version() {
@@ -357,7 +357,7 @@ impl Executor {
                 self.check_subscriptions(session, &before);
             }
             None => {
-                // It is about to be closed; until then it is nobody.
+                // The client is about to be closed; until then it has the rights of the default user, unauthenticated.
                 session.user = access.default_user();
                 session.authenticated = false;
                 session.client.names().user.clear();
@@ -366,7 +366,7 @@ impl Executor {
         session.refresh_conditions(access.is_open());
     }
 
-    /// Closes a client that listens to what its user may listen to no more. The change of the user has closed those that it
+    /// Closes a client whose user lost access to a subscribed channel. The change of the user has closed those that it
     /// found; here are those that have subscribed at the same time.
     fn check_subscriptions(&self, session: &Session, before: &User) {
         let user = &session.user;
@@ -383,7 +383,7 @@ impl Executor {
         }
     }
 
-    /// Has a command presented again later.
+    /// Parks a command, to be presented again later.
     #[cold]
     pub(super) fn park(&mut self, session: &mut Session, wait: Wait) -> Flow {
         match wait {
@@ -439,9 +439,9 @@ impl Executor {
         self.shared.access.note_denied(denied, self.config.config());
     }
 
-    /// Answers a command that is for another node. One of a transaction spoils it; `EXEC` ends it, and is answered as any other
-    /// command, so that libraries know where to go. If the slots went elsewhere after `MULTI`, `EXEC` gets what the commands got,
-    /// where Redis would answer `EXECABORT`: the client did nothing wrong.
+    /// Answers a command that is for another node. A redirected command of a transaction spoils it; `EXEC` ends it, and
+    /// is answered as any other command, so that libraries know where to go. If the slots went elsewhere after `MULTI`,
+    /// `EXEC` gets what the commands got, though Redis would answer `EXECABORT`: the client did nothing wrong.
     #[cold]
     pub(super) fn redirect(
         &mut self,
@@ -469,7 +469,7 @@ impl Executor {
         Flow::Continue
     }
 
-    /// Answers a command that is refused. One of a transaction spoils it; `EXEC` ends it.
+    /// Answers a command that is refused. A refused command of a transaction spoils it; `EXEC` ends it.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -565,8 +565,8 @@ fn check_sort_pattern(
 /// How much of a stranger's words an error shows.
 pub(crate) const QUOTED_BYTES_MAX: usize = 128;
 
-/// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
-/// may be sending orders in his name. The lines are those that every such request has.
+/// Whether a line of an HTTP request has arrived in place of a command: a page may be using a user's
+/// browser to send commands in the user's name. The lines are those that every such request has.
 pub(super) fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

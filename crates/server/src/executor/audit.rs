@@ -10,7 +10,7 @@ use crate::{
     session::Session,
 };
 
-/// As which kind of event a command is recorded, if it is.
+/// The kind of event as which a command is recorded, if it is.
 pub(super) fn audited_as(audit: &Audit, entry: &Entry, words: &[&[u8]]) -> Option<Kind> {
     if let Some(kind) = Kind::of_command(&entry.full_name())
         && audit.wants(kind)
@@ -36,7 +36,7 @@ fn names<'w>(kind: Kind, entry: &Entry, words: &[&'w [u8]]) -> Vec<&'w [u8]> {
 }
 
 impl Executor {
-    /// Records a command that is about to run, where it is to be.
+    /// Records a command that is about to run, if it is to be recorded.
     #[cold]
     pub(crate) fn audit_command(&self, session: &Session, entry: &Entry, words: &[&[u8]]) {
         let Some(kind) = audited_as(&self.shared.audit, entry, words) else { return };
@@ -46,12 +46,12 @@ impl Executor {
         });
     }
 
-    /// Records that somebody was let in.
+    /// Records that a client was let in.
     pub(crate) fn audit_success(&self, session: &Session, reason: &str) {
         self.audit(session, Kind::Auth, Outcome::Success, |event| event.reason = reason);
     }
 
-    /// Records a denial, or that somebody was not let in.
+    /// Records a denial, or that a client was not let in.
     pub(super) fn audit_denial(&self, session: &Session, reason: Reason, object: &[u8], user: &[u8]) {
         let names = [object];
         if matches!(reason, Reason::Authentication | Reason::Certificate) {

@@ -9,14 +9,14 @@
 //! levels SEEN    the same, as far as a replica knows                  replicas, cluster-durability sync
 //! ```
 //!
-//! A reply waits for what its command may have seen ([`super::seen`]), or for the log up to its end where that is not known.
-//! A connection that has chosen less than others sees what is not committed for them yet.
+//! A reply waits for what its command may have seen ([`super::seen`]), or for the log up to its end if that is not
+//! known. A connection that has chosen less than others sees what is not committed for them yet.
 //!
 //! A level may be out of reach as things are: the disk fails, or there are fewer replicas than it takes. Replies that wait
 //! for it are refused then, with the error that the client's next write gets (docs/durability.md).
 //!
-//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its listener
-//! has chosen: up to the log's end behind the change. Invalidations do not wait: they show a name and no value
+//! A push about data (a message, a keyspace event, a line of MONITOR) waits for the server's own level, whatever its
+//! listener has chosen: up to the log's end after the change. Invalidations do not wait: they show a name and no value
 //! (docs/decisions/0054).
 
 use std::sync::{Arc, Weak};
@@ -41,7 +41,8 @@ const DISK: u8 = 1;
 const LEASE: u8 = DISK + SYNC_REPLICAS_MAX as u8 + 1;
 /// The levels of a shard's commit, in terms of even and odd numbers: a term's uncommitted replies are lost with it.
 const COMMIT: [u8; 2] = [LEASE + 1, LEASE + 2];
-/// The same at a replica, for data sets of even and odd numbers: a copy of the primary's replaces what was seen.
+/// The levels of the shard's commit at a replica, for data sets of even and odd numbers: a copy of the primary's
+/// replaces what was seen.
 const SEEN: [u8; 2] = [LEASE + 3, LEASE + 4];
 
 /// The levels for all workers: they write pushes of each other's clients.
@@ -68,7 +69,7 @@ pub(super) fn attach(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>)
 }
 
 impl Shared {
-    /// The commitment before which a push about what the log has now may not leave.
+    /// The commitment before which a push about the present end of the log may not leave.
     #[inline]
     pub(crate) fn commitment_of_push(&self, config: &Config) -> Commitment {
         if self.cluster.is_sync()
@@ -85,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// The same, as far as the shard's commit goes; `None` where that is met.
+    /// The part of the commitment that the shard's commit has to meet; `None` if that is met.
     fn push_commitment_to_shard(&self) -> Option<Commitment> {
         let (term, mark) = (self.cluster.lease.term(), self.durability.tail());
         let level = match term {
@@ -118,7 +119,7 @@ impl Shared {
             && self.replication.online() < usize::from(replicas)
     }
 
-    /// Whether nothing that waits for a level now will be released any more: its term as a primary is over.
+    /// Whether nothing that waits for a level now will ever be released: its term as a primary is over.
     fn is_level_void(&self, level: u8) -> bool {
         let term = self.cluster.lease.term();
         COMMIT.contains(&level) && (term == 0 || level != COMMIT[(term & 1) as usize])
@@ -132,7 +133,7 @@ impl Shared {
             DISK if durability.is_off() => u64::MAX,
             DISK => durability.on_disk(),
             LEASE => self.cluster.lease.valid_term(),
-            // A term before this one commits nothing any more.
+            // A term before this one has ceased to commit.
             _ if COMMIT.contains(&level) => match self.cluster.lease.valid_term() {
                 term if term == 0 || level != COMMIT[(term & 1) as usize] => 0,
                 _ => self.replication.shard_committed(),
@@ -167,8 +168,8 @@ impl Executor {
         if is_met { Commitment::default() } else { Commitment { level, mark } }
     }
 
-    /// The commitment before which a reply to the commands just served may not leave. None, where the data set was not looked at, as
-    /// with INFO, which has to answer while the disk fails.
+    /// The commitment before which a reply to the commands just served may not leave. None if the data set was not
+    /// looked at, as with INFO, which has to answer while the disk fails.
     #[inline]
     pub(super) fn commitment(&self, session: &Session) -> Commitment {
         if !self.saw_data.any() {
@@ -177,7 +178,7 @@ impl Executor {
         self.commitment_to(session, self.shared.durability.tail())
     }
 
-    /// The same of a reply that has seen the log up to there at most.
+    /// The commitment of a reply that has seen the log up to `mark` at most.
     #[inline]
     pub(super) fn commitment_to(&self, session: &Session, mark: u64) -> Commitment {
         if self.shared.cluster.is_on()
@@ -192,7 +193,7 @@ impl Executor {
         }
     }
 
-    /// The first commitment of a reply on a node of a cluster; `None` where that is met.
+    /// The first commitment of a reply on a node of a cluster; `None` if that is met.
     fn commitment_to_shard(&self, session: &Session, mark: u64) -> Option<Commitment> {
         let (shared, term) = (&self.shared, self.term.get());
         // The keys of a move may be years old: in `async`, too, all members have it before the source gives it up.

@@ -17,7 +17,7 @@ use crate::config::Config;
 
 /// How long a slice takes.
 const SLICE: Duration = Duration::from_micros(500);
-/// How long a round that was in vain is not repeated where nothing changes.
+/// How long a round without gain is not repeated if nothing changes.
 const VAIN_PAUSE: Duration = Duration::from_secs(10);
 /// How often a worker looks whether there is something to do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(super) struct Defragmentation {
     looked: Option<Instant>,
     /// Pages that this round has emptied.
     pages: usize,
-    /// Bytes that were free after a round in vain, and when that ended.
+    /// Bytes that were free after a round without gain, and when that ended.
     vain: Option<(usize, Instant)>,
 }
 
@@ -67,7 +67,7 @@ fn effort(config: &Config, workers: usize, slack: Slack) -> u32 {
 }
 
 impl Executor {
-    /// Moves some entries together, if that is due; how long the worker may wait before the next slice.
+    /// Moves some entries together, if that is due. Returns how long the worker may wait before the next slice.
     pub(super) fn defragment(&mut self, inside: &Inside<'_>) -> Duration {
         let now = Instant::now();
         if let Some(due) = self.defragmentation.due
@@ -86,7 +86,7 @@ impl Executor {
         self.defragment_slice(inside, now)
     }
 
-    /// Looks how much is free, and decides how much time that is worth. It changes within a round, too.
+    /// Looks how much is free, and decides how much time that is worth. The share of time changes within a round, too.
     fn look_at_slack(&mut self, inside: &Inside<'_>, now: Instant) {
         let (shared, this) = (&self.shared, &mut self.defragmentation);
         let slack = shared.engine.slack(inside, &this.compaction);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A command that needs memory makes room first, for as long as `maxmemory-eviction-tenacity` allows; what is left to
-//! do then is done in the background, in slices between which clients are served. The command is refused only where no
+//! do then is done in the background, in slices between which clients are served. The command is refused only if no
 //! key is left that may go.
 
 use std::{
@@ -42,8 +42,8 @@ const AHEAD_DIVISOR: usize = 1024;
 const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Keys that are evicted between two looks at the clock.
 const KEYS_PER_STEP: usize = 16;
-/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless they are so large that
-/// others would wait for it.
+/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless freeing them
+/// would stall other clients.
 const PENDING_VALUES_MAX: usize = 16;
 /// Bytes of arguments that give a command another microsecond for eviction.
 const BYTES_PER_MICROSECOND: u64 = 1024;
@@ -59,7 +59,7 @@ pub(super) struct MemoryCheck {
     admitted: usize,
 }
 
-/// How keys give way under a configuration; `None` where none does.
+/// How keys give way under a configuration; `None` if none does.
 pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
     use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {
@@ -113,7 +113,7 @@ impl Executor {
         if !effects.has_any(Effects::NEEDS_MEMORY) {
             return false;
         }
-        // Where keys may go, each command makes its own room.
+        // If keys may go, each command makes its own room.
         let is_fixed = self.config.config().maxmemory_policy == MaxmemoryPolicy::Noeviction;
         let coming = |given: &Given| if is_fixed { given.bytes } else { 0 };
         queue.given.iter().any(|given| self.is_database_short(given.database, coming(given), inside))
@@ -162,7 +162,8 @@ impl Executor {
         !self.shared.replication.is_replica() && self.paused_script.is_none()
     }
 
-    /// Whether the limit of a database leaves no room for so many bytes more. The sum is as of now: it costs a look at each stripe.
+    /// Whether the limit of a database leaves no room for `coming` more bytes. The sum is as of now: it costs a look at
+    /// each stripe.
     fn is_database_short(&mut self, database: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
         let Some(limit) = self.config.config().db_maxmemory.of(database) else { return false };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -181,6 +182,7 @@ impl Executor {
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         if used > limit && coming == 0 && shared.stats.revisit_clients(self.now.steady_ms) {
+            shared.stats.note_held(&shared.held());
             used = shared.stats.limited_bytes(&shared.engine);
             self.memory.used = Some(used);
         }
@@ -201,8 +203,8 @@ impl Executor {
         is_short
     }
 
-    /// Evicts until there is room for `coming` bytes and a little more, in all or in a database; whether there is not,
-    /// and nothing is left to go.
+    /// Evicts until there is room for `coming` bytes and a little more, in all or in a database. Returns whether there
+    /// is not, and nothing is left to go.
     #[cold]
     fn make_room(
         &mut self,
@@ -228,7 +230,7 @@ impl Executor {
         none_left && in_use(&self.shared, database, coming) > limit
     }
 
-    /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
+    /// Whether all that is not a key takes as much as the limit: then all keys would go, and to no avail.
     fn is_in_vain(&self, limit: usize, coming: usize) -> bool {
         in_use(&self.shared, None, coming).saturating_sub(self.shared.engine.keyspace.used_bytes()) >= limit
     }
@@ -242,8 +244,8 @@ impl Executor {
             && !(shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some())
     }
 
-    /// Evicts until no more than `target` bytes are in use with those that are coming, for so long at most; whether no key is
-    /// left that may go.
+    /// Evicts until at most `target` bytes are in use with those that are coming, within a time. Returns whether no key
+    /// is left that may go.
     fn evict_to(
         &mut self,
         target: usize,
@@ -285,8 +287,8 @@ impl Executor {
         none_left
     }
 
-    /// A slice of what is done in the background: access stamps are kept fresh, entries moved together, and keys evicted ahead of need. How long
-    /// the worker may wait before the next slice.
+    /// A slice of background work: access stamps are kept fresh, entries moved together, and keys evicted ahead
+    /// of need. Returns how long the worker may wait before the next slice.
     pub(super) fn tend_memory(&mut self) -> Duration {
         const SWEPT_ENTRIES: usize = 512;
         const SWEEP_PAUSE: Duration = Duration::from_millis(1);
@@ -309,6 +311,9 @@ impl Executor {
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
         let target = limit.saturating_sub(ahead(limit));
         let used = || shared.stats.limited_bytes(&shared.engine);
+        if used() > target && shared.stats.revisit_clients(self.now.steady_ms) {
+            shared.stats.note_held(&shared.held());
+        }
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()
@@ -325,7 +330,8 @@ impl Executor {
 }
 
 impl Executor {
-    /// Evicts ahead of need in databases with limits of their own; whether one of them is above its limit still.
+    /// Evicts ahead of need in databases with limits of their own. Returns whether one of them is above its limit
+    /// still.
     fn tend_databases(&mut self, inside: &Inside<'_>) -> bool {
         let config = self.config.config();
         if config.db_maxmemory.is_empty() || !self.may_evict() {
@@ -357,6 +363,7 @@ impl Executor {
         }
         let may_go = |client: &Arc<Client>| {
             client.output_class() != OutputClass::Replica
+                && !client.is_outgoing()
                 && !ClientFlags::of(client).has(ClientFlags::NO_EVICT)
         };
         let clients = self.clients.list().into_iter().filter(may_go);

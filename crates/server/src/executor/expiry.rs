@@ -36,8 +36,8 @@ impl ExpiryCycle {
         Self { first: worker, workers, stripe: worker, next_round: None }
     }
 
-    /// Runs a slice; how long the worker may wait before the next. During `CLIENT PAUSE` nothing
-    /// changes by itself either.
+    /// Runs a slice. Returns how long the worker may wait before the next. During `CLIENT PAUSE`
+    /// nothing changes by itself either.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
@@ -55,12 +55,12 @@ impl ExpiryCycle {
         let slice = SLICE_PER_EFFORT * config.active_expire_effort;
         let stripes = engine.keyspace.stripes();
         let started = Instant::now();
-        // Where a script runs for long, it is not waited for.
+        // If a script runs for long, this round does not wait for it.
         let inside = engine.keyspace.enter_unless_long(worker.id());
         if inside.is_none() || engine.keyspace.is_held_for_long() {
             return round;
         }
-        // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
+        // Inside the gate, as `CLIENT PAUSE` waits for all threads that are there.
         if shared.pause.in_force(now.instant).is_some()
             || !shared.durability.may_expire()
             || shared.loading.is_active()
@@ -68,7 +68,8 @@ impl ExpiryCycle {
             return round;
         }
         if shared.replication.is_replica() {
-            // The stream says which keys of the primary have expired. One worker removes those that clients have written here.
+            // The stream says which keys of the primary have expired. A single worker removes those that clients have
+            // written here.
             while self.first == 0 && !engine.expire_own(environment, OWN_KEYS_PER_STEP, worker) {
                 if started.elapsed() >= slice {
                     return Duration::ZERO;

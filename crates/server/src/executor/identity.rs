@@ -21,7 +21,7 @@ impl Executor {
         }
     }
 
-    /// Lets a client in as the user that its certificate names, where one is enabled (`tls-auth-clients-user`).
+    /// Lets a client in as the user that its certificate names, if one is enabled (`tls-auth-clients-user`).
     pub(super) fn identify_certificate(&mut self, session: &mut Session, identity: &Identity) {
         self.refresh_config();
         let names: Vec<&[u8]> = match self.config.config().tls_auth_clients_user {

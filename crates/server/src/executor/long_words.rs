@@ -1,4 +1,4 @@
-//! Long words: lent to the engine while their commands run, and given up so that nobody waits until they are freed.
+//! Long words: lent to the engine while their commands run, and given up so that no client waits until they are freed.
 
 use std::{mem, sync::Arc};
 
@@ -43,7 +43,7 @@ impl Executor {
         }
     }
 
-    /// Drops words; elsewhere where that frees much.
+    /// Drops words; elsewhere if that frees much.
     pub(crate) fn give_up_words(&mut self, words: impl IntoIterator<Item = Arc<LongWord>>) {
         for word in words {
             let is_last = Arc::strong_count(&word) == 1 && word.is_last();
@@ -53,7 +53,7 @@ impl Executor {
         }
     }
 
-    /// Has the argument that is arriving, if it is long, go on arriving in a block of its own. How many bytes at the end of
+    /// Moves a long argument into its own block while it is still being received. Returns how many bytes at the end of
     /// the input are there now.
     pub(super) fn detach_long_word(session: &mut Session, input: &[u8], limits: &Limits) -> usize {
         let Some(detached) = session.decoder.detach(input, limits, LONG_WORD_BYTES_MIN) else { return 0 };

@@ -31,7 +31,7 @@ impl Executor {
         self.log_measured(shared, session, &measured, words, (request_bytes, reply_bytes), None);
     }
 
-    /// Logs what was measured if it is remarkable, and notes what its keys have cost where somebody collects that.
+    /// Logs what was measured if it is remarkable, and notes what its keys have cost if a session collects that.
     pub(super) fn log_measured(
         &mut self,
         shared: &Shared,
@@ -51,7 +51,7 @@ impl Executor {
         self.log_remarkable(shared, session, entry, words, (nanoseconds, bytes), event);
     }
 
-    /// Logs a command that took long, where that is known, or has a large request or reply. `event` is what the latency
+    /// Logs a command that took long, if that is known, or has a large request or reply. `event` is what the latency
     /// monitor calls it, unless that follows from the command.
     pub(super) fn log_remarkable(
         &self,
@@ -91,7 +91,7 @@ impl Executor {
         }
     }
 
-    /// A script is about to call a command; when that begins, where it is to be timed.
+    /// A script is about to call a command. Returns when that begins, if it is to be timed.
     #[inline]
     pub(crate) fn begin_call(&mut self, entry: &Entry) -> Option<Instant> {
         self.meter.begin_call(entry.index)
@@ -137,7 +137,7 @@ impl Executor {
         self.meter.time_each(self.hot_keys.0.is_some(), self.config.config());
     }
 
-    /// Counts an error reply to a command that has not run; `None` where there is no such command.
+    /// Counts an error reply to a command that has not run; `None` if there is no such command.
     #[cold]
     pub(crate) fn count_rejection(&self, entry: Option<&Entry>, line: &[u8]) {
         self.count_error(line, ErrorSource::Server);

@@ -28,7 +28,7 @@ impl ServerContext<'_, '_> {
     /// Sends keys to another server; the client waits for the reply.
     ///
     /// # Errors
-    /// [`CommandError::Busy`] where a script holds one of them for long.
+    /// [`CommandError::Busy`] if a script holds one of them for long.
     pub(crate) fn migrate(
         &mut self,
         target: Target,
@@ -66,7 +66,7 @@ impl ServerContext<'_, '_> {
 }
 
 impl Executor {
-    /// Goes on with a migration whose keys have been sent: removes those that have arrived, or has them sent again.
+    /// Goes on with a migration whose keys have been sent: removes those that have arrived, or sends them again.
     pub(super) fn settle_migration(&mut self, mut migration: Box<Migration>) {
         let shared = Arc::clone(&self.shared);
         let Some(departure) = migration.take_departure().filter(|_| !migration.keeps_keys()) else {

@@ -6,15 +6,16 @@
 //!       ─run────▶ checks, locks, handler, statistics, in order
 //! ```
 //!
-//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `long_words` keeps long words from being copied, `offload` hands out commands that take long, `nested_poll` answers others
-//! while a script takes its time, and the network layer calls `service`.
+//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait, `long_words`
+//! keeps long words from being copied, `offload` hands out commands that take long. `nested_poll` answers others while
+//! a script takes its time, and the network layer calls `service`.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.
 
 mod admission;
 mod audit;
+mod collection;
 mod commitment;
 mod compaction;
 mod eviction;
@@ -90,7 +91,7 @@ pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns};
 pub(crate) use self::eviction::{eviction, filled_database};
 pub(crate) use self::waiting::WITHOUT_LOG;
 
-/// One worker's executor.
+/// A worker's executor.
 pub struct Executor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) worker: Worker,
@@ -110,6 +111,8 @@ pub struct Executor {
     ticks_to_sample: u32,
     memory: MemoryCheck,
     defragmentation: Defragmentation,
+    /// The times that MEMORY PURGE was called before the worker last looked.
+    purges: u64,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
     /// The offset behind what it had recorded when it last woke the thread `log`.
@@ -129,7 +132,7 @@ pub struct Executor {
     term: Cell<u64>,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: SawData,
-    /// What they have seen one by one, while marks are kept.
+    /// The marks that they have seen one by one, while marks are kept.
     seen: Seen,
     /// Whether the server keeps marks of what keys have seen.
     keeps_marks: bool,
@@ -213,6 +216,7 @@ impl Executor {
             ticks_to_sample: key_samples::TICKS_PER_SAMPLE,
             memory: MemoryCheck::default(),
             defragmentation,
+            purges: 0,
             evictor,
             rung_at: 0,
             durability_waits: Vec::new(),
@@ -275,7 +279,7 @@ impl Executor {
         }
     }
 
-    /// Shows a client's command to whoever watches, unless it is presented again and was shown before.
+    /// Shows a client's command to monitors, unless it is presented again and was shown before.
     #[cold]
     pub(crate) fn show(
         &mut self,
@@ -293,7 +297,7 @@ impl Executor {
         }
     }
 
-    /// Shows a line to monitors: now, or behind the record of the command where that has to be committed first.
+    /// Shows a line to monitors: now or, if the record of the command has to be committed first, behind it.
     #[cold]
     pub(crate) fn show_line(&mut self, line: Vec<u8>) {
         if self.withholds_pushes() {
@@ -303,7 +307,7 @@ impl Executor {
         }
     }
 
-    /// Has the place of each command of a client among all changes decided under the command's locks.
+    /// Makes the place of each command of a client among all changes be decided under the command's locks.
     pub(crate) fn follow(&mut self, session: &Session) {
         if !self.worker.notices.iter().any(|notice| matches!(notice, Notice::Client(_))) {
             let position =
@@ -312,7 +316,7 @@ impl Executor {
         }
     }
 
-    /// Does what is left to be done behind a command of a client that is sent pushes, or whose replies are noted.
+    /// Does what is left to be done after a command of a client that is sent pushes, or whose replies are noted.
     #[inline(never)]
     fn follow_reply(
         &mut self,
@@ -365,7 +369,7 @@ impl Executor {
 }
 
 impl Executor {
-    /// Runs the commands of a window in order. How many were run, and how to go on.
+    /// Runs the commands of a window in order. Returns how many were run, and how to go on.
     fn run_window<'k>(
         &mut self,
         shared: &'k Shared,
@@ -445,8 +449,8 @@ impl Executor {
         }));
     }
 
-    /// Counts a command that was left unfinished and has been answered, after so much more time of its own, and logs it
-    /// if it is remarkable.
+    /// Counts a command that was left unfinished and has been answered, adding the time of its ending, and logs it if
+    /// it is remarkable.
     #[cold]
     fn finish(&mut self, session: &mut Session, words: &[&[u8]], ending: &Finish<'_>) {
         let Some(unfinished) = session.unfinished.take() else { return };
@@ -487,7 +491,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                // A subcommand that does not exist is nobody's.
+                // A subcommand that does not exist has no entry.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 let entry = found.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
@@ -735,7 +739,7 @@ impl Executor {
     }
 }
 
-/// Has the access stamps of keys mean what the configuration needs them for.
+/// Sets the meaning of the keys' access stamps to what the configuration needs.
 pub(crate) fn configure_access(engine: &Engine, config: &Config) {
     let ranking = eviction(config).map_or(Ranking::Recency, |eviction| eviction.order.ranking());
     engine.keyspace.access_clock().configure(ranking, config.lfu_log_factor, config.lfu_decay_time);
@@ -746,7 +750,7 @@ struct Finish<'r> {
     /// Time that it has taken since it was left, without that for which it has waited.
     nanoseconds: u64,
     reply_bytes: usize,
-    /// The line of its reply, where that is an error.
+    /// The line of its reply, if that is an error.
     error: Option<&'r [u8]>,
     /// Its name in the latency monitor, unless that follows from the command.
     event: Option<&'static str>,
@@ -759,9 +763,9 @@ pub(crate) struct Handler(
 
 /// The hold of a client's turn on the worker and the keyspace.
 pub(crate) struct Turn<'k> {
-    /// The pass through the gate; `None` where a transaction has closed it, or a script keeps everybody out.
+    /// The pass through the gate; `None` if a transaction has closed it, or a script keeps all others out.
     pub(crate) inside: Option<Inside<'k>>,
-    /// The worker's other clients; `None` where one of them is in the middle of its own turn.
+    /// The worker's other clients; `None` if one of them is in the middle of its own turn.
     pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
 }
 
@@ -782,8 +786,8 @@ pub(crate) struct ServerContext<'a, 'k> {
 }
 
 impl ServerContext<'_, '_> {
-    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
-    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    /// Runs `work` outside the gate. Use it for work that may block on a thread that closes the gate.
+    /// `None`, and nothing done, in a transaction that has closed the gate itself.
     pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
         self.turn.inside.take()?;
         let result = work(self.shared);

@@ -4,9 +4,10 @@
 //! serve ─▶ EVAL ─▶ Lua ─▶ looks at the clock ─▶ poll_nested ─▶ EventLoop::attend ─▶ serve (without event_loop)
 //! ```
 //!
-//! The script is inside the gate, or behind it, and holds its locks: whoever is served meanwhile stays out of the keyspace,
-//! as if the gate were closed for long ([`Executor::is_kept_out`]). What the script's commands have left in the worker for
-//! their end (events, invalidations, the record) stays there; what belongs to the client at hand is put aside.
+//! The script is inside the gate, or behind it, and holds its locks: clients that are served meanwhile stay out of the
+//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). Things that the script's commands have
+//! left in the worker for their end (events, invalidations, the record) stay there; those of the client at hand are
+//! put aside.
 
 use dunlin_engine::{
     Caller, Environment, Notice,
@@ -32,7 +33,7 @@ pub(super) struct PausedScript {
 }
 
 impl Executor {
-    /// The pass through the gate; `None` where a script has it closed for long, or is one's own.
+    /// The pass through the gate; `None` if a script closes it for long, or this worker pauses one.
     #[inline]
     pub(super) fn pass<'k>(&self, keyspace: &'k Keyspace) -> Option<Inside<'k>> {
         if self.paused_script.is_some() || self.is_abandoned {
@@ -63,12 +64,13 @@ impl Executor {
         self.pushed_to = aside.pushed_to;
     }
 
-    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.
+    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is
+    /// accessible.
     pub(super) fn may_receive(message: &WorkerMessage) -> bool {
         !matches!(message, WorkerMessage::Computed(_) | WorkerMessage::Migrated(_))
     }
 
-    /// Does what clients have left to be done in the keyspace, if that is to be had now.
+    /// Does what clients have left to be done in the keyspace, if that is accessible now.
     #[cold]
     pub(super) fn clear_away(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
@@ -81,7 +83,7 @@ impl Executor {
         }
     }
 
-    /// Serves clients that a script has kept from being served. On a replica, where nothing is recorded, those that would
+    /// Serves clients that a script has kept from being served. On a replica, which records nothing, those that would
     /// change something are sent away.
     fn serve_kept_out(&mut self, shared: &Shared, _: &Inside<'_>) {
         // Inside the gate: the role changes behind it.
@@ -101,7 +103,7 @@ impl ServerContext<'_, '_> {
         }
     }
 
-    /// Has the other clients of the worker attended to, once; whether the server is to stop meanwhile.
+    /// Attends to the other clients of the worker once. Returns whether the server is to stop meanwhile.
     #[cold]
     pub(crate) fn poll_nested(&mut self) -> bool {
         let Some(event_loop) = self.turn.event_loop.as_deref_mut() else { return false };

@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl Executor {
-    /// Has a command offloaded; its client waits for the reply.
+    /// Offloads a command; its client waits for the reply.
     #[cold]
     pub(crate) fn offload(&self, session: &mut Session, entry: &Entry, offloaded: Box<Offloaded>) -> Flow {
         let is_heard = IsHeard(session.replies == Replies::On);
@@ -44,8 +44,8 @@ impl Executor {
         const ROUNDS_MAX: u32 = 3;
         let shared = Arc::clone(&self.shared);
         let entry = &shared.commands.entries()[result.index];
-        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is no primary. It
-        // closes the gate behind its pause, so this is asked inside.
+        // A failover counts on nothing being written while it pauses writes, nor afterwards by a server that is
+        // not a primary. The failover closes the gate after its pause, so this is asked inside.
         let mut inside = self.pass(&shared.engine.keyspace);
         let conditions = storage_conditions(&shared, self.config.config());
         let mut facts = StoreFacts { shared: &shared, now: self.now.instant };
@@ -58,7 +58,8 @@ impl Executor {
             let texts: Vec<&[u8]> = result.computed.words.iter().map(|word| &**word).collect();
             self.is_computed_parked(&shared, entry, &texts)
         };
-        // Where the log or a snapshot is behind, or a script has closed the gate for long, or may hold the keys.
+        // The result waits if the log or a snapshot is behind, or a script has closed the gate for long, or may hold
+        // the keys.
         let waits = shared.engine.keyspace.is_held_for_long() && !shared.running.is_busy();
         if is_parked || waits || inside.is_none() {
             return self.result.push(result);
@@ -116,7 +117,7 @@ impl Executor {
                 let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
                 return self.queues.send(client, WorkerMessage::Waits { timeout, nanoseconds });
             }
-            // It does not wait for views: the role has changed while it waited for the gate.
+            // The command does not wait for views: the role has changed while it waited for the gate.
             Ok(Outcome::Retry) => {
                 let refusal = shared.replication.write_refusal(self.config.config());
                 reply.error(refusal.unwrap_or_else(|| shared.running.busy()).line());
@@ -128,14 +129,14 @@ impl Executor {
         self.queues.send(client, WorkerMessage::Finished(Arc::new(finished)));
     }
 
-    /// Has a client wait whose command was computed apart, and came too late with it.
+    /// Makes a client wait whose command was computed apart, and came too late with it.
     pub(super) fn wait_after_all(
         &self,
         session: &mut Session,
         timeout: Option<Duration>,
         nanoseconds: u64,
     ) -> Option<Next> {
-        // Nothing where it has been served before it came to know of its wait.
+        // Nothing if it has been served before it came to know of its wait.
         session.waiting = Some(session.offloaded.take()?.is_heard);
         session.unfinished.iter_mut().for_each(|unfinished| unfinished.nanoseconds += nanoseconds);
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -143,8 +144,8 @@ impl Executor {
         Some(Next::Park { until: self.next_look(session) })
     }
 
-    /// Tries again to store what could not be stored. Done at the end of each tick: who makes room wakes all
-    /// workers, and a slice of background work comes soon.
+    /// Tries again to store what could not be stored. Done at the end of each tick: a thread that makes room
+    /// wakes all workers, and a slice of background work comes soon.
     #[cold]
     pub(super) fn store_postponed(&mut self) {
         let postponed = std::mem::take(&mut self.result);
@@ -163,6 +164,8 @@ impl Executor {
         let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
         let error = error_line(last).filter(|_| finished.reply.len() == 1);
         let nanoseconds = finished.nanoseconds;
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
         self.finish(session, &words, &Finish { nanoseconds, reply_bytes, error, event: None });
         if session.offloaded.take().is_some_and(|offloaded| offloaded.is_heard == IsHeard(true)) {
             reply.set_protocol(session.protocol);

@@ -1,11 +1,11 @@
 //! Commands that would hold up a worker, run by threads of their own.
 //!
 //! The work itself is the engine's ([`Offloaded`]): a handler on a view of its keys. Here are the threads that run it
-//! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
-//! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
+//! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has left.
+//! Giving hundreds of megabytes back to the system at once would hold up the worker after all.
 //!
-//! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a whole
-//! ends early where its client has gone or the server ends ([`Caller`]).
+//! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a
+//! whole ends early if its client has gone or the server ends ([`Caller`]).
 
 use std::{
     io,
@@ -64,7 +64,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 
 fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
     lower_priority();
-    // It passes no gate and counts for nobody: its number is of no meaning.
+    // This worker passes no gate and has no counters that are read: its number is of no meaning.
     let mut worker = Worker::new(usize::MAX, u64::from(std::process::id()) << 32 | 1 << 31 | number as u64);
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -72,7 +72,7 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let started = Instant::now();
         let Job { offloaded, caller, index, client, queues, rounds } = job;
         let caller = Caller { client: caller, shared: &shared };
-        // Its view ends here, before anyone can ask what came of it.
+        // Its view ends here, before any client can ask what came of it.
         let outcome = offloaded.run(&shared.engine, &mut worker, &caller);
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {

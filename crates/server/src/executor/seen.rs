@@ -1,12 +1,12 @@
-//! What the replies of one call have seen, for those that are withheld.
+//! The log offsets that the replies of one call have seen, for those that are withheld.
 //!
 //! ```text
 //! command ─▶ its record's end, or the marks of its keys ─▶ a mark for its reply
 //! call    ─▶ replies in front whose marks are met leave; the rest waits for the greatest mark, each reply with its own
 //! ```
 //!
-//! A worker notes this while its server keeps marks ([`SeenMarks`](crate::durability::SeenMarks)): behind each command, in
-//! the branch for clients that are sent pushes, so that other servers pay nothing for it.
+//! A worker notes this while its server keeps marks ([`SeenMarks`](crate::durability::SeenMarks)): after each command,
+//! in the branch for clients that are sent pushes, so that other servers pay nothing for it.
 
 use dunlin_engine::{
     command::{Entry, Run},
@@ -51,10 +51,10 @@ impl SawData {
     }
 }
 
-/// What the commands of a call have seen.
+/// The log offsets that the commands of a call have seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Of the command at hand, beside its own keys.
+    /// The offset that the command at hand has seen beside its own keys.
     mark: u64,
     /// The greatest mark of replies so far.
     greatest: u64,
@@ -142,7 +142,7 @@ impl Executor {
         }
     }
 
-    /// Notes how much of the log a client has seen behind a call, for its messages.
+    /// Notes how much of the log a client has seen after a call, for its messages.
     #[inline]
     pub(super) fn note_seen(&self, session: &mut Session) {
         if self.saw_data.any() && self.withholds_pushes() {
@@ -158,7 +158,8 @@ impl Executor {
         self.seen = Seen { logged_to, replies, ..Seen::default() };
     }
 
-    /// Notes what the command that has just run has seen. Its reply takes so many bytes, with pushes before and behind it.
+    /// Notes what the command that has just run has seen. Its reply takes `own` bytes, with pushes of the other two
+    /// lengths around it.
     pub(super) fn note_reply(
         &mut self,
         entry: Option<&Entry>,
@@ -179,7 +180,7 @@ impl Executor {
             let keys = keys.iter().map(|key| key.bytes);
             mark = mark.max(seen_by(&self.shared, entry, words, keys));
         }
-        // What has been seen is before the log's end by now.
+        // A mark that was seen is before the log's end by now.
         let mark = mark.min(self.shared.durability.tail());
         self.seen.greatest = self.seen.greatest.max(mark);
         let parts = [(before, 0), (own, mark), (behind, 0)];
@@ -192,7 +193,7 @@ impl Executor {
     pub(super) fn commitment_of_seen(&mut self, session: &Session, reply: &ReplyBuffer) -> Commitment {
         let noted: usize = self.seen.replies.iter().map(|(reply, _)| reply.bytes).sum();
         if noted < reply.len() {
-            // The line about input that is no request has seen nothing.
+            // The line about input that is not a request has seen nothing.
             let rest = SeenReply { bytes: reply.len() - noted, mark: 0 };
             self.seen.replies.push((rest, reply.mark()));
         }

@@ -25,7 +25,7 @@ use crate::{
     workers::blocked,
 };
 
-/// After what time it is tried again to store what a command has computed apart, where there was no room.
+/// Pause before the next attempt to store what a command has computed apart, if there was no room.
 const STORE_PAUSE: Duration = Duration::from_millis(1);
 
 impl Executor {
@@ -41,7 +41,7 @@ impl Executor {
         }
     }
 
-    /// Has the commands from here on run on behalf of a client, as its session says now.
+    /// Makes the commands from here on run on behalf of a client, as its session says now.
     #[inline]
     pub(crate) fn act_for(&mut self, session: &Session) {
         let shared = &*self.shared;
@@ -64,7 +64,7 @@ impl Executor {
         }
     }
 
-    /// Has the commands from here on be another primary's, to which keys have expired or not, or a client's own.
+    /// Marks the commands from here on as another primary's, to which keys have expired or not, or as a client's own.
     #[cold]
     fn follow_import(&mut self, imports: bool) {
         let now_ms = self.now.unix_ms;
@@ -196,7 +196,8 @@ impl Service for Executor {
                 consumed = batch.input_end(run - 1);
             }
             if let Some(outer_words) = outer_words {
-                // Nothing but the words themselves is to hold them: whoever changes a string would find its chunks shared.
+                // Nothing but the words themselves is to hold them: a command that changes a string would find its
+                // chunks shared.
                 batch.clear();
                 self.end_loan(session, outer_words, run > 0);
             }
@@ -268,7 +269,7 @@ impl Service for Executor {
         message: WorkerMessage,
         reply: &mut ReplyBuffer,
     ) -> Option<Next> {
-        // The answer to a client that has waited shows a change of somebody else.
+        // The reply to an unblocked client exposes another client's write.
         let saw_data = match &message {
             // That a wait is over because of the role shows nothing, and leaves whatever term is over with it.
             WorkerMessage::Unblocked(unblocked) => !unblocked.closes,
@@ -297,7 +298,8 @@ impl Service for Executor {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
                 session.waits_for_room &= matches!(message, WorkerMessage::Unpaused);
-                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_waiting =
+                    session.waiting.is_some() || session.durability.is_some() || session.offloaded.is_some();
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
@@ -308,7 +310,7 @@ impl Service for Executor {
                 Some(self.stop_durability_wait(session, reply, &unblocked))
             }
             WorkerMessage::Unblocked(unblocked) => {
-                // It may have been served before it was told of its wait (`WorkerMessage::Waits`).
+                // The client may have been served before it was told of its wait (`WorkerMessage::Waits`).
                 session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
                 Some(self.stop_waiting(session, reply, &unblocked))
             }
@@ -478,7 +480,7 @@ impl Service for Executor {
         };
         self.wake_log();
         self.note_background(started.elapsed(), pause.is_zero());
-        let pause = pause.min(self.tend_memory()).min(self.forget_departed());
+        let pause = pause.min(self.collect_garbage()).min(self.tend_memory()).min(self.forget_departed());
         self.wake_log();
         self.drain();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };

@@ -1,4 +1,4 @@
-//! Slots, on a node of a cluster: where a request runs, and what becomes of clients when slots leave the node.
+//! Slots, on a node of a cluster: which node runs a request, and what becomes of clients when slots leave the node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     workers::blocked::{Unblocked, encode},
 };
 
-/// After what time a command is presented again that waits for the outcome of a move. It is told earlier.
+/// After what time a command is presented again that waits for the outcome of a move. The outcome wakes it earlier.
 const PARKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The slots of a command's keys and channels. `keys` are those that the window has hashed.
@@ -37,7 +37,7 @@ pub(super) fn slots_of(entry: &Entry, words: &[&[u8]], keys: &[Key<'_>]) -> Slot
     }
 }
 
-/// The same where no keys have been hashed.
+/// The slots of a command none of whose keys have been hashed.
 pub(crate) fn slots_of_words(command: &Command, words: &[&[u8]]) -> Slots {
     let positions = command.keys.iter().flat_map(|spec| spec.positions(words));
     positions.map(|at| slot(words[at])).collect()
@@ -49,7 +49,7 @@ fn is_sharded_pubsub(command: &Command) -> bool {
 }
 
 impl Executor {
-    /// Looks at the topology again where it has changed.
+    /// Looks at the topology again if it has changed.
     #[inline]
     pub(crate) fn refresh_topology(&mut self, shared: &Shared) {
         if self.topology.refresh(&shared.cluster) {
@@ -57,7 +57,7 @@ impl Executor {
         }
     }
 
-    /// Has commands obey another topology.
+    /// Makes commands obey another topology.
     #[cold]
     pub(super) fn follow_topology(&mut self) {
         self.policy.slots = self.topology.topology().map(|topology| topology.my_slots());
@@ -140,8 +140,8 @@ impl Executor {
         self.refusal(topology, elsewhere, is_tls).map_or(Ok(()), Err)
     }
 
-    /// Whether keys of one slot that MIGRATE has sent wait for the outcome of a move of it; an error where they are another node's by
-    /// now. The caller is inside the gate.
+    /// Whether keys of one slot that MIGRATE has sent wait for the outcome of a move of it; an error if they are
+    /// another node's by now. The caller is inside the gate.
     pub(super) fn parks_departed(
         &mut self,
         shared: &Shared,
@@ -159,7 +159,7 @@ impl Executor {
         self.refusal(topology, elsewhere, is_tls).map_or(Ok(false), Err)
     }
 
-    /// Where a command that a script calls runs, and the one slot of its keys.
+    /// The route of a command that a script calls, and the one slot of its keys.
     pub(crate) fn route_in_script(
         &mut self,
         shared: &Shared,
@@ -214,7 +214,7 @@ impl Executor {
                 let answer = encode(waiter.protocol, |reply| reply.error(error.line()));
                 self.stop_waiting(session, reply, &Unblocked::with(answer))
             }
-            // It was served at the last moment: the reply is on its way.
+            // The client was served at the last moment: the reply is on its way.
             Some(Ok(None)) => Next::Park { until: None },
             None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
         })

@@ -60,7 +60,7 @@ impl Executor {
         self.note_tracking(session);
     }
 
-    /// Acts on what has changed in how a client tracks.
+    /// Acts on changes of how a client tracks.
     pub(crate) fn note_tracking(&mut self, session: &mut Session) {
         let tracking = session.tracking.as_deref();
         session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));
@@ -70,7 +70,8 @@ impl Executor {
         self.act_for(session);
     }
 
-    /// Removes clients that are gone from among the readers of keys, for a while. How long the worker may wait before the next slice.
+    /// Removes clients that are gone from among the readers of keys, for a while. Returns how long the worker may wait
+    /// before the next slice.
     pub(super) fn forget_departed(&mut self) -> Duration {
         const SLICE: Duration = Duration::from_micros(500);
         /// A walk takes a twentieth of a worker's time, however many clients come and go.
@@ -101,14 +102,14 @@ impl Executor {
         rest
     }
 
-    /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.
+    /// Forgets keys that clients keep copies of if there are more than `tracking-table-max-keys`.
     pub(crate) fn limit_tracked(&mut self) {
         let keys_max = self.config.config().tracking_table_max_keys as usize;
         let keyspace = &self.shared.engine.keyspace;
         if keys_max == 0 || keyspace.tracked().0 <= keys_max {
             return;
         }
-        // Where a script holds a part of it, that can wait.
+        // If a script holds a part of it, that can wait.
         let inside = keyspace.enter_unless_long(self.worker.id());
         if inside.is_none() || keyspace.is_held_for_long() {
             return;

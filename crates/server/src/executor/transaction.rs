@@ -95,7 +95,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Watches nothing any more. Keys that are not to be had because a script holds them are let go later.
+    /// Ends the client's watches. Keys that are locked by a script are let go later.
     pub(crate) fn unwatch(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         let Some(watching) = session.watching.take() else { return };
         session.client.watched_keys.set(0);
@@ -176,7 +176,7 @@ impl Executor {
         Ok(executed)
     }
 
-    /// Ends the watches of a client whose locks are held; whether one of the keys has changed.
+    /// Ends the watches of a client whose locks are held. Returns whether one of the keys has changed.
     fn end_watches(&mut self, session: &mut Session, transaction: &mut Transaction<'_>) -> bool {
         let Some(watching) = session.watching.take() else { return false };
         let mut changed = watching.watcher.is_dirty();
@@ -221,7 +221,7 @@ impl Executor {
         }
         let request = AclRequest { entry, words, database: session.database };
         session.user.decide(&request).map_err(|denial| {
-            // It notes the denial; its text is another one here.
+            // This notes the denial; its text is another one here.
             let _ = self.deny(session, (entry, words), denial, Context::Multi, session.database);
             let reason = match denial.reason {
                 Reason::Command => "no permission to execute the command or subcommand",

@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const WITHOUT_LOG: &str =
     "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
-/// After what time a command is presented again that has met a view of what it may change.
+/// The pause after which a command is presented again that has met a view of a value that it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
 
 /// When a wait is looked at again that has ended, or could be served, while a script holds its keys.
@@ -35,13 +35,13 @@ pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: who makes room tells the
-/// worker, and the worker those who wait. Each is here once, however often it has been refused.
+/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: the thread that makes
+/// room tells the worker, and the worker the waiting clients. Each is here once, however often it has been refused.
 #[derive(Debug, Default)]
 pub(super) struct RoomWaits(Vec<Address>);
 
 impl RoomWaits {
-    /// Has a client told, unless it will be.
+    /// Notes a client that is to be told, unless it is noted already.
     fn add(&mut self, client: Address, is_here: &mut bool) {
         if !std::mem::replace(is_here, true) {
             self.0.push(client);
@@ -53,14 +53,14 @@ impl RoomWaits {
         self.0.retain(|waiting| *waiting != client);
     }
 
-    /// Tells all of them, who came first first.
+    /// Tells all of them, in the order in which they came.
     pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
         self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
     }
 }
 
 impl<'r> Finish<'r> {
-    /// Of a command that has waited.
+    /// The ending of a command that has waited.
     fn of(unblocked: &'r Unblocked) -> Self {
         let Unblocked { reply, nanoseconds, .. } = unblocked;
         Self {
@@ -85,7 +85,7 @@ impl Executor {
         Flow::Stop(Next::Park { until: self.next_look(session) })
     }
 
-    /// When a client that waits is to be looked at next: where its time is over, or what it waits for comes of age.
+    /// When a client that waits is to be looked at next: when its time is over, or what it waits for comes of age.
     pub(super) fn next_look(&self, session: &Session) -> Option<Instant> {
         let waiter = self.shared.blocked.waiter(session.client.address);
         let left_ms = waiter
@@ -95,7 +95,7 @@ impl Executor {
         session.waits_until.into_iter().chain(again).min()
     }
 
-    /// Looks whether what a client waits for has come of age. Where it has, the reply is on its way.
+    /// Looks whether what a client waits for has come of age. If it has, the reply is on its way.
     #[cold]
     pub(super) fn look_again(&mut self, session: &Session) -> Next {
         let shared = Arc::clone(&self.shared);
@@ -115,7 +115,7 @@ impl Executor {
             self.drain();
             self.wake_log();
         }
-        // Where it could not be served, or not be looked at, it is not due again at once.
+        // If it could not be served, or not be looked at, it is not due again at once.
         let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
         Next::Park { until: self.next_look(session).map(later) }
     }
@@ -157,7 +157,7 @@ impl Executor {
         if session.durability.is_some() {
             self.stop_durability_wait(session, reply, unblocked);
         } else {
-            // It may have been offloaded before it waited.
+            // The command may have been offloaded before it waited.
             session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
             let redirected = session.flags.has(ClientFlags::CAN_REDIRECT).then(|| {
                 let error = redirection(&self.shared)?;
@@ -172,8 +172,8 @@ impl Executor {
         Next::CloseAfterReply
     }
 
-    /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its
-    /// way; where a script holds the keys, it waits longer.
+    /// Ends a client's wait for keys. If it was served at the last moment, the reply is on its way; if a script holds
+    /// the keys, it waits longer.
     pub(super) fn withdraw(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         let shared = Arc::clone(&self.shared);
         let inside = self.pass(&shared.engine.keyspace);
@@ -197,7 +197,7 @@ impl Executor {
         });
     }
 
-    /// Has a command presented again: somebody has a view of what it may change.
+    /// Presents a command again: a view exists of what it may change.
     #[cold]
     pub(crate) fn hold(&mut self, session: &mut Session) -> Flow {
         self.meter.take_back();
@@ -240,7 +240,7 @@ impl Executor {
         }
         let durability = &self.shared.durability;
         if wanted.local && durability.is_off() {
-            // It was turned off meanwhile.
+            // The log was turned off meanwhile.
             return reply.error(WITHOUT_LOG);
         }
         let local = !durability.is_off() && durability.is_on_disk(wanted.mark);
@@ -256,19 +256,19 @@ impl Executor {
         self.shared.blocked.enter_durability(session.client.address, wanted);
         if wanted.local {
             self.durability_waits.push((wanted.mark, session.client.address));
-            // It may have come to the mark meanwhile.
+            // The log may have come to the mark meanwhile.
             self.tell_durable();
         }
         if wanted.replicas > 0 {
             let DurabilityWait { mark, replicas, counts_local, .. } = wanted;
             let client = session.client.address;
             self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
-            // They may have acknowledged it meanwhile.
+            // Replicas may have acknowledged it meanwhile.
             self.shared.replication.note_acknowledged(&self.shared.durability, self.config.config());
         }
     }
 
-    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// Tells the clients whose mark the log has come to, and makes sure that the worker learns of the
     /// next one.
     pub(super) fn tell_durable(&mut self) {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
@@ -285,7 +285,8 @@ impl Executor {
         }
     }
 
-    /// Ends a client's wait for the disk or for replicas, unless somebody else has, whose reply is on its way.
+    /// Ends a client's wait for the disk or for replicas, unless another thread has ended it, whose reply is on its
+    /// way.
     pub(super) fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         match self.shared.blocked.end_durability(session.client.address) {
             Some(wanted) => {
@@ -334,7 +335,7 @@ mod tests {
     use super::*;
     use dunlin_net::{TestQueues, To};
 
-    /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
+    /// Three of many clients are refused, one of them over and over, and one hangs up: two are told, once.
     #[test]
     fn room_is_told_of_to_those_who_wait_for_it() {
         let (queues, messages) = TestQueues::of_workers(1);

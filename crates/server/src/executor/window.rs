@@ -124,7 +124,7 @@ impl Executor {
         if window.keys.len() > 1
             && let Some(inside) = inside
         {
-            // One key alone is looked up at once, be it asked for again and again.
+            // A single key is looked up at once, even if it is asked for again and again.
             if repeats + 1 < window.keys.len() {
                 keyspace.prefetch(inside, database, &window.keys);
             }
@@ -134,7 +134,7 @@ impl Executor {
         }
     }
 
-    /// Fetches ahead into collections: the elements that commands of the window name, where several
+    /// Fetches ahead into collections: the elements that commands of the window name, if several
     /// commands in a row have the same key. For one alone it would cost more than it spares.
     fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
         let Window { words, keys, commands, elements, .. } = window;

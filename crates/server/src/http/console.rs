@@ -5,10 +5,10 @@
 //!             the bytes of RESP3              copies                              a client like others
 //! ```
 //!
-//! The page speaks the server's own protocol, so there is no second interface with rules of its own: it authenticates by AUTH
-//! or HELLO, each action is a command, and the worker admits, limits and lists it as a client at the browser's address
-//! (docs/decisions/0044). Nothing is kept in the browser that would authenticate by itself, and only the console's own page may
-//! connect, so that other sites cannot use a server that asks for no password.
+//! The page speaks the server's own protocol, so there is no second interface with rules of its own. The page
+//! authenticates by AUTH or HELLO, each action is a command, and the worker admits, limits and lists it as a client at
+//! the browser's address (docs/decisions/0044). Nothing is kept in the browser that would authenticate by itself, and
+//! only the console's own page may connect, so that other sites cannot use a server that asks for no password.
 //!
 //! `console/` has the sources of the files under `http/console/`; `make console` builds them anew.
 

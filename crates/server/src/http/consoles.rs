@@ -95,7 +95,7 @@ fn strangers(shared: &Shared, open: &[Open]) -> Vec<usize> {
     (0..open.len()).filter(|at| !known[*at] && !open[*at].is_relay).collect()
 }
 
-/// Of each console, whether its client has shown who it is. O(clients).
+/// Whether the client of each console has authenticated. O(clients).
 fn known(shared: &Shared, consoles: &[Ends]) -> Vec<bool> {
     if shared.access.is_open() {
         return vec![true; consoles.len()];

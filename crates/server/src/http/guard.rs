@@ -1,4 +1,5 @@
-//! Which requests are looked at at all: whether `Host` names this server, and nothing comes that nobody asked for.
+//! The requests that are looked at: those whose `Host` names this server, and that no page of another site made a
+//! browser send.
 //!
 //! A page of another site can have a browser inside the network send requests here, and read the answers if it makes its own
 //! name point to this address (DNS rebinding). The browser then sends the page's name as `Host`. So names are checked; an

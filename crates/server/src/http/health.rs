@@ -4,13 +4,12 @@
 //! 200 ok                      commands are served
 //! 503 the data set is …       it is being loaded: clients are answered LOADING
 //! 503 the append-only …       the disk fails: writes are refused
-//! 503 the cluster is down …   slots have no shard, and `cluster-require-full-coverage` stops the others
+//! 503 the cluster is down …   slots are not served, and `cluster-require-full-coverage` stops the others
 //! ```
 //!
-//! The answer comes at once however busy the workers are. It has no secret, so there is no password, and the name of the
-//! host is not checked.
+//! The answer comes at once however busy the workers are. The page has no secret, so there is no password, and the name
+//! of the host is not checked.
 
-use dunlin_cluster::SLOTS;
 use hyper::StatusCode;
 
 use crate::shared::Shared;
@@ -33,5 +32,5 @@ fn complaint(shared: &Shared) -> Option<String> {
     }
     let demands_all = shared.config.current().cluster_require_full_coverage;
     let topology = shared.cluster.topology().filter(|topology| !topology.is_ok(demands_all))?;
-    Some(format!("the cluster is down: {} slots have no shard", SLOTS - topology.assigned()))
+    Some(format!("the cluster is down: {} slots are not served", topology.uncovered()))
 }

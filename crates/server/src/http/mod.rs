@@ -7,7 +7,7 @@
 //!                                                                                                                  or another node
 //! ```
 //!
-//! One thread of its own, which never waits for a worker: what takes long to look at is left out (`survey_unless_long`).
+//! A thread of its own, which never waits for a worker: what takes long to look at is left out (`survey_unless_long`).
 //! A fault here ends a connection, never the serving of commands.
 
 mod console;
@@ -81,7 +81,7 @@ impl HttpServer {
         Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it answers.
+    /// The addresses on which it answers.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -91,7 +91,7 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of its own has been told already, and concerns nobody else.
+            // A panic of its own has been reported already, and concerns no other thread.
             let _ = thread.join();
         }
     }
@@ -110,9 +110,9 @@ struct Ends {
     local: SocketAddr,
 }
 
-/// The open connections. Where there are as many as may be, the next one waits until one of them ends, or until the
-/// oldest has had [`HOLD_MIN`] and is closed: nobody keeps others out by holding a connection, and a burst of clients
-/// is answered one after the other.
+/// The open connections. If there are as many as may be, the next one waits until one of them ends, or until the
+/// oldest has had [`HOLD_MIN`] and is closed. So no client keeps others out by holding a connection, and a burst of
+/// clients is answered one after the other.
 #[derive(Debug)]
 struct Connections {
     free: Arc<Semaphore>,
@@ -175,7 +175,7 @@ async fn accept(listener: TcpListener, connections: Arc<Connections>, site: Arc<
         };
         let room = connections.room().await;
         let site = Arc::clone(&site);
-        // One that has gone has no address left.
+        // A connection that has gone has no address left.
         let Ok(local) = stream.local_addr() else { continue };
         let ends = Ends { peer, local };
         let connection = tokio::spawn(async move {

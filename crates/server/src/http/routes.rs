@@ -59,7 +59,7 @@ impl Site {
         Ok(own)
     }
 
-    /// The keyspace as it is, or as it was when it was last looked at where a script holds it for long.
+    /// The keyspace as it is, or as it was when it was last looked at if a script holds it for long.
     fn survey(&self) -> Survey {
         let mut last = self.survey.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(survey) = self.shared.engine.survey_unless_long() {

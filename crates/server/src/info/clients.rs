@@ -9,24 +9,36 @@ use super::{
 use crate::session::ClientFlags;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::One(Metric::gauge("connected_clients", Unit::Count, "Connections of clients.", |reading| {
-        reading.shared.stats.clients().map_or(0, |clients| clients.connected()).into()
-    })),
-    Row::One(Metric::none("cluster_connections", "Connections of a cluster's nodes: there is none.")),
+    Row::One(Metric::gauge(
+        "connected_clients",
+        Unit::Count,
+        "Connections of clients, with the link to the primary and without those of replicas.",
+        |reading| {
+            let connected = reading.shared.stats.clients().map_or(0, |clients| clients.connected());
+            let replicas = count(reading, |client| client.output_class() == OutputClass::Replica);
+            (connected.saturating_sub(replicas) + count(reading, Client::is_outgoing)).into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_connections",
+        Unit::Count,
+        "Connections of this node to others of its cluster.",
+        |reading| reading.shared.cluster.links.open().into(),
+    )),
     Row::One(Metric::gauge("maxclients", Unit::Count, "The directive `maxclients`.", |reading| {
         reading.config.maxclients.into()
     })),
     Row::One(Metric::gauge(
         "client_recent_max_input_buffer",
         Unit::Bytes,
-        "The largest buffer for requests of a client.",
-        |reading| largest(reading, |client| client.query_buffer_bytes.get()).into(),
+        "The largest buffer for requests of a client in the last eight seconds, of ten samples a second.",
+        |reading| reading.largest_buffers().input.into(),
     )),
     Row::One(Metric::gauge(
         "client_recent_max_output_buffer",
         Unit::Bytes,
-        "The most bytes that wait to be sent to a client.",
-        |reading| largest(reading, Client::waiting_bytes).into(),
+        "The most bytes that waited to be sent to a client or a replica in the last eight seconds, of ten samples a second.",
+        |reading| reading.largest_buffers().output.into(),
     )),
     Row::One(Metric::gauge(
         "blocked_clients",
@@ -60,8 +72,4 @@ pub(super) const ROWS: &[Row] = &[
 
 fn count(reading: &Reading<'_>, is: fn(&Client) -> bool) -> usize {
     reading.clients().iter().filter(|client| is(client)).count()
-}
-
-fn largest(reading: &Reading<'_>, size: fn(&Client) -> u64) -> u64 {
-    reading.clients().iter().map(|client| size(client)).max().unwrap_or(0)
 }

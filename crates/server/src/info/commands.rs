@@ -57,7 +57,7 @@ pub(super) const ERRORS_ROWS: &[Row] = &[Row::Each(Family {
 
 pub(super) const LATENCIES_ROWS: &[Row] = &[Row::Each(COMMAND_LATENCIES), Row::Each(STAGE_LATENCIES)];
 
-/// Where the time of requests goes.
+/// The stages of requests and their times.
 const STAGE_LATENCIES: Family = Family {
     prefix: "latency_stage_usec_",
     label: "stage",

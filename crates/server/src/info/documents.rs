@@ -85,7 +85,8 @@ fn write_metric(out: &mut String, metric: &Metric) {
         Shown::OfReplicas => " Only on replicas.",
         Shown::WhileSyncing => " Only while a snapshot comes from the primary.",
         Shown::WhileLinkIsDown => " Only on replicas whose link is down.",
-        Shown::WhileLinkIsStopped => " Only on replicas whose link was stopped for good.",
+        Shown::WhileLinkFails => " Only on replicas whose link has failed and is not up again.",
+        Shown::WhileShuttingDown => " Only while a shutdown waits for replicas.",
         Shown::WithMinReplicas => " Only where `min-replicas-to-write` is set.",
     };
     let (name, unit, summary) = (metric.name, metric.unit.words(), metric.summary);

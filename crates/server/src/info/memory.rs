@@ -65,7 +65,9 @@ pub(super) const ROWS: &[Row] = &[
     bytes("used_memory_lua", "Lua machines of EVAL: an older name of `used_memory_vm_eval`.", |reading| {
         reading.memory().eval_machines.into()
     }),
-    bytes("used_memory_vm_eval", "Lua machines of EVAL.", |reading| reading.memory().eval_machines.into()),
+    bytes("used_memory_vm_eval", "Lua machines of EVAL, with garbage.", |reading| {
+        reading.memory().eval_machines.into()
+    }),
     Row::One(Metric::text("used_memory_lua_human", "`used_memory_lua` with a unit.", |reading| {
         human(reading.memory().eval_machines).into()
     })),
@@ -77,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     count("number_of_libraries", "Libraries of functions.", |reading| {
         reading.shared.libraries.now().len().into()
     }),
-    bytes("used_memory_vm_functions", "Lua machines of functions.", |reading| {
+    bytes("used_memory_vm_functions", "Lua machines of functions, with garbage.", |reading| {
         reading.memory().function_machines.into()
     }),
     Row::One(Metric::bytes("used_memory_vm_total", "All Lua machines.", |reading| {
@@ -144,7 +146,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     bytes(
         "mem_not_counted_for_evict",
-        "The log's ring with the backlog of replication, copies of snapshots and values that wait to be freed.",
+        "The log's ring with the backlog of replication, copies of snapshots, values that wait to be freed, garbage of scripts.",
         |reading| reading.memory().uncounted.into(),
     ),
     bytes(
@@ -152,21 +154,32 @@ pub(super) const ROWS: &[Row] = &[
         "The log's ring: segments in use and spare ones, with the backlog of replication.",
         |reading| reading.memory().log_ring.into(),
     ),
-    bytes("mem_replication_backlog", "The backlog of replication, a part of the log's ring.", |reading| {
-        let tail = reading.shared.durability.tail();
-        reading.shared.replication.backlog(tail).map_or(0, |(first, end)| end - first).into()
-    }),
-    Row::One(Metric::none("mem_total_replication_buffers", "Buffers of replication: there are none.")),
-    Row::One(Metric::none("mem_clients_slaves", "Buffers of replicas: there are none.")),
+    bytes(
+        "mem_replication_backlog",
+        "The backlog of replication, a part of the log's ring: `repl-backlog-size` at most.",
+        |reading| reading.memory().backlog.into(),
+    ),
+    bytes(
+        "mem_total_replication_buffers",
+        "The part of the log's ring that is kept for replication: the backlog, and what replicas lack beyond it.",
+        |reading| reading.memory().replication.into(),
+    ),
+    bytes(
+        "mem_clients_slaves",
+        "Connections of replicas, and the part of the log's ring beyond the backlog that one of them lacks.",
+        |reading| reading.memory().replicas.into(),
+    ),
     bytes(
         "mem_clients_normal",
-        "Connections of clients: buffers, subscriptions, watched keys, tracked prefixes.",
+        "Connections of clients, but of replicas: buffers, subscriptions, watched keys, tracked prefixes.",
         |reading| reading.memory().clients.into(),
     ),
     bytes("mem_http_consoles", "Buffers between browsers and workers, of consoles.", |reading| {
         reading.shared.stats.console_bytes.load(Relaxed).into()
     }),
-    Row::One(Metric::none("mem_cluster_links", "Links of a cluster: there are none.")),
+    bytes("mem_cluster_links", "Buffers of this node's connections to others of its cluster.", |reading| {
+        reading.shared.cluster.links.bytes().into()
+    }),
     bytes("mem_aof_buffer", "Of the log, not written to its file yet.", |reading| {
         reading.shared.durability.buffered_bytes().into()
     }),

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Display},
+    time::Instant,
 };
 
 use dunlin_replication::LinkState;
@@ -41,7 +42,7 @@ pub(crate) enum Read {
     Gauge(fn(&Reading<'_>) -> Number),
     /// No number.
     Text(for<'a> fn(&'a Reading<'_>) -> Cow<'a, str>),
-    /// The same value always: of what is not there, under a name that tools read.
+    /// A fixed value, under a name that tools read, for a thing that is not there.
     Always(&'static str),
 }
 
@@ -51,7 +52,7 @@ pub(crate) enum Number {
     Integer(i64),
     /// A number with this many digits behind the point.
     Decimal(f64, usize),
-    /// The same, with a percent sign.
+    /// A number with a percent sign.
     Percent(f64),
 }
 
@@ -97,9 +98,11 @@ pub(crate) enum Shown {
     WhileSyncing,
     /// While the primary's stream does not come.
     WhileLinkIsDown,
-    /// While the link to the primary was stopped for good.
-    WhileLinkIsStopped,
-    /// Where `min-replicas-to-write` is set.
+    /// While the primary's stream does not come, since an attempt to have it failed.
+    WhileLinkFails,
+    /// While a shutdown waits for replicas.
+    WhileShuttingDown,
+    /// Only if `min-replicas-to-write` is set.
     WithMinReplicas,
 }
 
@@ -116,7 +119,11 @@ impl Shown {
             Self::WhileLinkIsDown => {
                 replication.is_replica() && replication.link().state != LinkState::Connected
             }
-            Self::WhileLinkIsStopped => replication.is_replica() && replication.link().stopped.is_some(),
+            Self::WhileLinkFails => {
+                let link = replication.link();
+                replication.is_replica() && link.state != LinkState::Connected && link.error().is_some()
+            }
+            Self::WhileShuttingDown => reading.shared.shutdown.left(Instant::now()).is_some(),
             Self::WithMinReplicas => {
                 reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
             }
@@ -186,7 +193,7 @@ impl Metric {
         Self { shown: Shown::WhileLinkIsDown, ..self }
     }
 
-    /// Is there where `min-replicas-to-write` is set.
+    /// Is there if `min-replicas-to-write` is set.
     pub(crate) const fn with_min_replicas(self) -> Self {
         Self { shown: Shown::WithMinReplicas, ..self }
     }
@@ -226,14 +233,14 @@ impl Metric {
 /// Metrics of which there is a line for each of something, `<prefix><label>:<field>=<value>,…`.
 #[derive(Clone, Copy)]
 pub(crate) struct Family {
-    /// Of the name, in front of the label.
+    /// The part of the name in front of the label.
     pub(crate) prefix: &'static str,
     /// The things that have a line each, as documents name them.
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) label: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) summary: &'static str,
-    /// Names of fields with what they are.
+    /// Names of fields with their meanings.
     pub(crate) fields: &'static [(&'static str, Unit, &'static str)],
     /// Calls back for each line, with the values of its fields.
     pub(crate) read: fn(&Reading<'_>, &mut Line<'_>),
@@ -250,7 +257,7 @@ pub(crate) enum Row {
     Texts(Texts),
 }
 
-/// Lines of which there may be any number, with fields that are no numbers.
+/// Lines of which there may be any number, with fields that are not numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Texts {
     /// Their names, as documents have them.

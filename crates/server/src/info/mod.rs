@@ -194,7 +194,7 @@ fn human(bytes: u64) -> String {
     format!("{bytes}B")
 }
 
-/// `part` of `whole`, 0 where there is no whole.
+/// `part` of `whole`, 0 if there is no whole.
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -13,7 +13,7 @@ use crate::{
     observe::{
         command_stats::WorkerStatistics,
         hot_keys::HotKeySession,
-        stats::{Rates, TrafficTotals},
+        stats::{LargestBuffers, Rates, TrafficTotals},
     },
     persistence::saving::Progress,
     shared::Shared,
@@ -45,21 +45,27 @@ pub(super) struct Memory {
     pub(super) used: u64,
     pub(super) peak: u64,
     pub(super) startup: u64,
-    /// Bytes that clients hold.
+    /// Bytes that clients hold which are no replicas.
     pub(super) clients: u64,
+    /// Bytes that replicas hold: their connections, and the part of the ring that is kept for those who are behind.
+    pub(super) replicas: u64,
+    /// Bytes of the backlog of replication.
+    pub(super) backlog: u64,
+    /// Bytes of the ring that are kept for replication: the backlog, and what replicas lack beyond it.
+    pub(super) replication: u64,
     /// Bytes that `maxmemory` does not limit.
     pub(super) uncounted: u64,
     /// All but keys and values.
     pub(super) overhead: u64,
-    /// Of the process.
+    /// Memory of the process.
     pub(super) resident: u64,
-    /// Of the log's ring, with the backlog of replication.
+    /// Memory of the log's ring, with the backlog of replication.
     pub(super) log_ring: u64,
-    /// Of `used`, with what is not used of pages that are.
+    /// Memory of `used`, with the free parts of used pages.
     pub(super) active: u64,
-    /// Of `active`, with free pages that are resident.
+    /// Memory of `active`, with free pages that are resident.
     pub(super) allocator_resident: u64,
-    /// Of the Lua machines of scripts and of functions.
+    /// Memory of the Lua machines of scripts and of functions.
     pub(super) eval_machines: u64,
     pub(super) function_machines: u64,
     /// The texts of scripts and of libraries.
@@ -102,7 +108,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The same for a thread that is not inside the gate, which has made the survey by itself.
+    /// A reading for a thread that is not inside the gate, which has made the survey by itself.
     pub(crate) fn surveyed(shared: &'a Shared, config: &'a Config, now_ms: u64, survey: Survey) -> Self {
         Self { survey: OnceCell::from(survey), ..Self::new(shared, config, now_ms) }
     }
@@ -119,6 +125,12 @@ impl<'a> Reading<'a> {
 
     pub(crate) fn clients(&self) -> &[Arc<Client>] {
         self.clients.get_or_init(|| self.shared.stats.clients().map(|all| all.list()).unwrap_or_default())
+    }
+
+    /// The largest buffers of a client in the last seconds, and now.
+    pub(super) fn largest_buffers(&self) -> LargestBuffers {
+        self.memory();
+        self.shared.stats.recent_buffers()
     }
 
     pub(super) fn traffic(&self) -> &TrafficTotals {
@@ -184,7 +196,8 @@ impl<'a> Reading<'a> {
     fn read_memory(&self) -> Memory {
         let (shared, stats) = (self.shared, &self.shared.stats);
         let keyspace = &shared.engine.keyspace;
-        let clients = stats.visit_clients() as u64;
+        let clients = stats.visit_clients();
+        let kept = shared.replication.kept(shared.durability.tail(), self.config.repl_backlog_size);
         let held = shared.held();
         stats.note_held(&held);
         let used = stats.used_bytes(&shared.engine) as u64;
@@ -198,15 +211,18 @@ impl<'a> Reading<'a> {
             used,
             peak: stats.peak_bytes(&shared.engine) as u64,
             startup,
-            clients,
+            clients: (clients.all - clients.replicas.min(clients.all)) as u64,
+            replicas: clients.replicas as u64 + kept.for_replicas,
+            backlog: kept.backlog,
+            replication: kept.backlog + kept.for_replicas,
             uncounted: held.uncounted() as u64,
-            overhead: startup + usage.table_bytes as u64 + clients + held.total() as u64,
+            overhead: startup + (usage.table_bytes + clients.all + held.total()) as u64,
             resident: host::resident_bytes(),
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,
             log_ring: held.log as u64,
-            eval_machines: shared.scripts.machine_bytes() as u64,
-            function_machines: shared.libraries.machine_bytes() as u64,
+            eval_machines: shared.scripts.heaps.used_bytes() as u64,
+            function_machines: shared.libraries.heaps.used_bytes() as u64,
             scripts: shared.scripts.bytes() as u64,
             functions: shared.libraries.now().bytes() as u64,
         }

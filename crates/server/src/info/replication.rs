@@ -1,5 +1,7 @@
 //! Replication and cluster. Names and their order are what Sentinel parses, line by line.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use dunlin_cluster::SLOTS;
 use dunlin_replication::{LinkState, Phase};
 
@@ -108,10 +110,10 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(
         Metric::text(
             "master_link_error",
-            "Why the link was stopped for good: the command, the key and the error. REPLICAOF begins anew.",
-            |reading| reading.shared.replication.link().stopped.clone().unwrap_or_default().into(),
+            "Why the stream does not come: the last attempt's failure, as a refused password; or, of a link that was stopped for good, the command, the key and the error. REPLICAOF begins such a link anew.",
+            |reading| reading.shared.replication.link().error().unwrap_or_default().to_owned().into(),
         )
-        .shown(Shown::WhileLinkIsStopped),
+        .shown(Shown::WhileLinkFails),
     ),
     Row::One(
         Metric::gauge("slave_priority", Unit::Count, "`replica-priority`, for Sentinel.", |reading| {
@@ -228,6 +230,37 @@ pub(super) const CLUSTER_ROWS: &[Row] = &[
             let topology = reading.shared.cluster.topology();
             topology.map_or(0, |topology| u64::from(SLOTS - topology.assigned() + topology.failed())).into()
         },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_is_down",
+        Unit::Flag,
+        "Whether requests are answered CLUSTERDOWN, because slots are not served and `cluster-require-full-coverage` demands all.",
+        |reading| {
+            let demands_all = reading.shared.config.current().cluster_require_full_coverage;
+            let topology = reading.shared.cluster.topology();
+            topology.is_some_and(|topology| !topology.is_ok(demands_all)).into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_shards_without_primary",
+        Unit::Count,
+        "Shards with slots whose primary is gone.",
+        |reading| {
+            let topology = reading.shared.cluster.topology();
+            topology.map_or(0, |topology| topology.failed_shards() as u64).into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "cluster_strays",
+        Unit::Flag,
+        "Whether the node does not obey the records in etcd: etcd was restored from a backup, or a newer version has written them.",
+        |reading| reading.shared.cluster.strays.load(Relaxed).into(),
+    )),
+    Row::One(Metric::gauge(
+        "cluster_etcd_refuses",
+        Unit::Flag,
+        "Whether etcd answers and refuses changes, as without space.",
+        |reading| reading.shared.cluster.refuses.load().is_some().into(),
     )),
     Row::One(Metric::gauge(
         "cluster_follows_etcd",

@@ -1,10 +1,10 @@
 //! The server as a process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
     REDIS_VERSION, Reading,
-    metric::{Family, Metric, Number, Row, Unit},
+    metric::{Family, Metric, Number, Row, Shown, Unit},
 };
 use crate::system::host;
 
@@ -75,6 +75,18 @@ pub(super) const ROWS: &[Row] = &[
         reading.shared.config.file().unwrap_or_default().to_string_lossy().into_owned().into()
     })),
     Row::One(Metric::none("io_threads_active", "Threads that only read and write: none, each worker does.")),
+    Row::One(
+        Metric::gauge(
+            "shutdown_in_milliseconds",
+            Unit::Milliseconds,
+            "Time that replicas have left to catch up before the server ends.",
+            |reading| {
+                let left = reading.shared.shutdown.left(Instant::now());
+                left.map_or(0, |left| left.as_millis()).into()
+            },
+        )
+        .shown(Shown::WhileShuttingDown),
+    ),
     Row::One(Metric::gauge("worker_threads", Unit::Count, "Threads that execute commands.", |reading| {
         reading.shared.workers.into()
     })),
@@ -118,7 +130,7 @@ pub(super) const PROCESSOR_ROWS: &[Row] = &[
         summary: "Processor time of each worker, by its number.",
         fields: &[("sys", Unit::Seconds, "In the kernel."), ("user", Unit::Seconds, "Outside it.")],
         read: |reading, line| {
-            for index in 0..reading.shared.stats.workers.len() {
+            for index in 0..reading.shared.workers {
                 let [system, user] = of_worker(reading, index);
                 line(&index, &[("sys", system), ("user", user)]);
             }

@@ -40,31 +40,51 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::resettable(
         "total_net_input_bytes",
         Unit::Bytes,
-        "Bytes read from clients.",
+        "Bytes read from clients and from the primary.",
         |reading| reading.traffic().input_bytes,
     )),
     Row::One(Metric::resettable(
         "total_net_output_bytes",
         Unit::Bytes,
-        "Bytes sent to clients.",
+        "Bytes sent to clients, replicas and the primary.",
         |reading| reading.traffic().output_bytes,
     )),
-    none("total_net_repl_input_bytes", "Bytes from replication: there is none."),
-    none("total_net_repl_output_bytes", "Bytes to replicas: there are none."),
+    Row::One(Metric::resettable(
+        "total_net_repl_input_bytes",
+        Unit::Bytes,
+        "Of these, bytes read from the primary, with its snapshots.",
+        |reading| reading.traffic().link_input_bytes,
+    )),
+    Row::One(Metric::resettable(
+        "total_net_repl_output_bytes",
+        Unit::Bytes,
+        "Of these, bytes sent to replicas, with their snapshots.",
+        |reading| reading.traffic().link_output_bytes,
+    )),
     Row::One(Metric::gauge(
         "instantaneous_input_kbps",
         Unit::KilobytesPerSecond,
-        "Read from clients, on average of the last 1.6 seconds.",
+        "Read from clients and from the primary, on average of the last 1.6 seconds.",
         |reading| kilobytes(reading.rates().input_bytes),
     )),
     Row::One(Metric::gauge(
         "instantaneous_output_kbps",
         Unit::KilobytesPerSecond,
-        "Sent to clients, on average of the last 1.6 seconds.",
+        "Sent to clients, replicas and the primary, on average of the last 1.6 seconds.",
         |reading| kilobytes(reading.rates().output_bytes),
     )),
-    Row::One(Metric::always("instantaneous_input_repl_kbps", "0.00", "From replication: there is none.")),
-    Row::One(Metric::always("instantaneous_output_repl_kbps", "0.00", "To replicas: there are none.")),
+    Row::One(Metric::gauge(
+        "instantaneous_input_repl_kbps",
+        Unit::KilobytesPerSecond,
+        "Read from the primary, on average of the last 1.6 seconds.",
+        |reading| kilobytes(reading.rates().link_input_bytes),
+    )),
+    Row::One(Metric::gauge(
+        "instantaneous_output_repl_kbps",
+        Unit::KilobytesPerSecond,
+        "Sent to replicas, on average of the last 1.6 seconds.",
+        |reading| kilobytes(reading.rates().link_output_bytes),
+    )),
     counter("rejected_connections", "Connections refused because of `maxclients`.", |reading| {
         reading.traffic().connections_rejected
     }),
@@ -174,7 +194,9 @@ pub(super) const ROWS: &[Row] = &[
     count("tracking_total_prefixes", "Prefixes that clients follow in mode BCAST.", |reading| {
         reading.shared.trackers.prefixes().into()
     }),
-    none("unexpected_error_replies", "Errors that a primary has sent to its replica: none."),
+    counter("unexpected_error_replies", "Commands of the primary's stream that failed here.", |reading| {
+        reading.shared.stats.workers[reading.shared.workers].errors.total.get()
+    }),
     counter("total_error_replies", "Commands that were refused or failed.", |reading| {
         reading.of_workers(|worker| &worker.errors.total)
     }),
@@ -196,6 +218,34 @@ pub(super) const ROWS: &[Row] = &[
     none("reply_buffer_shrinks", "Reply buffers made smaller: not counted."),
     none("reply_buffer_expands", "Reply buffers made larger: not counted."),
     counter("eventloop_cycles", "Turns of all event loops.", |reading| reading.traffic().ticks),
+    Row::One(Metric::resettable(
+        "eventloop_duration_sum",
+        Unit::Microseconds,
+        "Time that turns of all event loops took, without the waits between them.",
+        |reading| reading.traffic().tick_ns / 1000,
+    )),
+    Row::One(Metric::resettable(
+        "eventloop_duration_cmd_sum",
+        Unit::Microseconds,
+        "Time that commands of clients took, in event loops or offloaded.",
+        |reading| reading.shared.stats.commands_ns() / 1000,
+    )),
+    Row::One(Metric::gauge(
+        "instantaneous_eventloop_cycles_per_sec",
+        Unit::PerSecond,
+        "Turns of all event loops, on average of the last 1.6 seconds.",
+        |reading| (reading.rates().ticks.round() as u64).into(),
+    )),
+    Row::One(Metric::gauge(
+        "instantaneous_eventloop_duration_usec",
+        Unit::Microseconds,
+        "Time that a turn took, on average of the last 1.6 seconds.",
+        |reading| {
+            let rates = reading.rates();
+            let ns = if rates.ticks > 0.0 { rates.tick_ns / rates.ticks } else { 0.0 };
+            ((ns / 1000.0).round() as u64).into()
+        },
+    )),
     counter("acl_access_denied_auth", "Attempts to authenticate that failed.", |reading| {
         reading.shared.access.denied(Reason::Authentication)
     }),

@@ -10,9 +10,9 @@ use std::{
     },
 };
 
-use dunlin_scripting::{Machine, ScriptFlags, Sha, ShaMap};
+use dunlin_scripting::{Heap, Machine, ScriptFlags, Sha, ShaMap};
 
-use super::MACHINE_BYTES_MAX;
+use super::{MACHINE_BYTES_MAX, heaps::HeapFigures};
 
 /// A script.
 #[derive(Debug)]
@@ -41,30 +41,18 @@ pub(crate) struct ScriptCache {
     bytes: AtomicUsize,
     /// How often it has been emptied.
     generation: AtomicU64,
-    /// Bytes of each worker's machine, as of its last script.
-    machines: Box<[AtomicUsize]>,
+    /// Of each worker's machine.
+    pub(crate) heaps: HeapFigures,
 }
 
 impl ScriptCache {
     pub(crate) fn new(workers: usize) -> Self {
-        let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
         Self {
             scripts: RwLock::default(),
             bytes: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
-            machines,
+            heaps: HeapFigures::new(workers),
         }
-    }
-
-    /// Bytes of all machines.
-    pub(crate) fn machine_bytes(&self) -> usize {
-        self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Publishes the memory of a worker's machine.
-    #[inline]
-    pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
-        self.machines[worker].store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self, sha: &Sha) -> Option<Arc<Script>> {
@@ -81,11 +69,12 @@ impl ScriptCache {
         }
     }
 
-    /// Forgets all scripts.
+    /// Forgets all scripts. Workers give their machines up within a slice of background work, which no limit waits for.
     pub(crate) fn flush(&self) {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         self.generation.fetch_add(1, Ordering::Release);
         self.bytes.store(0, Ordering::Relaxed);
+        self.heaps.forget_limited();
         drop(std::mem::take(&mut *scripts));
     }
 
@@ -99,8 +88,8 @@ impl ScriptCache {
     }
 }
 
-/// A script that a worker has compiled. It is counted by that worker alone, so that workers that run the same script do
-/// not pass a counter to and fro.
+/// A script that a worker has compiled. Only that worker counts it, so that workers that run the same script do not
+/// pass a counter to and fro.
 #[derive(Debug)]
 pub(crate) struct CompiledScript(Arc<Script>);
 
@@ -119,16 +108,30 @@ pub(crate) struct Compiled {
     machine: Option<Box<Machine>>,
     scripts: ShaMap<Rc<CompiledScript>>,
     generation: u64,
+    /// A machine that was given up, to be freed where no client waits for it.
+    retired: Option<Box<Machine>>,
 }
 
 impl Compiled {
     /// Forgets the scripts that the cache has forgotten; the machine begins anew, too.
     #[inline]
-    fn catch_up(&mut self, cache: &ScriptCache) {
+    pub(crate) fn catch_up(&mut self, cache: &ScriptCache) {
         let generation = cache.generation.load(Ordering::Acquire);
         if generation != self.generation {
-            *self = Self { generation, ..Self::default() };
+            let retired = self.machine.take().or(self.retired.take());
+            *self = Self { generation, retired, ..Self::default() };
         }
+    }
+
+    /// The machine that was given up last.
+    pub(crate) fn take_retired(&mut self) -> Option<Box<Machine>> {
+        self.retired.take()
+    }
+
+    /// The heap of the machine, if there is one.
+    #[inline]
+    pub(crate) fn heap(&self) -> Option<Heap<'_>> {
+        self.machine.as_ref().map(|machine| machine.heap())
     }
 
     /// The script of that name, if it is compiled here already.

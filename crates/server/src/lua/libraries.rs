@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -22,7 +22,7 @@ use dunlin_engine::{
 };
 use dunlin_scripting::{Function, ScriptFlags};
 
-use super::library::FUNCTION;
+use super::{heaps::HeapFigures, library::FUNCTION};
 
 /// Removals that are remembered: a worker that has missed more looks through all that it has loaded.
 const JOURNAL_MAX: usize = 1024;
@@ -36,7 +36,7 @@ pub(crate) struct Library {
     /// The text as it came.
     pub(crate) code: Vec<u8>,
     pub(crate) functions: Vec<Function>,
-    /// Of each function, whether it keeps to the keys that a call declares.
+    /// Whether each function keeps to the keys that a call declares.
     pub(crate) keeps_to_declared: Vec<bool>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Change {
     /// Whether all go that are there.
     pub(crate) empties: bool,
     pub(crate) added: Vec<Arc<Library>>,
-    /// Those that go, where not all do: by name, each there or not.
+    /// Libraries that go, if not all do: by name, each there or not.
     pub(crate) removed: HashSet<Vec<u8>>,
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct Missed {
     pub(crate) version: u64,
     /// How many libraries were removed ever.
     pub(crate) removals: u64,
-    /// The numbers of those that were removed since it last looked; `None` where it has to look for itself.
+    /// The numbers of those that were removed since it last looked; `None` if it has to look for itself.
     pub(crate) removed: Option<Vec<u64>>,
 }
 
@@ -200,14 +200,13 @@ pub(crate) struct LibraryCache {
     state: RwLock<State>,
     /// How often they have changed; raised under the lock.
     version: AtomicU64,
-    /// Bytes of each worker's machine, as of its last call.
-    machines: Box<[AtomicUsize]>,
+    /// Of each worker's machine.
+    pub(crate) heaps: HeapFigures,
 }
 
 impl LibraryCache {
     pub(crate) fn new(workers: usize) -> Self {
-        let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
-        Self { state: RwLock::default(), version: AtomicU64::new(0), machines }
+        Self { state: RwLock::default(), version: AtomicU64::new(0), heaps: HeapFigures::new(workers) }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -244,7 +243,7 @@ impl LibraryCache {
         state.libraries.by_name.get(&library.name).is_some_and(|current| current.id == library.id)
     }
 
-    /// The changes since a version, at which so many libraries had been removed; `None` where there are none.
+    /// The changes since a version, at which `removals` libraries had been removed; `None` if there are none.
     #[inline]
     pub(crate) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
         if self.version.load(Ordering::Acquire) == version {
@@ -258,16 +257,6 @@ impl LibraryCache {
             removals: state.removals,
             removed: first.map(|first| state.journal.range(first..).copied().collect()),
         })
-    }
-
-    /// Bytes of all machines.
-    pub(crate) fn machine_bytes(&self) -> usize {
-        self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Publishes the memory of a worker's machine.
-    pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
-        self.machines[worker].store(bytes, Ordering::Relaxed);
     }
 
     /// Takes all out.
@@ -290,8 +279,8 @@ impl LibraryCache {
         dump
     }
 
-    /// Makes the change that `plan` finds, and has it recorded, in the order in which others see it. Nothing is changed
-    /// where that fails, or would leave two libraries with one function. O(what changes).
+    /// Makes the change that `plan` finds, and records it, in the order in which others see it. Nothing is changed if
+    /// that fails, or would leave two libraries with one function. O(what changes).
     pub(crate) fn change(
         &self,
         record: impl FnOnce(),
@@ -302,6 +291,9 @@ impl LibraryCache {
         state.libraries.check(&change)?;
         state.apply(change);
         self.version.fetch_add(1, Ordering::Release);
+        if state.libraries.len() == 0 {
+            self.heaps.forget_limited();
+        }
         record();
         Ok(())
     }

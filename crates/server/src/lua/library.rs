@@ -14,7 +14,7 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{
-    Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, ScriptHost, is_name,
+    Function, Heap, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, ScriptHost, is_name,
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::words;
 
-/// In front of a library in an RDB file or a dump; the other is of a format that was never released.
+/// The opcode in front of a library in an RDB file or a dump; the other is of a format that was never released.
 pub(crate) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 
@@ -32,8 +32,8 @@ const FUNCTION_PRE_GA: u8 = 246;
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl LibraryCache {
-    /// Has these libraries in place of all others. One that does not load is an error, which is one line: if it were left out, the next
-    /// snapshot would be without it.
+    /// Puts these libraries in place of all others. A library that does not load is an error, which is one line: if it
+    /// were left out, the next snapshot would be without it.
     pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) -> Result<(), String> {
         self.flush();
         if codes.is_empty() {
@@ -115,16 +115,18 @@ pub(crate) struct LoadedLibraries {
     /// The changes of the cache that it has followed, and the removals among them.
     version: u64,
     removals: u64,
-    /// Functions that were called since the last change, by name in lower case. They are counted by this worker alone.
+    /// Functions that were called since the last change, by name in lower case. Only this worker counts them.
     callables: HashMap<Vec<u8>, Rc<Callable>>,
     /// By their numbers.
     loaded: HashMap<u64, (Arc<Library>, Loaded)>,
+    /// A machine that was given up, to be freed where no client waits for it.
+    retired: Option<Box<LibraryMachine>>,
 }
 
 impl LoadedLibraries {
     /// Lets go of libraries that others have replaced or taken out.
     #[inline]
-    fn catch_up(&mut self, cache: &LibraryCache) {
+    pub(crate) fn catch_up(&mut self, cache: &LibraryCache) {
         if let Some(missed) = cache.missed(self.version, self.removals) {
             self.follow(cache, missed);
         }
@@ -143,6 +145,20 @@ impl LoadedLibraries {
                 machine.unload(loaded);
             }
         }
+        if self.loaded.is_empty() {
+            self.retired = self.machine.take().or(self.retired.take());
+        }
+    }
+
+    /// The machine that was given up last.
+    pub(crate) fn take_retired(&mut self) -> Option<Box<LibraryMachine>> {
+        self.retired.take()
+    }
+
+    /// The heap of the machine, if there is one.
+    #[inline]
+    pub(crate) fn heap(&self) -> Option<Heap<'_>> {
+        self.machine.as_ref().map(|machine| machine.heap())
     }
 
     /// How many libraries are loaded here.
@@ -177,7 +193,7 @@ impl LoadedLibraries {
         Ok(callable)
     }
 
-    /// Makes a change, and has it recorded in its place among others; the name of a library that was loaded.
+    /// Makes a change, and records it in its place among others. Returns the name of a library that was loaded.
     pub(crate) fn apply(
         &mut self,
         cache: &LibraryCache,
@@ -293,24 +309,18 @@ impl LoadedLibraries {
         let machine = self.machine.as_mut().expect("the library is loaded in it");
         machine.call(loaded, &callable.function().name, keys, arguments, caller, reply)
     }
-
-    /// Publishes the memory of the machine.
-    pub(crate) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
-        let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
-        cache.publish_machine_bytes(worker, bytes);
-    }
 }
 
 /// The change that FUNCTION makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LibraryChange<'a> {
-    /// One more library, or another in its place.
+    /// A further library, or another in its place.
     Load { code: &'a [u8], replace: bool },
-    /// One less.
+    /// A library goes.
     Delete { name: &'a [u8] },
     /// None at all.
     Flush,
-    /// Those of a dump.
+    /// Libraries of a dump.
     Restore { dump: &'a [u8], policy: RestorePolicy },
 }
 
@@ -328,11 +338,11 @@ impl LibraryChange<'_> {
 /// The treatment of existing libraries by RESTORE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestorePolicy {
-    /// They are removed.
+    /// The libraries that are there are removed.
     Flush,
-    /// They stay; one of the same name is an error.
+    /// The libraries that are there stay; one of the same name is an error.
     Append,
-    /// They stay, but for those of the same name.
+    /// The libraries that are there stay, but for those of the same name.
     Replace,
 }
 

@@ -2,6 +2,7 @@
 //! is in [`crate::scripting`].
 
 mod cache;
+mod heaps;
 pub(crate) mod key_access;
 mod libraries;
 mod library;

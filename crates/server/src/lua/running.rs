@@ -112,18 +112,18 @@ impl RunningScripts {
         self.places[worker].is_busy.store(true, SeqCst);
     }
 
-    /// Whether clients are answered BUSY that a script keeps out. They wait before.
+    /// Whether clients are answered BUSY that a script keeps out. Before that, such clients wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.places.iter().any(|place| place.is_busy.load(SeqCst))
     }
 
-    /// Notes that a script writes, from when on it cannot be ended; whether it may.
+    /// Notes that a script writes: from then on it cannot be ended. Returns whether it may.
     pub(crate) fn write(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
     }
 
-    /// Ends a script because the server stops; `false` where it has written, and has to be given up with the process.
+    /// Ends a script because the server stops; `false` if it has written, and has to be given up with the process.
     pub(crate) fn stop(&self, worker: usize) -> bool {
         let state = &self.places[worker].state;
         state.compare_exchange(READING, KILLED, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == KILLED
@@ -202,14 +202,14 @@ pub(crate) enum Due {
     Known,
     /// To mark what it holds so that threads do not wait for it.
     Marked,
-    /// To have clients answered BUSY, after so long.
+    /// To answer clients BUSY, after this time.
     Busy(Duration),
     /// To have the worker's other clients attended to.
     Others,
 }
 
 impl Watch {
-    /// One of a script that begins now. `is_node`: of a server that is a node of a cluster.
+    /// A watch over a script that begins now. `is_node`: of a server that is a node of a cluster.
     pub(crate) fn new(busy_after_ms: u64, is_node: bool) -> Self {
         let since = Instant::now();
         let after = |duration: Duration| since.checked_add(duration);

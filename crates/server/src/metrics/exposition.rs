@@ -182,7 +182,7 @@ impl Exposition {
         self.out.push('}');
     }
 
-    /// Backslashes and line feeds are escaped everywhere, double quotes where they would end the text.
+    /// Backslashes and line feeds are escaped everywhere, double quotes if they would end the text.
     fn escape(&mut self, text: &str, is_quoted: bool) {
         for char in text.chars() {
             match char {

@@ -148,7 +148,7 @@ fn write_family(family: &Family, reading: &Reading<'_>, out: &mut Exposition) {
     }
 }
 
-/// Where the time of requests goes.
+/// Writes the times of the stages of requests.
 fn write_stages(reading: &Reading<'_>, out: &mut Exposition) {
     const NAME: &str = "dunlin_stage_duration_seconds";
     const HELP: &str = "How long requests waited for other connections of their worker (queue), slept for locks (lock), \
@@ -206,7 +206,8 @@ fn write_replicas(reading: &Reading<'_>, out: &mut Exposition) {
 
 fn write_users(reading: &Reading<'_>, out: &mut Exposition) {
     let mut users: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for client in reading.clients() {
+    // The link to the primary is no user's.
+    for client in reading.clients().iter().filter(|client| !client.is_outgoing()) {
         let name = match client.names().user.as_slice() {
             // A client that has not authenticated is the default user.
             b"" => "default".to_owned(),

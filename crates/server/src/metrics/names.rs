@@ -1,7 +1,8 @@
 //! The names that rows of INFO have in `/metrics`.
 //!
-//! Where redis_exporter (github.com/oliver006/redis_exporter) exports the line of that name, its name is taken, so that
-//! dashboards and alerts made for it work. Every other row has a name by rule: `dunlin_`, the row's own, the unit in full.
+//! If redis_exporter (github.com/oliver006/redis_exporter) exports the line of that name, its name is taken, so that
+//! dashboards and alerts made for it work. Every other row has a name by rule: `dunlin_`, the row's own, the unit in
+//! full.
 
 use std::borrow::Cow;
 
@@ -194,7 +195,7 @@ impl Export {
     }
 }
 
-/// How a row is exported; `None` where it is not.
+/// How a row is exported; `None` if it is not.
 pub(super) fn export_of(metric: &Metric) -> Option<Export> {
     if let Some((_, name)) = OF_EXPORTER.iter().find(|(row, _)| *row == metric.name) {
         return Some(Export { name: Cow::Borrowed(name), scale: 1.0 });
@@ -257,7 +258,7 @@ pub(super) struct FamilyExport {
     pub(super) label: &'static str,
     /// The text before it there.
     pub(super) label_prefix: &'static str,
-    /// Empty where `metrics/commands.rs` exports the family.
+    /// Empty if `metrics/commands.rs` exports the family.
     pub(super) fields: &'static [FieldExport],
 }
 

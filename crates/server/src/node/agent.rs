@@ -1,4 +1,4 @@
-//! The thread `cluster`: announces the node, follows the cluster's records, and has the server obey them.
+//! The thread `cluster`: announces the node, follows the cluster's records, and makes the server obey them.
 //!
 //! ```text
 //! read all records ─▶ right cluster? ─▶ presence (alive/ID, on a lease) ─▶ announcement (nodes/ID) ─▶ watch
@@ -35,7 +35,7 @@ use super::{
     bus, controller,
     data::{is_durable, local, take_place, with_first_shard},
     identity::{Process, place_of},
-    moves,
+    moves, probe,
     shard::{self, Restarts, Settings},
     wide,
 };
@@ -62,11 +62,17 @@ const WAIT_MS: u64 = 500;
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts while etcd has a backup that is not obeyed: the presence is renewed by them.
 const BACKUP_RETRY_MAX: Duration = Duration::from_secs(2);
-/// A cluster is founded when no node has come for so long.
+/// A cluster is founded when no further node has come for this long.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// Changes of the amount of data below this are not reported to the planner; reports are this far apart at least.
 const REPORTED_BYTES_MIN: u64 = 1 << 20;
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// A revision that no key has.
+const REVISION_MAX: Revision = i64::MAX as Revision;
+/// Between two looks whether etcd makes changes.
+const ROOM_PAUSE: Duration = Duration::from_secs(10);
+/// etcd's words for an alarm of its space, or for a request beyond it.
+const NO_ROOM: &str = "space exceeded";
 /// Between two words about the progress of the node's moves.
 const MOVES_REPORT_PAUSE: Duration = Duration::from_millis(900);
 /// How much longer than its lease the presence of an earlier process is waited out.
@@ -77,7 +83,7 @@ const HAND_OVER_TIME_MAX: Duration = Duration::from_secs(3);
 const WIDE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the server waits for the thread, which may be waiting for changes…
 const END_TIME_MAX: Duration = Duration::from_secs(1);
-/// …and where the node leaves its cluster for good, whose record it removes.
+/// …and if the node leaves its cluster for good, whose record it removes.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 const RECORD_STAYS: &str =
     "Cluster: the record of this node may have stayed; CLUSTER FORGET at another node removes it";
@@ -89,7 +95,7 @@ enum Failure {
     Later(String),
     /// These records are not to be obeyed: a line for the log. The node follows them until they are.
     NotObeyed(String),
-    /// Nor are these, and what others make of them: a line for the log. They are read anew, less and less often.
+    /// The store as a whole is not to be obeyed: a line for the log. The node reads it anew, less and less often.
     Backup(String),
     /// The server must not go on as this node: a line for the operator.
     Fatal(String),
@@ -114,7 +120,11 @@ struct Agent {
     reported: Instant,
     /// When the progress of moves was recorded last.
     told: Instant,
-    /// Since when another process's presence has been in the way.
+    /// When etcd was asked last whether it makes changes.
+    asked_room: Option<Instant>,
+    /// The configuration whose addresses and names are announced.
+    announced: Arc<Config>,
+    /// The time since which another process's presence has been in the way.
     waits_since: Option<Instant>,
     /// How the last process ended: read when the data set is loaded, and taken when this one announces its start.
     ending: Option<Ending>,
@@ -153,6 +163,7 @@ impl AgentThread {
     ) -> Result<Self, String> {
         let boot = BootId::from_bytes(draw()?);
         bus::start(shared)?;
+        probe::start(shared)?;
         let config = shared.config.current();
         let restarts = Arc::<Restarts>::default();
         let (me, keys) = (member.identity.node, member.keys.clone());
@@ -183,6 +194,8 @@ impl AgentThread {
             renewed: Instant::now(),
             reported: Instant::now(),
             told: Instant::now(),
+            asked_room: None,
+            announced: config,
             waits_since: None,
             ending,
             restarts,
@@ -198,8 +211,9 @@ impl AgentThread {
         Ok(Self { agent, shard })
     }
 
-    /// Has the shard go on without this node, within a time: another member becomes the primary, if this node is it, and its
-    /// clients are sent there; then the node leaves the in-sync set, so that nobody waits for its lease to run out.
+    /// Lets the shard go on without this node, within a time. If this node is the primary, another member takes over,
+    /// and clients are sent there. Then the node leaves the in-sync set, so that no takeover waits for its lease to run
+    /// out.
     pub(crate) fn hand_over(&self, shared: &Shared, time: Duration) {
         let cluster = &shared.cluster;
         if time.is_zero() {
@@ -224,7 +238,7 @@ impl AgentThread {
         }
     }
 
-    /// Has it take its leave. Where etcd does not answer it is left to the end of the process.
+    /// Ends the agent. If etcd does not answer, that is left to the end of the process.
     pub(crate) fn end(self, shared: &Shared) {
         shared.cluster.ended.store(true, SeqCst);
         shared.cluster.shard.wake();
@@ -273,12 +287,19 @@ impl Agent {
         while !self.is_ending() {
             match self.attend() {
                 Ok(()) => break,
-                Err(Failure::Later(reason) | Failure::NotObeyed(reason)) => {
+                Err(Failure::Later(reason)) => {
+                    self.complain(reason);
+                    pause = RETRY;
+                    thread::sleep(pause);
+                }
+                Err(Failure::NotObeyed(reason)) => {
+                    self.strays();
                     self.complain(reason);
                     pause = RETRY;
                     thread::sleep(pause);
                 }
                 Err(Failure::Backup(reason)) => {
+                    self.strays();
                     pause = if self.complain(reason) { RETRY } else { BACKUP_RETRY_MAX.min(2 * pause) };
                     let until = Instant::now() + pause;
                     while Instant::now() < until && !self.is_ending() {
@@ -289,7 +310,7 @@ impl Agent {
             }
         }
         if let Some(lease) = self.lease.take() {
-            // One that is left behind runs out.
+            // A lease that is left behind runs out.
             let _ = self.member.meta.revoke(lease);
         }
         if self.shared.cluster.leaves.load(SeqCst) {
@@ -307,7 +328,8 @@ impl Agent {
     fn note_beginning(&mut self) -> Result<(), String> {
         let config = self.shared.config.current();
         let ending = *self.ending.get_or_insert_with(|| Ending::read(&config.dir));
-        // The data set of an end in good order is that no more; what is synced counts on, if the next start would load it.
+        // The data set is no longer that of an end in good order; what is synced counts on, if the next start would
+        // load it.
         let is_on_disk = self.shared.durability.fsynced().is_some();
         let begins =
             Ending { is_durable: is_durable(&config) && ending.is_durable && is_on_disk, clean: None };
@@ -319,7 +341,7 @@ impl Agent {
         tracing::error!("{line}");
         // The first one counts.
         let _ = self.shared.cluster.failure.set(line);
-        self.shared.stop(Stop { grace: Duration::ZERO });
+        self.shared.stop(Stop::within(Duration::ZERO));
     }
 
     fn is_ending(&self) -> bool {
@@ -329,12 +351,24 @@ impl Agent {
     /// Logs what keeps the node from following its cluster, once for as long as it lasts. Returns whether it is news.
     fn complain(&mut self, reason: String) -> bool {
         self.shared.cluster.trouble.store(Some(Arc::new(reason.clone())));
+        if reason.contains(NO_ROOM) {
+            self.shared.cluster.refuses.store(Some(Arc::new(reason.clone())));
+        }
         let is_news = self.complaint.as_ref() != Some(&reason);
         if is_news {
             tracing::warn!("Cluster: {reason}. What was served before is served on");
             self.complaint = Some(reason);
         }
         is_news
+    }
+
+    /// The records are not obeyed. The node is there all the same, and says so: its presence is renewed, unless etcd has none.
+    fn strays(&self) {
+        self.shared.cluster.strays.store(true, SeqCst);
+        if let Some(lease) = self.lease {
+            // A lease that a backup does not know has run out.
+            let _ = self.member.meta.keep_alive(lease);
+        }
     }
 
     /// Follows the records for as long as etcd answers and the server runs.
@@ -358,13 +392,16 @@ impl Agent {
             let obeys = match self.check_cluster(&view).and_then(|()| self.obey(&view)) {
                 Ok(()) => true,
                 Err(Failure::NotObeyed(reason)) => {
+                    self.shared.cluster.strays.store(true, SeqCst);
                     self.complain(reason);
                     false
                 }
                 Err(failure) => return Err(failure),
             };
             self.keep_presence(&view)?;
+            self.look_for_room();
             if obeys {
+                self.announce_again(&view)?;
                 self.report(&view);
                 self.report_moves(&view);
                 self.control(&view)?;
@@ -399,10 +436,6 @@ impl Agent {
                 Descends::Unknown => {}
                 Descends::No(line) => {
                     self.descent.compare(&view);
-                    if let Some(lease) = self.lease {
-                        // One that the backup does not know has run out.
-                        let _ = self.member.meta.keep_alive(lease);
-                    }
                     return Err(Failure::Backup(line));
                 }
             }
@@ -427,7 +460,7 @@ impl Agent {
         Ok(View::of(keys, snapshot.revision, &snapshot.items))
     }
 
-    /// Proposes a change. Whether it was made; where nobody knows, everything is read again.
+    /// Proposes a change. Returns whether it was made; if that is unknown, everything is read again.
     fn commit(&self, transaction: &Transaction) -> Result<bool, Failure> {
         Self::outcome(self.member.meta.commit(transaction))
     }
@@ -498,7 +531,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes the node's presence known, where it is not. Another process with its id is waited out for as long as a lease lasts.
+    /// Makes the node's presence known, if it is not. Another process with its id is waited out for as long as a lease
+    /// lasts.
     fn take_presence(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let revision = match view.alive.get(&me) {
@@ -533,7 +567,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Writes the node's presence, on a new lease where there is none.
+    /// Writes the node's presence, on a new lease if there is none.
     fn put_presence(&mut self, revision: Revision, lease: Option<LeaseId>) -> Result<(), Failure> {
         let lease = match lease {
             Some(lease) => lease,
@@ -543,7 +577,7 @@ impl Agent {
         let HeavySlots { heavy, .. } = self.shared.cluster.moves.heavy();
         let key = self.member.keys.text(Key::Alive(self.member.identity.node));
         let alive = AliveRecord { boot: self.boot, used_bytes, heavy }.encode();
-        // Where the answer is lost, nobody knows which lease the presence is bound to.
+        // If the answer is lost, it is unknown which lease the presence is bound to.
         self.lease = None;
         if !self
             .commit(&Transaction::default().compare(key.clone(), revision).put_leased(key, alive, lease))?
@@ -560,7 +594,7 @@ impl Agent {
         last.is_some_and(|last| place_of(&self.shared.config.current().dir).as_ref() == Some(&last.place))
     }
 
-    /// Renews the presence; begins again where it has ended.
+    /// Renews the presence; begins again if it has ended.
     fn keep_presence(&mut self, view: &View) -> Result<(), Failure> {
         if self.renewed.elapsed() < Duration::from_secs(LEASE_S.into()) / 3 {
             return Ok(());
@@ -581,7 +615,7 @@ impl Agent {
         Err(Failure::Later("the node's presence has run out".to_owned()))
     }
 
-    /// Says how much data there is, where the planner should know: it has changed much, or slots have changed hands.
+    /// Reports how much data there is, if the planner should know: it has changed much, or slots have changed hands.
     fn report(&mut self, view: &View) {
         let (me, used_bytes) = (self.member.identity.node, self.shared.engine.keyspace.used_bytes() as u64);
         let (Some((revision, alive)), Some(lease)) = (view.alive.get(&me), self.lease) else { return };
@@ -589,8 +623,8 @@ impl Agent {
         let has_changed = used_bytes.abs_diff(alive.used_bytes) > REPORTED_BYTES_MIN.max(used_bytes / 50)
             || has_shifted(&heavy, &alive.heavy);
         let slots_changed = view.slots.as_ref().is_some_and(|(slots, _)| slots > revision);
-        // The planner goes on when all loads are newer than the record of slots: they are reported when they are those of the
-        // slots that the shard has now, and it is known which of them are heavy.
+        // The planner goes on when all loads are newer than the record of slots. A load is reported when it is that of
+        // the slots that the shard has now, and it is known which of them are heavy.
         let is_ready = || {
             let leads = self.shared.cluster.lease.term() != 0;
             let is_weighed = view.slots.as_ref().is_none_or(|(slots, _)| weighed == *slots);
@@ -631,13 +665,65 @@ impl Agent {
         self.member.meta.commit(&transaction);
     }
 
+    /// Looks whether etcd makes changes, by one whose comparison never holds: etcd without space refuses it before it compares, and
+    /// answers reads as ever.
+    fn look_for_room(&mut self) {
+        if self.asked_room.is_some_and(|asked| asked.elapsed() < ROOM_PAUSE) {
+            return;
+        }
+        self.asked_room = Some(Instant::now());
+        let key = self.member.keys.text(Key::Alive(self.member.identity.node));
+        let never = Transaction::default().compare(key.clone(), REVISION_MAX).put(key, Vec::new());
+        let refuses = &self.shared.cluster.refuses;
+        match self.member.meta.commit(&never) {
+            Outcome::Done(_) | Outcome::Refused(_) => {
+                if refuses.swap(None).is_some() {
+                    tracing::info!("Cluster: etcd makes changes again");
+                }
+            }
+            Outcome::Unknown(why) | Outcome::Failed(MetaError::Refused(why)) if why.contains(NO_ROOM) => {
+                if refuses.swap(Some(Arc::new(why.clone()))).is_none() {
+                    tracing::warn!(
+                        "Cluster: etcd refuses changes: {why}. What was served before is served on, and no replica can take over"
+                    );
+                }
+            }
+            // The store does not answer, which the next read says, too.
+            Outcome::Unknown(_) | Outcome::Failed(_) => {}
+        }
+    }
+
+    /// Writes the node's record again if its addresses or names were changed by CONFIG SET.
+    fn announce_again(&mut self, view: &View) -> Result<(), Failure> {
+        let me = self.member.identity.node;
+        let config = self.shared.config.current();
+        let Some((revision, known)) = view.nodes.get(&me).filter(|(_, known)| known.boot == self.boot) else {
+            return Ok(());
+        };
+        if !Arc::ptr_eq(&config, &self.announced) {
+            if let Err(line) = self.member.follow(&config) {
+                tracing::warn!("Cluster: the addresses of this node stay as they are: {line}");
+            }
+            self.announced = Arc::clone(&config);
+        }
+        let wished = self.record(&config, known.state);
+        let record = NodeRecord { addresses: wished.addresses, name: wished.name, ..known.clone() };
+        if record == *known {
+            return Ok(());
+        }
+        let key = self.member.keys.text(Key::Node(me));
+        // If the record has changed meanwhile, the next view shows it.
+        self.commit(&Transaction::default().compare(key.clone(), *revision).put(key, record.encode()))?;
+        Ok(())
+    }
+
     fn has_keys(&self) -> Result<bool, Failure> {
         let survey = self.shared.engine.survey_unless_long();
         let survey = survey.ok_or_else(|| Failure::Later("a script holds the keyspace".to_owned()))?;
         Ok(survey.total().keys > 0)
     }
 
-    /// Writes the node's record where it says something else: always at a start, before the first message is sent.
+    /// Writes the node's record if it says something else: always at a start, before the first message is sent.
     fn announce(&mut self, view: &View) -> Result<(), Failure> {
         let me = self.member.identity.node;
         let before = view.nodes.get(&me);
@@ -685,7 +771,7 @@ impl Agent {
         }
     }
 
-    /// Refuses a data set where the cluster has one already; gives it a place in a stream, which no empty data set has.
+    /// Refuses a data set if the cluster has one already; gives it a place in a stream, which no empty data set has.
     fn begin_with_data(&self, view: &View) -> Result<(), Failure> {
         let name = &self.member.identity.name;
         if view.slots.is_some() || !view.shards.is_empty() {
@@ -700,7 +786,7 @@ impl Agent {
         self.member.record(config, state, self.boot, self.restarts.get())
     }
 
-    /// Has the server obey the records.
+    /// Makes the server obey the records.
     fn obey(&mut self, view: &View) -> Result<(), Failure> {
         let asked = self.descent.joins();
         if !self.descent.covers(&view.marks) {
@@ -734,6 +820,7 @@ impl Agent {
         }
         self.follow_wide(view);
         self.shared.cluster.trouble.store(None);
+        self.shared.cluster.strays.store(false, SeqCst);
         if view.nodes.contains_key(&self.member.identity.node) && self.obeyed != view.revision {
             self.obeyed = view.revision;
             self.shared.cluster.overview.store(Some(Arc::new(Overview::of(view))));
@@ -750,8 +837,9 @@ impl Agent {
     /// Remembers the newest record of slots, and the epoch of the node's shard, in its file before they are obeyed. By an older
     /// record of slots, keys would be removed that came with a move since; by an older epoch, a node would lead beside its successor.
     ///
-    /// Where the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of etcd. Not so
-    /// a node that has obeyed nothing yet, or joins a shard: nobody needs it yet, and its file would recognise no backup at all.
+    /// If the file cannot be written, the node obeys all the same: the file protects only a restart onto a backup of
+    /// etcd. A node that has obeyed nothing yet, or joins a shard, waits for the file: no other node needs it yet, and
+    /// without the file it would recognise no backup at all.
     fn note_newest(&mut self, view: &View) -> Result<(), Failure> {
         let mut identity = self.member.identity.clone();
         if let Some((revision, _)) = &view.slots {
@@ -789,7 +877,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Has users, functions and settings put in force. A node that has no role yet gets none before they are.
+    /// Puts users, functions and settings in force. A node that has no role yet gets none before they are.
     fn follow_wide(&mut self, view: &View) {
         let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
         if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
@@ -798,7 +886,7 @@ impl Agent {
         }
     }
 
-    /// Plans, where that is this node's to do.
+    /// Plans, if this node is the controller.
     fn control(&mut self, view: &View) -> Result<(), Failure> {
         let present: Vec<NodeId> = view.alive.keys().copied().collect();
         if present != self.present.0 {

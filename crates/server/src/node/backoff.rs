@@ -1,5 +1,6 @@
-//! [`Backoff`]: limits for the planner, from moves that have failed. The planner keeps no state, so it would begin a move that has failed at once again,
-//! and fail again where the reason lasts: a target without memory, a user without rights, a value that is too long.
+//! [`Backoff`]: limits for the planner, from moves that have failed. The planner keeps no state, so it would begin a
+//! move that has failed at once again. That move would fail again if the reason lasts: a target without memory, a
+//! user without rights, a value that is too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,7 +86,7 @@ impl Backoff {
     }
 }
 
-/// A move has left the record. One that a failover has made void has not failed.
+/// A move has left the record. A move that a failover has made void has not failed.
 fn note_end(pauses: &mut BTreeMap<Pair, Pause>, view: &View, record: &SlotsRecord, one: &Move, now: Instant) {
     let pair = (one.from, one.to);
     let is_given = one.slots.iter().next().is_some_and(|slot| record.slots.owner(slot) == Some(one.to));
@@ -189,7 +190,7 @@ mod tests {
             })
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        // One that succeeds, by whoever's wish, says that the reason is gone.
+        // A move that succeeds, the planner's or an operator's, shows that the reason is gone.
         let one = story.begin();
         story.change(|record| {
             record.moving.clear();

@@ -1,5 +1,5 @@
-//! The thread `cluster-bus`: messages of pub/sub for subscribers at other nodes. Those of channels go to all nodes, those of
-//! shard channels to the members of the shard.
+//! The thread `cluster-bus`: messages of pub/sub for subscribers at other nodes. Messages of channels go to all nodes,
+//! those of shard channels to the members of the shard.
 //!
 //! ```text
 //! PUBLISH ─▶ subscribers here
@@ -9,8 +9,8 @@
 //! As in Redis, a message is sent once and not kept: a node that cannot be reached misses it, and one that is slow misses those
 //! that have no room in its queue. The messages of one node come to another one in their order.
 //!
-//! A message leaves when all that it may show is committed, as it does for subscribers here (decision 0054). Where that cannot
-//! happen any more, because the node is no primary now, it is dropped.
+//! A message leaves when all that it may show is committed, as it does for subscribers here (decision 0054). If the
+//! node stops being the primary, that cannot happen, and the message is dropped.
 
 use std::{
     collections::VecDeque,
@@ -35,12 +35,12 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 const WITHHELD_BYTES_MAX: usize = 32 << 20;
 /// Between two attempts to connect to a node.
 const RETRY: Duration = Duration::from_secs(1);
-/// A connection is made anew when the other machine has acknowledged nothing for so long. A node that is busy for longer than a
-/// script may be is sent what waits for it all the same.
+/// A connection is made anew when the other machine has acknowledged nothing for this long. A node that is busy for
+/// longer than a script may be is sent what waits for it all the same.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The longest sleep: how late the thread notices another topology.
 const SLEEP: Duration = Duration::from_millis(200);
-/// The same while messages wait for a commit: how much later than one here they leave.
+/// The longest sleep while messages wait for a commit: how much later than one here they leave.
 const NAP: Duration = Duration::from_millis(1);
 const WAKER: Token = Token(usize::MAX);
 
@@ -52,7 +52,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<(), String> {
     let thread = Thread {
         shared: Arc::clone(shared),
         poll,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.bus),
         peers: Vec::new(),
         withheld: VecDeque::new(),
         withheld_bytes: 0,
@@ -133,7 +133,7 @@ impl Thread {
         dropped
     }
 
-    /// Has a peer for each other node.
+    /// Sets up a peer for each other node.
     fn follow_topology(&mut self) {
         let version = self.shared.cluster.version();
         if version == self.version {

@@ -1,8 +1,9 @@
 //! The proposals of the node that holds the key `controller`: the first shards, and from then on the planner's steps.
 //!
-//! Pure; every proposal compares the revisions that it was made of. It compares and rewrites the controller's record, too
-//! ([`signed`]): of the proposals that were made of one view at most one comes in, whoever makes them and however late they are.
-//! Without that, a node would be put in two shards: a new shard's key is its own, and another shard's record is not compared.
+//! Pure; every proposal compares the revisions that it was made of. A proposal compares and rewrites the controller's
+//! record, too ([`signed`]): of the proposals that were made of one view at most one comes in, whichever nodes make
+//! them and however late they are. Without that, a node would be put in two shards: a new shard's key is its own, and
+//! another shard's record is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,8 +160,8 @@ fn next_step(view: &View, keys: &Keys, limits: Limits, draw: Draw<'_>) -> Option
         )
     });
     let slots = view.slots.clone().unwrap_or_default();
-    // Loads reported before the last move of slots would have the planner move them once more. Shards whose primaries are away
-    // are waited for by nobody: the planner leaves them out.
+    // Loads reported before the last move of slots would make the planner move them once more. The planner does not
+    // wait for shards whose primaries are away: it leaves them out.
     let is_told = |(_, shard): &Stored<ShardRecord>| {
         view.alive.get(&shard.primary).is_none_or(|(revision, _)| *revision > slots.0)
     };
@@ -285,7 +286,7 @@ mod tests {
         let taken = meta.commit(&Transaction::default().put_leased(key, controller.encode(), lease));
         let Outcome::Done(revision) = taken else { panic!("{taken:?}") };
         let own = (revision, controller);
-        // The outcome of the first is not known: the second is planned of what is there.
+        // The outcome of the first is not known: the second is planned from the present records.
         let [late, next] = [201, 202].map(|byte| {
             let planned = propose(&view, &keys, true, Limits::default(), &mut || [byte; 20]).unwrap();
             signed(planned, &keys, &own, lease)

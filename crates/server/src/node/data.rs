@@ -20,7 +20,7 @@ use crate::{
 /// The history that an id of replication stands for.
 pub(super) fn history_of(id: Id) -> HistoryId {
     id.as_str().parse().unwrap_or_else(|_| {
-        // Another house's: no history of a shard has it.
+        // The id of a Redis or Valkey: no history of a shard has it.
         let mut bytes = [0; 20];
         bytes.copy_from_slice(&id.as_str().as_bytes()[..20]);
         HistoryId::from_bytes(bytes)
@@ -54,7 +54,7 @@ pub(super) fn local(shared: &Shared, is_durable: bool, clean: bool) -> Local {
     }
 }
 
-/// Notes how the process has ended: nothing is added to the data set any more.
+/// Notes how the process has ended: nothing is added to the data set afterwards.
 pub(crate) fn note_end(shared: &Shared) {
     let Some(history) = shared.cluster.clean.get().copied() else { return };
     let config = shared.config.current();
@@ -77,8 +77,8 @@ pub(super) fn take_place(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds a cluster's first shard to a transaction: its data set is that of this node, with all slots. Where another node is faster,
-/// nothing comes of it.
+/// Adds a cluster's first shard to a transaction: its data set is that of this node, with all slots. If another node is
+/// faster, nothing comes of it.
 pub(super) fn with_first_shard(
     transaction: Transaction,
     keys: &Keys,

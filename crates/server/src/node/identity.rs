@@ -6,7 +6,8 @@
 //!                       cluster a7…     the record's id, once it has been seen
 //!                       slots 912       the newest record of slots that it has obeyed: an older one is a backup's
 //!                       epoch 5c… 7     its shard, and the newest epoch of that: an older one is a backup's, too
-//!                       mark 91… 12 77  for each node: its last change of a record that this one has obeyed, and that change's id
+//!                       mark 91… 12 77 4d.9  for each node: its last change of a record that this one has obeyed, that change's
+//!                                       id, and the runs of its changes
 //!                       process b0… k   its last process whose presence was recorded, and where the directory was then
 //! ```
 //!
@@ -19,13 +20,18 @@
 
 use std::{io, path::Path};
 
-use dunlin_cluster::{BootId, ClusterId, NodeId, ShardId, lineage::Lineage, meta::Revision, records::Mark};
+use dunlin_cluster::{
+    BootId, ClusterId, NodeId, ShardId,
+    lineage::Lineage,
+    meta::Revision,
+    records::{Mark, Runs},
+};
 
 use crate::config::{describe, replace_file};
 
 /// The name of the file.
 const FILE: &str = "cluster-node";
-/// Bytes of it that are read at most: a mark takes up to 87.
+/// Bytes of it that are read at most: a mark takes up to 224.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A node's identity.
@@ -55,7 +61,7 @@ pub(super) struct Process {
 }
 
 impl Identity {
-    /// Reads the identity of a directory; draws one where there is none. The error is a line for the operator.
+    /// Reads the identity of a directory; draws one if there is none. The error is a line for the operator.
     pub(super) fn of(
         directory: &Path,
         name: &str,
@@ -92,7 +98,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether it has a record of slots, or a shard, where an earlier one has none, or another shard.
+    /// Whether it has a record of slots, or a shard, that an earlier one lacks, or another shard.
     pub(super) fn begins_after(&self, earlier: &Self) -> bool {
         let shard = |identity: &Self| identity.epoch.map(|(shard, _)| shard);
         earlier.slots == 0 && self.slots != 0 || shard(earlier) != shard(self)
@@ -123,7 +129,8 @@ impl Identity {
             let mut words = words.split(' ');
             let node = words.next()?.parse().ok()?;
             let (count, id) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            lineage.set(node, Mark { count, id });
+            let runs = words.next().map_or(Some(Runs::default()), |runs| runs.parse().ok())?;
+            lineage.set(node, Mark { count, id, runs });
         }
         // A hint: without it, a presence is waited out.
         let process = field("process").and_then(|words| {
@@ -146,8 +153,8 @@ impl Identity {
         if let Some((shard, epoch)) = self.epoch {
             text += &format!("epoch {shard} {epoch}\n");
         }
-        for (node, Mark { count, id }) in self.lineage.iter() {
-            text += &format!("mark {node} {count} {id}\n");
+        for (node, Mark { count, id, runs }) in self.lineage.iter() {
+            text += &format!("mark {node} {count} {id} {runs}\n");
         }
         if let Some(Process { boot, place }) = &self.process {
             text += &format!("process {boot} {place}\n");
@@ -165,7 +172,7 @@ pub(super) fn is_there(directory: &Path) -> bool {
 
 /// Takes the identity of a directory back: its node was never one of a cluster.
 pub(super) fn remove(directory: &Path) {
-    // Where it stays, it names the cluster that was to be joined.
+    // If it stays, it names the cluster that was to be joined.
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
@@ -187,6 +194,8 @@ pub(super) fn place_of(directory: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_cluster::records::Run;
+
     use super::*;
     use crate::config::tests::ScratchDir;
 
@@ -198,7 +207,9 @@ mod tests {
         let first = Identity::of(&directory, "prod", draw).unwrap();
         assert_eq!((first.node, first.cluster), (NodeId::from_bytes([7; 20]), None));
         let epoch = Some((ShardId::from_bytes([5; 20]), 7));
-        let mark = |count| Mark { count, id: u64::MAX - count };
+        let run = |after| Run { id: u64::MAX, after };
+        let runs = Runs::default().begun(run(0)).begun(run(2));
+        let mark = |count| Mark { count, id: u64::MAX - count, runs };
         let marks =
             [(NodeId::from_bytes([7; 20]), mark(3)), (NodeId::from_bytes([8; 20]), mark(u64::MAX / 2))];
         let lineage: Lineage = marks.into_iter().collect();

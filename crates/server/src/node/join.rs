@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The threads of the node, for the end of the server.
 pub(crate) type AgentSlot = Arc<Mutex<Option<AgentThread>>>;
 
-/// Has the server ready to become a node.
+/// Makes the server ready to become a node.
 pub(crate) fn register(shared: &Arc<Shared>, agent: &AgentSlot) {
     let (weak, agent) = (Arc::downgrade(shared), Arc::clone(agent));
     shared.cluster.on_join(Box::new(move |config, order: &Arc<Order>| {
@@ -117,7 +117,7 @@ fn join(shared: &Arc<Shared>, mut config: Config, agent: &AgentSlot) -> Result<(
     let started = AgentThread::start_after(Some(ending), shared, member).inspect_err(|line| {
         // Etcd says that this node leads: it goes on after a restart, which is all that is left to do.
         let _ = shared.cluster.failure.set(line.clone());
-        shared.stop(Stop { grace: Duration::ZERO });
+        shared.stop(Stop::within(Duration::ZERO));
     })?;
     *agent = Some(started);
     let until = Instant::now() + LEAD_TIME_MAX;
@@ -179,12 +179,12 @@ fn found(shared: &Shared, config: &Config, member: &mut Membership) -> Result<()
     member.identity.keep(&config.dir)
 }
 
-/// Leaves the server with one database, if nobody uses another one.
+/// Leaves the server with one database, if no client uses another one.
 fn use_one_database(shared: &Shared) -> Result<(), String> {
     let keyspace = &shared.engine.keyspace;
     let databases = keyspace.databases();
     keyspace.use_databases(1);
-    // Nobody selects one from here on.
+    // No client selects one from here on.
     if let Some(database) = (1..databases).find(|database| keyspace.usage(Some(*database)).keys > 0) {
         return Err(format!("database {database} has keys, and a cluster has database 0 alone"));
     }

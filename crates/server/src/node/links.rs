@@ -21,7 +21,12 @@ use dunlin_net::{Stream, begin_connection, tls::refusal};
 use mio::{Interest, Registry, Token, unix::SourceFd};
 use socket2::Socket;
 
-use crate::{config::Config, shared::Shared, system::sockets::limit_silence};
+use crate::{
+    cluster::{LinkFigure, LinkFigures},
+    config::Config,
+    shared::Shared,
+    system::sockets::limit_silence,
+};
 
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -49,7 +54,7 @@ struct Link {
 /// The address of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Address {
-    /// It is not known, or may be another one by now.
+    /// The address is not known, or may be another one by now.
     Unknown,
     /// A thread looks it up.
     Sought,
@@ -70,17 +75,24 @@ pub(super) struct Links {
     waiting_bytes_max: usize,
     /// Between two attempts to connect to a node.
     retry: Duration,
-    /// A connection is given up when the other machine has acknowledged nothing for so long.
+    /// A connection is given up when the other machine has acknowledged nothing for this long.
     silence_max: Duration,
+    /// INFO's figures of these connections.
+    figure: fn(&LinkFigures) -> &LinkFigure,
 }
 
 impl Links {
-    pub(super) fn new(waiting_bytes_max: usize, retry: Duration, silence_max: Duration) -> Self {
+    pub(super) fn new(
+        waiting_bytes_max: usize,
+        retry: Duration,
+        silence_max: Duration,
+        figure: fn(&LinkFigures) -> &LinkFigure,
+    ) -> Self {
         let (links, found) = (BTreeMap::new(), channel());
-        Self { links, found, look_up, next: 0, waiting_bytes_max, retry, silence_max }
+        Self { links, found, look_up, next: 0, waiting_bytes_max, retry, silence_max, figure }
     }
 
-    /// Has a connection to each of these nodes, and to no other.
+    /// Keeps a connection to each of these nodes, and to no other.
     pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, Place)]) {
         let mut before = std::mem::take(&mut self.links);
         for (node, place) in nodes {
@@ -126,7 +138,7 @@ impl Links {
                 (*node, link.place.clone(), self.look_up, self.found.0.clone());
             let seek = move || {
                 let address = look_up(&place);
-                // Nobody asks any more where the links are gone.
+                // If the links are gone, no thread waits for the address.
                 let _ = sender.send((node, place, address));
             };
             match thread::Builder::new().name("cluster-names".to_owned()).spawn(seek) {
@@ -136,7 +148,7 @@ impl Links {
         }
     }
 
-    /// Sends a request; whether there was room for it.
+    /// Sends a request. Returns whether there was room for it.
     pub(super) fn send(&mut self, node: NodeId, encoded: &[u8]) -> bool {
         let Some(link) = self.links.get_mut(&node) else { return true };
         let has_room = link.waiting.len() - link.sent + encoded.len() <= self.waiting_bytes_max;
@@ -146,7 +158,7 @@ impl Links {
         has_room
     }
 
-    /// Connects where something is to be sent, and sends what the sockets take.
+    /// Connects if something is to be sent, and sends what the sockets take.
     pub(super) fn go_on(&mut self, registry: &Registry, shared: &Shared) {
         let now = Instant::now();
         self.find_addresses(registry, now);
@@ -159,6 +171,9 @@ impl Links {
                 link.disconnect(registry);
             }
         }
+        let open = self.links.values().filter(|link| link.is_made).count();
+        let bytes = self.links.values().map(|link| link.waiting.capacity()).sum();
+        (self.figure)(&shared.cluster.links).note(open, bytes);
     }
 }
 
@@ -173,7 +188,8 @@ fn look_up(place: &Place) -> io::Result<SocketAddr> {
     found.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Begins a connection. Behind a cut of the network it would stay deaf for up to as long again, until TCP tries once more.
+/// Begins a connection. After a cut of the network it would stay deaf for up to as long again, until TCP tries once
+/// more.
 fn open(address: SocketAddr, source: Option<IpAddr>, silence_max: Duration) -> io::Result<Socket> {
     let socket = begin_connection(address, source)?;
     limit_silence(&socket, silence_max)?;
@@ -254,7 +270,7 @@ impl Link {
         self.waiting.clear();
         self.waiting.shrink_to(KEPT_BYTES_MAX);
         self.sent = 0;
-        // Requests leave behind the handshake.
+        // Requests leave after the handshake.
         self.refusal.clear();
         stream.flush().map(drop)
     }
@@ -285,7 +301,7 @@ impl Link {
     }
 }
 
-/// The request by which a node makes itself known to another one, where that is needed.
+/// The request by which a node makes itself known to another one, if that is needed.
 fn login(config: &Config) -> Option<Vec<u8>> {
     let user: &[u8] = if config.masteruser.is_empty() { b"default" } else { config.masteruser.bytes() };
     (!config.masterauth.is_empty())
@@ -314,7 +330,7 @@ mod tests {
         static LOOKUPS: AtomicU8 = AtomicU8::new(0);
         let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
         let poll = Poll::new().unwrap();
-        let mut links = Links::new(100, Duration::ZERO, Duration::ZERO);
+        let mut links = Links::new(100, Duration::ZERO, Duration::ZERO, |figures| &figures.bus);
         links.look_up = |place| match LOOKUPS.fetch_add(1, SeqCst) {
             0 => Err(ErrorKind::NotFound.into()),
             count => Ok(SocketAddr::new(IpAddr::from([127, 0, 0, count]), place.1)),

@@ -22,9 +22,17 @@ pub(crate) struct Membership {
     pub(super) keys: Keys,
     pub(super) meta: Arc<dyn Meta>,
     pub(super) addresses: Addresses,
+    /// etcd's, in whose direction the node looks for its own address.
+    endpoints: Vec<String>,
 }
 
 impl Membership {
+    /// Takes the addresses of a configuration over that was changed. The error is a line for the operator, and nothing is changed.
+    pub(super) fn follow(&mut self, config: &Config) -> Result<(), String> {
+        self.addresses = addresses(config, &self.endpoints)?;
+        Ok(())
+    }
+
     /// The node's record.
     pub(super) fn record(
         &self,
@@ -64,6 +72,7 @@ impl Membership {
             human_name: config.cluster_announce_human_nodename.clone(),
             zone: config.cluster_zone.clone(),
             health: Health::Online,
+            is_silent: false,
             offset: 0,
         }
     }
@@ -104,8 +113,8 @@ pub(crate) fn settle(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the server a node, if it is to be one: reads who it is, under the lock of its directory. The error is one line for
-/// the operator.
+/// Makes the server a node, if it is to be one: reads its identity, under the lock of its directory. The error is one
+/// line for the operator.
 pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     let config = shared.config.current();
     if config.cluster_join.is_empty() {
@@ -118,7 +127,8 @@ pub(crate) fn prepare(shared: &Shared) -> Result<Option<Membership>, String> {
     Ok(Some(member))
 }
 
-/// Reads who the server is, under the lock of its directory, and finds the way to etcd. The error is one line for the operator.
+/// Reads the server's identity, under the lock of its directory, and finds the way to etcd. The error is one line for
+/// the operator.
 pub(super) fn membership(shared: &Shared, config: &Config) -> Result<Membership, String> {
     let wrong = |reason: String| format!("cluster-join {}: {reason}", config.cluster_join);
     let (endpoints, name) =
@@ -129,8 +139,8 @@ pub(super) fn membership(shared: &Shared, config: &Config) -> Result<Membership,
     let identity = Identity::of(&config.dir, &name, draw)?;
     wide::load_kept(shared)?;
     let addresses = addresses(config, &endpoints)?;
-    let meta = dunlin_etcd::Etcd::new(etcd_options(config, endpoints)?).map_err(wrong)?;
-    Ok(Membership { identity, keys, meta: Arc::new(meta), addresses })
+    let meta = dunlin_etcd::Etcd::new(etcd_options(config, endpoints.clone())?).map_err(wrong)?;
+    Ok(Membership { identity, keys, meta: Arc::new(meta), addresses, endpoints })
 }
 
 /// How etcd is reached.

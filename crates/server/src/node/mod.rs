@@ -11,6 +11,7 @@ mod join;
 mod links;
 mod membership;
 mod moves;
+mod probe;
 mod publish;
 mod shard;
 mod wide;

@@ -11,9 +11,10 @@ use crate::{
     workers::WorkerMessage,
 };
 
-/// Publishes another topology. Where the node has lost slots, or its role, that is done behind the closed gate, and clients
-/// learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside the gate.
-/// Whether it is in force: not where a script stays inside for long, for which the caller, who has heartbeats to send, cannot wait.
+/// Publishes another topology. If the node has lost slots, or its role, that is done behind the closed gate, and
+/// clients learn of it: those that wait for keys, and those that listen to channels of shards. The caller is not inside
+/// the gate. Returns whether it is in force. It is not if a script stays inside for long: the caller has heartbeats to
+/// send and cannot wait.
 pub(super) fn publish(shared: &Shared, topology: Topology) -> bool {
     let cluster = &shared.cluster;
     let Some(before) = cluster.topology() else {

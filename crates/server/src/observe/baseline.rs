@@ -1,8 +1,8 @@
 //! `CONFIG RESETSTAT`: a baseline, which `INFO` takes off the counters that count since the last reset.
 //!
-//! Workers own their counters and write them without read-modify-write, so nobody else may set them to zero. Counters
-//! of metrics only grow; a reset notes what they were. The sums for each command and each error are set to zero all
-//! the same, since their number is not known beforehand: an addition of that moment may survive.
+//! Workers own their counters and write them without read-modify-write, so no other thread may set them to zero.
+//! Counters of metrics only grow; a reset notes what they were. The sums for each command and each error are set to
+//! zero all the same, since their number is not known beforehand: an addition of that moment may survive.
 
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! The line of `CLIENT LIST` and `CLIENT INFO`.
 //!
-//! Fields stand in the order of Redis 7.0, with Valkey's additions where Valkey has them. A worker
-//! answers from one reply buffer for all its connections: nobody has one of his own, so `rbs`,
+//! Fields stand in the order of Redis 7.0, with Valkey's additions if Valkey has them. A worker
+//! answers from one reply buffer for all its connections: clients have none of their own, so `rbs`,
 //! `rbp` and `obl` are 0.
 
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
@@ -12,6 +12,11 @@ use dunlin_net::{Client, Names, Now, OutputClass, Transport};
 
 use super::stats::CONNECTION_BYTES;
 use crate::session::ClientFlags;
+
+/// The user of the link to the primary: the stream is subject to no rule. No list of users has it.
+const PRIMARYS_USER: &[u8] = b"(superuser)";
+/// A chunk of a replica's stream: a segment of the log's ring.
+const STREAM_CHUNK_BYTES: u64 = 1 << 20;
 
 /// A client as `CLIENT INFO` shows it, without the end of the line.
 pub(crate) fn describe(client: &Client, commands: &CommandTable, now: Now) -> String {
@@ -43,6 +48,7 @@ impl Kind {
 
     pub(crate) fn of(client: &Client) -> Self {
         match client.output_class() {
+            _ if client.is_outgoing() => Self::Primary,
             OutputClass::Normal => Self::Normal,
             OutputClass::Replica => Self::Replica,
             OutputClass::Pubsub => Self::Pubsub,
@@ -61,6 +67,7 @@ pub(crate) fn flags(client: &Client) -> String {
     let subscribed = client.channels.get() + client.patterns.get() + client.shard_channels.get() > 0;
     let letters: String = [
         (client.output_class() == OutputClass::Replica, 'S'),
+        (client.is_outgoing(), 'M'),
         (own.has(ClientFlags::MONITOR), 'O'),
         (subscribed, 'P'),
         (client.queued_commands.get() > 0, 'x'),
@@ -98,8 +105,13 @@ pub(crate) fn write(out: &mut String, client: &Client, commands: &CommandTable, 
     let query_free_bytes = client.query_buffer_free_bytes.get();
     let names_bytes =
         names.name.len() + names.library_name.len() + names.library_version.len() + names.user.len();
-    let total_bytes = (CONNECTION_BYTES + names_bytes) as u64 + client.held_bytes();
-    let events = if client.waiting_bytes() > 0 { "rw" } else { "r" };
+    // The log's ring holds the part of the stream that a replica lacks.
+    let stream_bytes = client.stream_bytes.get();
+    let waiting_bytes = client.waiting_bytes() + stream_bytes;
+    let total_bytes = (CONNECTION_BYTES + names_bytes) as u64 + client.held_bytes() + stream_bytes;
+    let output_chunks = client.output_chunks.get() + stream_bytes.div_ceil(STREAM_CHUNK_BYTES);
+    let events = if waiting_bytes > 0 { "rw" } else { "r" };
+    let user = if client.is_outgoing() { PRIMARYS_USER } else { user(&names) };
     // Writing to a string cannot fail.
     let _ = write!(
         out,
@@ -123,10 +135,10 @@ pub(crate) fn write(out: &mut String, client: &Client, commands: &CommandTable, 
         client.watched_keys.get(),
         client.argument_bytes.get(),
         client.queued_bytes.get(),
-        client.output_chunks.get(),
-        client.waiting_bytes(),
+        output_chunks,
+        waiting_bytes,
         command.as_deref().unwrap_or("NULL"),
-        text(user(&names)),
+        text(user),
         client.protocol.get(),
         text(&names.library_name),
         text(&names.library_version),

@@ -9,11 +9,11 @@
 //! clock   ▲                ▲           ▲        ▲         ▲
 //! ```
 //!
-//! A run ends where the kind changes, behind a command that is not of constant time or has moved
+//! A run ends where the kind changes, after a command that is not of constant time or has moved
 //! much data, and with the window. In exact mode, which low thresholds of the slow log and the
 //! latency monitor ask for, or a session of HOTKEYS, every command is a run.
 //!
-//! Between the commands of a script there is Lua, so they form no runs: of those that are known to be short one in
+//! Between the commands of a script there is Lua, so they form no runs. Of those that are known to be short one in
 //! [`CALLS_PER_SAMPLE`] is timed, and its time is taken for that of the next ones, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,6 +44,9 @@ pub(crate) struct CommandCounters {
     pub(crate) calls: Counter,
     /// Time spent executing.
     pub(crate) nanoseconds: Counter,
+    /// Of these calls and this time, those by scripts.
+    pub(crate) called: Counter,
+    pub(crate) called_ns: Counter,
     /// Refused before they ran (arity, authentication, memory).
     pub(crate) rejected: Counter,
     /// Ran and answered an error.
@@ -87,6 +90,8 @@ impl WorkerStatistics {
         for command in self.commands.iter().chain([&self.calls]) {
             command.calls.reset();
             command.nanoseconds.reset();
+            command.called.reset();
+            command.called_ns.reset();
             command.rejected.reset();
             command.failed.reset();
             command.histogram.get().inspect(|histogram| histogram.reset());
@@ -100,6 +105,8 @@ impl WorkerStatistics {
 pub(crate) struct CommandTotals {
     pub(crate) calls: u64,
     pub(crate) nanoseconds: u64,
+    pub(crate) called: u64,
+    pub(crate) called_ns: u64,
     pub(crate) rejected: u64,
     pub(crate) failed: u64,
     pub(crate) latencies: Latencies,
@@ -121,6 +128,8 @@ impl CommandTotals {
         for counters in all {
             totals.calls += counters.calls.get();
             totals.nanoseconds += counters.nanoseconds.get();
+            totals.called += counters.called.get();
+            totals.called_ns += counters.called_ns.get();
             totals.rejected += counters.rejected.get();
             totals.failed += counters.failed.get();
             counters.histogram.get().inspect(|histogram| totals.latencies.add(histogram));
@@ -191,7 +200,7 @@ impl Latencies {
         }
     }
 
-    /// Those that are not among `before`, an earlier sum of the same histograms; all where these were reset since.
+    /// The counts that are not among `before`, an earlier sum of these histograms; all if these were reset since.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut new = self.clone();
         for (count, before) in new.buckets.iter_mut().zip(&before.buckets) {
@@ -359,7 +368,7 @@ pub(crate) struct Meter {
     since: Instant,
     /// The command at hand must be timed by itself.
     alone: bool,
-    /// Somebody wants the time of each command, whatever the configuration says.
+    /// Whether a client wants the time of each command, whatever the configuration says.
     times_each: bool,
     /// Requests and replies from here on end their run.
     large_request: usize,
@@ -436,8 +445,8 @@ impl Meter {
         self.count -= 1;
     }
 
-    /// The command that was begun last is left unfinished: it is counted when it ends. How long it has taken so far;
-    /// nothing where it is one of a run, whose time that is.
+    /// The command that was begun last is left unfinished: it is counted when it ends. Returns how long it has taken
+    /// so far; nothing if it is one of a run, whose time that is.
     pub(crate) fn set_aside(&mut self) -> u64 {
         self.count -= 1;
         if self.finish().is_some() {
@@ -446,7 +455,7 @@ impl Meter {
         Instant::now().duration_since(self.since).as_nanos() as u64
     }
 
-    /// A script is about to call a command; when that begins, where it is to be timed.
+    /// A script is about to call a command. Returns when that begins, if it is to be timed.
     #[inline]
     pub(crate) fn begin_call(&mut self, index: usize) -> Option<Instant> {
         let sample = &mut self.samples[index];
@@ -457,7 +466,7 @@ impl Meter {
         Some(Instant::now())
     }
 
-    /// Counts a command that a script has called; its time, where it was timed.
+    /// Counts a command that a script has called. Returns its time, if it was timed.
     #[inline]
     pub(crate) fn end_call(&mut self, index: usize, begun: Option<Instant>) -> Option<u64> {
         if let Some(begun) = begun {
@@ -466,6 +475,9 @@ impl Meter {
         }
         let nanoseconds = self.samples[index].nanoseconds;
         self.count_alone(index, nanoseconds);
+        let counters = &self.statistics.commands[index];
+        counters.called.add(1);
+        counters.called_ns.add(nanoseconds);
         self.add(&self.statistics.calls, nanoseconds);
         begun.map(|_| nanoseconds)
     }

@@ -11,7 +11,7 @@ use std::{
 
 use dunlin_engine::Counter;
 
-/// Once so many codes are known, scripts add no more.
+/// With this many codes known, scripts add no further ones.
 const SCRIPT_CODES_MAX: usize = 128;
 /// Longest code, in bytes: a longer first word is none, as in Redis.
 const CODE_BYTES_MAX: usize = 30;
@@ -91,10 +91,10 @@ impl ErrorCounts {
     }
 }
 
-/// The code of an error. What would break the lines of `INFO`, or the pairs in them, is replaced.
+/// The code of an error. Characters that would break the lines of `INFO`, or the pairs in them, are replaced.
 fn code_of(line: &[u8]) -> String {
     let head = &line[..line.len().min(CODE_BYTES_MAX + 1)];
-    // Line breaks become blanks where the error is sent.
+    // Line breaks become blanks if the error is sent.
     let Some(end) = head.iter().position(|byte| matches!(byte, b' ' | b'\r' | b'\n')) else {
         return DEFAULT.to_owned();
     };

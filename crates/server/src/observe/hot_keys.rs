@@ -6,9 +6,9 @@
 //! ```
 //!
 //! There is one session at a time. Each worker notes what it has run in a collector of its own, whose lock is contended
-//! only while somebody asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
-//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one that
-//! waits for a key as it was when it came.
+//! only while a client asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
+//! keys. A script counts as one command on the keys that it was called with, those of a transaction one by one, and one
+//! that waits for a key as it was when it came.
 //!
 //! While no session runs, a worker looks at one number a tick and nothing is done per command: a session has the meter time
 //! every command by itself, and what the meter measures is noted.
@@ -42,16 +42,16 @@ pub(crate) struct HotKeyOptions {
     pub(crate) count: usize,
     /// When it ends by itself; `None` for never.
     pub(crate) duration: Option<Duration>,
-    /// Of so many commands about one is looked at.
+    /// The number of commands of which one is looked at.
     pub(crate) sample_ratio: u32,
 }
 
 /// The keys with the largest sums, in bounded memory.
 ///
-/// Where the table is full, what its middle counter has is taken off all, and those that have nothing left go: Misra and
-/// Gries, 1982, in the form of Anderson et al., 2017, "A High-Performance Algorithm for Identifying Frequent Items in Data
-/// Streams". A counter is never too high, and too low by less than `2 × total / COUNTERS_MAX`; it is exact as long as there
-/// are no more keys than counters. O(1) amortized.
+/// If the table is full, what its middle counter has is taken off all, and those that have nothing left go: Misra and
+/// Gries, 1982, in the form of Anderson et al., 2017, "A High-Performance Algorithm for Identifying Frequent Items in
+/// Data Streams". A counter is never too high, and too low by less than `2 × total / COUNTERS_MAX`; it is exact while
+/// there are at most as many keys as counters. O(1) amortized.
 #[derive(Debug, Default)]
 pub(super) struct HeavyKeys {
     pub(super) counters: HashMap<Box<[u8]>, u64>,
@@ -98,7 +98,7 @@ impl HeavyKeys {
 /// The collection of one worker.
 #[derive(Debug, Default)]
 struct Collector {
-    /// Of all commands with keys.
+    /// The time of all commands with keys.
     nanoseconds: u64,
     bytes: u64,
     by_time: HeavyKeys,
@@ -120,7 +120,7 @@ pub(crate) struct Collected {
     pub(crate) by_bytes: Vec<(Box<[u8]>, u64)>,
 }
 
-/// One session.
+/// A session of HOTKEYS.
 #[derive(Debug)]
 pub(crate) struct HotKeySession {
     pub(crate) options: HotKeyOptions,
@@ -161,7 +161,7 @@ impl HotKeySession {
         self.collectors[worker].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a command has cost; nothing where it has no keys. `random` decides whether its keys are looked at.
+    /// Notes what a command has cost; nothing if it has no keys. `random` decides whether its keys are looked at.
     pub(crate) fn note<'a>(
         &self,
         worker: usize,
@@ -241,7 +241,7 @@ impl HotKeys {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that differs from former ones where something has happened to the session.
+    /// A number that differs from former ones if something has happened to the session.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
@@ -252,7 +252,7 @@ impl HotKeys {
         self.lock().clone()
     }
 
-    /// Begins a session in the place of the last one; `false` where one is running.
+    /// Begins a session in the place of the last one; `false` if one is running.
     pub(crate) fn start(&self, options: HotKeyOptions, workers: usize, now: Now) -> bool {
         let mut session = self.lock();
         if session.as_ref().is_some_and(|session| session.is_active(now.instant)) {
@@ -263,7 +263,7 @@ impl HotKeys {
         true
     }
 
-    /// Ends the session, whose results stay; `false` where none is running.
+    /// Ends the session, whose results stay; `false` if none is running.
     pub(crate) fn stop(&self, now: Instant) -> bool {
         let session = self.lock();
         let Some(session) = session.as_ref().filter(|session| session.is_active(now)) else { return false };
@@ -272,7 +272,7 @@ impl HotKeys {
         true
     }
 
-    /// Forgets the session; `false` where it is running.
+    /// Forgets the session; `false` if it is running.
     pub(crate) fn reset(&self, now: Instant) -> bool {
         let mut session = self.lock();
         if session.as_ref().is_some_and(|session| session.is_active(now)) {

@@ -38,7 +38,7 @@ struct Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HotKey {
     pub(crate) key: Box<[u8]>,
-    /// Of all keys that commands named, in thousandths.
+    /// The share of all keys that commands named, in thousandths.
     pub(crate) share: u32,
 }
 

@@ -93,12 +93,12 @@ impl LatencyMonitor {
         self.series().iter().map(|(event, series)| (*event, series.clone())).collect()
     }
 
-    /// One event's name as we spell it, and its series.
+    /// An event's name as we spell it, and its series.
     pub(crate) fn find(&self, event: &[u8]) -> Option<(&'static str, Series)> {
         self.all().into_iter().find(|(name, _)| name.as_bytes() == event)
     }
 
-    /// Forgets some events, or all; how many there were.
+    /// Forgets some events, or all. Returns how many there were.
     pub(crate) fn reset(&self, events: &[&[u8]]) -> usize {
         let mut series = self.series();
         let before = series.len();

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_engine::{Engine, Statistics, command::CommandTable, keyspace::lock_sleeps};
-use dunlin_net::{Clients, Log2Counts, Log2Histogram, SHARED_BYTES, StageTimes, Traffic, connection_bytes};
+use dunlin_net::{
+    Clients, Log2Counts, Log2Histogram, Now, SHARED_BYTES, StageTimes, Traffic, connection_bytes,
+};
 
 use crate::{
     observe::{
@@ -28,7 +30,7 @@ const SAMPLES_MAX: usize = 16;
 /// Statistics of the server.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    /// By worker: what its commands cost.
+    /// By worker: what its commands cost; behind them, what the commands of a primary's stream cost.
     pub(crate) workers: Box<[Arc<WorkerStatistics>]>,
     /// By worker: what it did to the keyspace; behind them, what a primary's stream did.
     pub(crate) keyspace: Box<[Arc<Statistics>]>,
@@ -41,6 +43,10 @@ pub(crate) struct Stats {
     samples: Mutex<Samples>,
     /// The counters of INFO at the last reset.
     pub(crate) baseline: Baseline,
+    /// Bytes that links of replication have carried.
+    pub(crate) links: LinkTraffic,
+    /// The largest buffers of clients in the last seconds.
+    recent: Mutex<RecentBuffers>,
     /// Bytes that clients hold, at the last visit.
     client_bytes: AtomicUsize,
     /// When a caller last needed that sum anew, in steady milliseconds.
@@ -64,10 +70,12 @@ pub(crate) struct Stats {
 /// Memory in use beside the keyspace and what clients hold, in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Held {
-    /// Texts of scripts, and their Lua machines.
+    /// Texts of scripts, and their Lua machines without garbage.
     pub(crate) scripts: usize,
-    /// The same of libraries of functions.
+    /// Libraries of functions, and their Lua machines.
     pub(crate) functions: usize,
+    /// Garbage of Lua machines.
+    pub(crate) script_garbage: usize,
     /// Tables of keys that clients cache.
     pub(crate) tracked: usize,
     /// The ring of the log: what its file lacks, what replicas lack, and the backlog.
@@ -86,10 +94,10 @@ impl Held {
         self.scripts + self.functions + self.tracked
     }
 
-    /// Bytes that it does not: evictions add to them, so that keys would go for nothing. All of them have limits of
-    /// their own.
+    /// Bytes that it does not: evictions add to them, so that keys would go for nothing, or they go by themselves, as garbage of
+    /// scripts does. All of them have limits of their own.
     pub(crate) fn uncounted(&self) -> usize {
-        self.log + self.snapshots + self.garbage + self.consoles
+        self.log + self.snapshots + self.garbage + self.script_garbage + self.consoles
     }
 
     /// All bytes.
@@ -101,7 +109,8 @@ impl Held {
 /// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
 pub(crate) struct ExceededTime {
-    /// Since when it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is not.
+    /// The time since which it is, in milliseconds of [`Now::steady_ms`](dunlin_net::Now::steady_ms); 0 while it is
+    /// not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,
@@ -162,6 +171,10 @@ pub(crate) struct TrafficTotals {
     pub(crate) handshakes_failed: u64,
     pub(crate) handshakes_given_up: u64,
     pub(crate) ticks: u64,
+    pub(crate) tick_ns: u64,
+    /// Of `input_bytes`, those from a primary; of `output_bytes`, those to replicas.
+    pub(crate) link_input_bytes: u64,
+    pub(crate) link_output_bytes: u64,
 }
 
 impl TrafficTotals {
@@ -179,6 +192,65 @@ impl TrafficTotals {
         self.query_buffer_disconnections += worker.query_buffer_disconnections.get();
         self.output_buffer_disconnections += worker.output_buffer_disconnections.get();
         self.ticks += worker.ticks.get();
+        self.tick_ns += worker.tick_ns.get();
+    }
+
+    fn add_links(&mut self, links: &LinkTraffic) {
+        self.link_input_bytes = links.from_primary.load(Relaxed);
+        self.link_output_bytes = links.to_replicas.load(Relaxed);
+        self.input_bytes += self.link_input_bytes;
+        self.output_bytes += self.link_output_bytes + links.to_primary.load(Relaxed);
+    }
+}
+
+/// Bytes on links of replication that no worker reads or writes: with their snapshots, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct LinkTraffic {
+    pub(crate) from_primary: AtomicU64,
+    pub(crate) to_primary: AtomicU64,
+    pub(crate) to_replicas: AtomicU64,
+}
+
+/// The largest buffers of one client, for requests and for replies, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LargestBuffers {
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+}
+
+impl LargestBuffers {
+    fn max(self, other: Self) -> Self {
+        Self { input: self.input.max(other.input), output: self.output.max(other.output) }
+    }
+}
+
+/// Seconds over which the largest buffers are remembered (Redis: `CLIENT_PEAK_MEM_USAGE_SLOTS`).
+const RECENT_SECONDS: usize = 8;
+
+/// The largest buffers of each of the last seconds.
+#[derive(Debug, Default)]
+struct RecentBuffers {
+    seconds: [LargestBuffers; RECENT_SECONDS],
+    /// The second of the last note, of [`Now::steady_ms`](dunlin_net::Now::steady_ms).
+    last_s: u64,
+}
+
+impl RecentBuffers {
+    fn note(&mut self, now_s: u64, largest: LargestBuffers) {
+        // Seconds without a note had nothing.
+        for second in (self.last_s + 1..=now_s).take(RECENT_SECONDS) {
+            self.seconds[second as usize % RECENT_SECONDS] = LargestBuffers::default();
+        }
+        if now_s.saturating_sub(self.last_s) > RECENT_SECONDS as u64 {
+            self.seconds = Default::default();
+        }
+        self.last_s = now_s;
+        let slot = &mut self.seconds[now_s as usize % RECENT_SECONDS];
+        *slot = slot.max(largest);
+    }
+
+    fn largest(&self) -> LargestBuffers {
+        self.seconds.iter().copied().fold(LargestBuffers::default(), LargestBuffers::max)
     }
 }
 
@@ -188,6 +260,10 @@ struct Counts {
     commands: u64,
     input_bytes: u64,
     output_bytes: u64,
+    link_input_bytes: u64,
+    link_output_bytes: u64,
+    ticks: u64,
+    tick_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -203,6 +279,10 @@ pub(crate) struct Rates {
     pub(crate) commands: f64,
     pub(crate) input_bytes: f64,
     pub(crate) output_bytes: f64,
+    pub(crate) link_input_bytes: f64,
+    pub(crate) link_output_bytes: f64,
+    pub(crate) ticks: f64,
+    pub(crate) tick_ns: f64,
 }
 
 impl Samples {
@@ -218,6 +298,10 @@ impl Samples {
                 commands: rate(counts.commands, before.commands),
                 input_bytes: rate(counts.input_bytes, before.input_bytes),
                 output_bytes: rate(counts.output_bytes, before.output_bytes),
+                link_input_bytes: rate(counts.link_input_bytes, before.link_input_bytes),
+                link_output_bytes: rate(counts.link_output_bytes, before.link_output_bytes),
+                ticks: rate(counts.ticks, before.ticks),
+                tick_ns: rate(counts.tick_ns, before.tick_ns),
             });
         }
     }
@@ -229,6 +313,10 @@ impl Samples {
             commands: average(|rates| rates.commands),
             input_bytes: average(|rates| rates.input_bytes),
             output_bytes: average(|rates| rates.output_bytes),
+            link_input_bytes: average(|rates| rates.link_input_bytes),
+            link_output_bytes: average(|rates| rates.link_output_bytes),
+            ticks: average(|rates| rates.ticks),
+            tick_ns: average(|rates| rates.tick_ns),
         }
     }
 }
@@ -259,6 +347,15 @@ impl DefragmentationStats {
     }
 }
 
+/// Memory of clients, in bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct ClientMemory {
+    /// Of all of them.
+    pub(crate) all: usize,
+    /// Of those that are replicas, without the ring that their stream stands in.
+    pub(crate) replicas: usize,
+}
+
 /// Memory of a connection before anything has arrived.
 pub(crate) const CONNECTION_BYTES: usize = connection_bytes::<Session>();
 
@@ -267,9 +364,9 @@ impl Stats {
         let startup_bytes = engine.keyspace.fixed_bytes() + workers * SHARED_BYTES;
         let codes = Arc::default();
         Self {
-            workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table, &codes))).collect(),
+            // The last ones are those of the stream of a primary.
+            workers: (0..=workers).map(|_| Arc::new(WorkerStatistics::new(table, &codes))).collect(),
             codes,
-            // The last one is that of the stream of a primary.
             keyspace: (0..=workers).map(|_| Arc::default()).collect(),
             logs: CommandLogs::default(),
             latency: LatencyMonitor::default(),
@@ -277,6 +374,8 @@ impl Stats {
             network: OnceLock::new(),
             samples: Mutex::default(),
             baseline: Baseline::default(),
+            links: LinkTraffic::default(),
+            recent: Mutex::default(),
             client_bytes: AtomicUsize::new(0),
             revisited_ms: AtomicU64::new(0),
             peak_bytes: AtomicUsize::new(startup_bytes),
@@ -305,6 +404,7 @@ impl Stats {
         for traffic in self.network.get().iter().flat_map(|network| network.traffic.iter()) {
             totals.add(traffic);
         }
+        totals.add_links(&self.links);
         totals
     }
 
@@ -324,6 +424,14 @@ impl Stats {
             ("run", sum(|times| &times.run)),
             ("write", sum(|times| &times.write)),
         ]
+    }
+
+    /// Nanoseconds in which commands of clients ran, without those that ran inside scripts. O(commands × workers).
+    pub(crate) fn commands_ns(&self) -> u64 {
+        let workers = &self.workers[..self.workers.len() - 1];
+        let all = workers.iter().flat_map(|worker| worker.commands.iter());
+        let inside: u64 = workers.iter().map(|worker| worker.calls.nanoseconds.get()).sum();
+        all.map(|command| command.nanoseconds.get()).sum::<u64>().saturating_sub(inside)
     }
 
     /// Commands executed. O(commands × workers).
@@ -354,6 +462,10 @@ impl Stats {
             commands: self.commands_processed(),
             input_bytes: traffic.input_bytes,
             output_bytes: traffic.output_bytes,
+            link_input_bytes: traffic.link_input_bytes,
+            link_output_bytes: traffic.link_output_bytes,
+            ticks: traffic.ticks,
+            tick_ns: traffic.tick_ns,
         };
         lock(&self.samples).add(now, counts);
         self.visit_clients();
@@ -361,16 +473,24 @@ impl Stats {
     }
 
     /// Sums up what clients hold: their buffers, what they have registered, and their connections. O(clients).
-    pub(crate) fn visit_clients(&self) -> usize {
-        let of = |clients: &Clients| clients.held_bytes() + clients.connected() * CONNECTION_BYTES;
-        let bytes = self.clients().map_or(0, of);
-        self.client_bytes.store(bytes, Relaxed);
-        bytes
+    pub(crate) fn visit_clients(&self) -> ClientMemory {
+        let Some(clients) = self.clients() else { return ClientMemory::default() };
+        let buffers = clients.buffers();
+        let all = buffers.held_bytes + clients.connected() * CONNECTION_BYTES;
+        self.client_bytes.store(all, Relaxed);
+        let largest = LargestBuffers { input: buffers.input_bytes_max, output: buffers.output_bytes_max };
+        lock(&self.recent).note(Now::read().steady_ms / 1000, largest);
+        ClientMemory { all, replicas: buffers.replicas_held_bytes + buffers.replicas * CONNECTION_BYTES }
     }
 
-    /// [`Self::visit_clients`] for whoever would refuse or evict something on the strength of the last sum, which may count a large
-    /// argument that is gone by now. Once in a millisecond at most, and as much rarer as there are thousands of clients; whether it
-    /// was done.
+    /// The largest buffers of a client that a sample has seen in the last seconds.
+    pub(crate) fn recent_buffers(&self) -> LargestBuffers {
+        lock(&self.recent).largest()
+    }
+
+    /// Calls [`Self::visit_clients`] for a worker that would refuse or evict something on the strength of the last sum,
+    /// which may count a large argument that is gone by now. Runs once in a millisecond at most, and as much rarer as
+    /// there are thousands of clients. Returns whether it ran.
     pub(crate) fn revisit_clients(&self, now_ms: u64) -> bool {
         let pause_ms = self.clients().map_or(0, |clients| clients.connected() as u64 / 1000);
         let is_due = now_ms.saturating_sub(self.revisited_ms.load(Relaxed)) > pause_ms;
@@ -387,7 +507,8 @@ impl Stats {
         self.limited_bytes_with(engine, 0)
     }
 
-    /// The same once `coming` bytes of arguments are stored. They may stand in their client's buffer, and be counted there, already.
+    /// The limited bytes once `coming` bytes of arguments are stored. These may already stand in their client's buffer,
+    /// and be counted there.
     pub(crate) fn limited_bytes_with(&self, engine: &Engine, coming: usize) -> usize {
         let visited = self.client_bytes.load(Relaxed).max(coming) + self.counted_bytes.load(Relaxed);
         self.startup_bytes + engine.keyspace.used_bytes() + visited
@@ -430,6 +551,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn largest_buffers_are_those_of_the_last_seconds() {
+        let mut recent = RecentBuffers::default();
+        let at = |input: u64, output: u64| LargestBuffers { input, output };
+        recent.note(100, at(5, 1));
+        recent.note(100, at(3, 2));
+        assert_eq!(recent.largest(), at(5, 2));
+        recent.note(101, at(4, 0));
+        recent.note(107, at(0, 0));
+        assert_eq!(recent.largest(), at(5, 2));
+        recent.note(108, at(0, 0));
+        assert_eq!(recent.largest(), at(4, 0), "the first second is over");
+        recent.note(1_000, at(1, 1));
+        assert_eq!(recent.largest(), at(1, 1));
+    }
 
     #[test]
     fn rates_are_averages_over_the_samples() {

@@ -9,7 +9,7 @@
 //! A server that keeps something (save points, the append-only log) takes the lock when it starts, another one when it
 //! first writes a file. So any number of servers that keep nothing may share a directory, and no others may.
 //!
-//! The lock is flock(2)'s, which every local file system and NFS know. Where there is none, or the directory cannot be
+//! The lock is flock(2)'s, which every local file system and NFS know. If there is none, or the directory cannot be
 //! written, the server says so and goes on; the log then still notices other writers of its files.
 
 use std::{
@@ -40,7 +40,7 @@ const RETRY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     directory: PathBuf,
-    /// `None` where the directory cannot be locked.
+    /// `None` if the directory cannot be locked.
     file: Option<File>,
 }
 
@@ -119,7 +119,7 @@ impl Display for InUse {
 /// Why a directory was not locked.
 enum Failure {
     InUse(Holder),
-    /// It cannot be: the system's words.
+    /// The directory cannot be locked: the system's words.
     Unlockable(String),
 }
 
@@ -130,7 +130,7 @@ impl From<io::Error> for Failure {
 }
 
 impl DirectoryLock {
-    /// Locks a directory for `holder`. One that cannot be locked is logged, and counts as locked.
+    /// Locks a directory for `holder`. A directory that cannot be locked is logged, and counts as locked.
     fn take(directory: &Path, holder: &Holder) -> Result<Self, InUse> {
         let file = match lock(&directory.join(LOCK_NAME), holder) {
             Ok(file) => Some(file),
@@ -183,7 +183,7 @@ fn lock(path: &Path, holder: &Holder) -> Result<File, Failure> {
     Err(Failure::Unlockable(format!("{} is replaced time and again", path.display())))
 }
 
-/// Opens the file, for writing where that is allowed: a lock needs less.
+/// Opens the file, for writing if that is allowed: a lock needs less.
 fn open(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = OpenOptions::new();
@@ -219,7 +219,7 @@ pub(crate) struct DataDirectory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// That of `dir`, from when the server keeps something there.
+    /// The lock of `dir`, from when the server keeps something there.
     current: Option<Arc<DirectoryLock>>,
     /// All locks in use: the log, and a snapshot that is being written, stay where they have begun.
     all: Vec<Weak<DirectoryLock>>,
@@ -249,7 +249,7 @@ impl DataDirectory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).current = None;
     }
 
-    /// Takes the directory of a configuration where this server had the one before.
+    /// Takes the directory of a configuration if this server had the one before.
     pub(crate) fn follow(&self, config: &Config) -> Result<(), InUse> {
         let is_held = self.state.lock().unwrap_or_else(PoisonError::into_inner).current.is_some();
         if is_held { self.hold(config).map(drop) } else { Ok(()) }

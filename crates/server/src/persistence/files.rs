@@ -17,7 +17,7 @@ use dunlin_persist::manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest};
 
 use crate::config::describe;
 
-/// The prefix of files that are being written. Where their server was killed then, they stay, and mean nothing.
+/// The prefix of files that are being written. If their server was killed then, they stay, and mean nothing.
 const UNFINISHED: &[u8] = b"temp-";
 
 /// The text in a file's name between the name of the one that it was cut off from, and the byte.
@@ -109,7 +109,7 @@ pub(crate) fn remove_unfinished(directory: &Path) {
         let number = number.map(|number| number.trim_start_matches("bg-").trim_start_matches("base-"));
         number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    // Where it cannot be read, a start has more to say of it.
+    // If it cannot be read, a start has more to say of it.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -134,13 +134,13 @@ pub fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
 /// A file of a data set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The manifest that names it, if one does.
     pub manifest: Option<PathBuf>,
     /// Nothing of the data set follows.
     pub is_last: bool,
-    /// It goes on with the log where the increment before it ends. Anything else begins by itself.
+    /// Whether it goes on with the log at the end of the increment before it. Anything else begins by itself.
     pub is_increment: bool,
 }
 
@@ -206,7 +206,7 @@ mod tests {
         drop(open);
         let mut expected = [&stays[..], &["temp-5.rdb", "temp-9.rdb"]].concat();
         expected.sort_unstable();
-        // Where the system gives no leases, it is unknown whether they are written.
+        // If the system gives no leases, it is unknown whether they are written.
         if left.len() == expected.len() {
             assert_eq!(left, expected);
         }

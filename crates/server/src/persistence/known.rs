@@ -1,5 +1,5 @@
-//! Files that a snapshot may take the place of: those that this server has loaded or written, or whose data a log holds that it
-//! has loaded. It keeps any other file of that name under another one.
+//! Files that a snapshot may take the place of: those that this server has loaded or written, or whose data a log holds
+//! that it has loaded. A snapshot keeps any other file of that name under another one.
 
 use std::{
     fs, io,
@@ -29,8 +29,8 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file of that name; `None` where a snapshot destroys nothing: there is none, or one that holds no data, such as a
-    /// pipe.
+    /// The state of the file of that name; `None` if a snapshot destroys nothing: there is none, or one that holds no
+    /// data, such as a pipe.
     fn of(path: &Path) -> Option<Self> {
         let data = fs::metadata(path).ok()?;
         (data.is_file() && data.len() > 0).then(|| Self {

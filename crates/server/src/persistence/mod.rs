@@ -31,7 +31,7 @@ pub(crate) const LOG_FIELD: &str = "dunlin-log";
 pub(crate) struct Persistence {
     /// Unix time of the last snapshot; of the start until there is one.
     pub(crate) last_save_s: AtomicU64,
-    /// That moment by [`Now::steady_ms`]: save points count from it.
+    /// The moment of the last save by [`Now::steady_ms`]: save points count from it.
     pub(crate) last_save_steady_ms: AtomicU64,
     /// Whether the last one in the background was written, or any since: SAVE reports its failure to its client.
     pub(crate) last_save_ok: AtomicBool,

@@ -41,20 +41,20 @@ impl Progress {
 pub(crate) struct Saving {
     pub(crate) current: Option<Arc<Progress>>,
     pub(crate) thread: Option<JoinHandle<()>>,
-    /// One is to begin when that is possible.
+    /// A snapshot is to begin when that is possible.
     pub(crate) scheduled: bool,
     /// When the last one ended that failed.
     pub(crate) failed_at: Option<Instant>,
     /// How long the last one took.
     pub(crate) last_took: Option<Duration>,
-    /// No more are begun: the server ends.
+    /// None is begun from now on: the server ends.
     pub(crate) ended: bool,
 }
 
 /// Why a snapshot did not begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SaveError {
-    /// One is under way.
+    /// A snapshot is under way.
     InProgress,
     /// There are too many of other kinds.
     Busy,

@@ -17,9 +17,9 @@ use crate::system::host::random_id;
 pub(crate) enum Standing {
     /// The log records all changes, so it holds the whole data set.
     On,
-    /// It does not, and the data set holds all that it does.
+    /// The log does not, and the data set holds all that the log does.
     Off,
-    /// It does not, and the data set was not made from all of it: each may hold data that the other one lacks.
+    /// The log does not, and the data set was not made from all of it: each may hold data that the other one lacks.
     #[default]
     Apart,
 }

@@ -4,8 +4,8 @@
 //! command ─ fork ─▶ parent: waits for a byte ──────────────▶ ends with 0; without the byte, with the child's code
 //!             └───▶ child: a session of its own ─ starts ─ byte ─ gives standard error up ─ serves
 //! ```
-//! Standard error stays the terminal's until the server has started, so that whoever has typed the command reads why it
-//! failed; standard input and output are `/dev/null` from the beginning.
+//! Standard error stays the terminal's until the server has started, so that the operator who has typed the command
+//! reads why it failed; standard input and output are `/dev/null` from the beginning.
 
 use std::{
     fs::{File, OpenOptions},
@@ -30,7 +30,7 @@ impl Daemon {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         let (reader, writer) = io::pipe()?;
         io::stdout().flush()?;
-        // SAFETY: there is no other thread, so the child inherits no lock that somebody holds and nothing half done.
+        // SAFETY: there is no other thread, so the child inherits no held lock and nothing half done.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -49,7 +49,7 @@ impl Daemon {
 
     /// The server has started: the command ends.
     pub(crate) fn started(mut self) -> io::Result<()> {
-        // A parent that was killed meanwhile has nobody to tell.
+        // If the parent was killed meanwhile, there is no process to tell.
         let _ = self.parent.write_all(b"1");
         replace(libc::STDERR_FILENO, &self.null)
     }
@@ -68,16 +68,16 @@ fn await_start(mut news: PipeReader, child: libc::pid_t) -> i32 {
 
 /// Refuses to fork a process in which other threads would be lost.
 fn expect_one_thread() -> io::Result<()> {
-    // Where the system does not tell, the caller is believed.
+    // If the system does not say, the caller is believed.
     match std::fs::read_dir("/proc/self/task").map(Iterator::count) {
         Ok(threads) if threads > 1 => Err(io::Error::other(format!("{threads} threads run already"))),
         _ => Ok(()),
     }
 }
 
-/// Has a descriptor stand for another file.
+/// Makes a descriptor stand for another file.
 fn replace(descriptor: RawFd, file: &File) -> io::Result<()> {
-    // SAFETY: both are open, and the standard descriptors belong to nobody who would close them.
+    // SAFETY: both are open, and no owner would close the standard descriptors.
     match unsafe { libc::dup2(file.as_raw_fd(), descriptor) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

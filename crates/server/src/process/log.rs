@@ -1,4 +1,4 @@
-//! The log: one line an event, to standard output or to `logfile`, and to syslog where that is wanted.
+//! The log: one line an event, to standard output or to `logfile`, and to syslog if that is wanted.
 //!
 //! ```text
 //! 4711:M 2026-11-21T09:37:34.314Z * Ready to accept connections
@@ -42,7 +42,7 @@ impl LogHandle {
     /// From now on, lines below `level` are dropped.
     pub fn set_level(&self, level: LogLevel) {
         self.level.store(level as u8, Ordering::Relaxed);
-        // tracing remembers per call site whether anybody listens.
+        // tracing remembers per call site whether there is a subscriber.
         tracing::callsite::rebuild_interest_cache();
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn install(level: LogLevel, file: &Path, mut syslog: Option<Syslog>) 
 /// Installs a log for a command that is no server: warnings and errors alone, as plain lines on standard error.
 pub fn install_warnings() {
     let lines = Lines::new(LogLevel::Warning, Sink::Plain, None);
-    // Where there is a log already, it serves as well.
+    // If there is a log already, it serves as well.
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                 shared.stats.note_held(&shared.held());
                 shared.stats.sample(&shared.engine, now);
                 next_sample = now + SAMPLE_INTERVAL;
-                // Where a script runs for long, the next round will do.
+                // If a script runs for long, the next round will do.
                 if !shared.engine.keyspace.is_held_for_long() {
                     save_if_due(&shared, Now::read().steady_ms);
                     rewrite_if_due(&shared);

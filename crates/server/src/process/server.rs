@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, ExclusiveContext, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, Worker, keyspace::Keyspace};
 use dunlin_net::{
     Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
     reserve_open_files,
@@ -29,8 +29,7 @@ use signal_hook::{
 
 use crate::{
     aof::LogThread,
-    audit,
-    commands::{self, grace, saves},
+    audit, commands,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, MarkedRing, Order, RING, SeenMarks},
     executor::{Executor, configure_access, offload_threads},
@@ -46,7 +45,9 @@ use crate::{
         supervisor::Supervisor,
         syslog::Syslog,
     },
-    replication, replicator, sampler,
+    replication,
+    replicator::{self, shutdown},
+    sampler,
     shared::{Shared, Stop},
     system::{
         arguments,
@@ -58,6 +59,8 @@ use crate::{
         maintenance::{Maintenance, Order as MaintenanceOrder},
     },
 };
+
+pub use crate::workers::shutdown::ShutdownOutcome;
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -92,7 +95,7 @@ pub struct Server {
     http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
-    /// Kept so that orders can be given before anyone asks for them.
+    /// Kept so that orders can be given before a thread waits for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
 }
@@ -236,7 +239,7 @@ impl Server {
     /// Waits until it is told to stop, by SHUTDOWN or by a [`Stopper`], and has ended. The error is one
     /// line for the operator.
     pub fn wait(self) -> Result<(), String> {
-        // It holds a sender of its own: there is always somebody who may give an order.
+        // The server holds a sender of its own, so the channel never closes.
         if let Ok(stop) = self.orders.recv() {
             self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
@@ -245,7 +248,7 @@ impl Server {
                 agent.hand_over(&self.shared, stop.grace);
                 agent.end(&self.shared);
             }
-            replicator::drain(&self.shared, stop.grace);
+            shutdown::drain(&self.shared, stop.replicas);
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
@@ -268,7 +271,7 @@ impl Server {
 
 /// Says once that commands are served: when the data set has been loaded and the workers have started, whichever comes last.
 struct Readiness {
-    /// Where the server listens.
+    /// The addresses on which the server listens.
     addresses: Vec<String>,
     supervisor: Option<Supervisor>,
     missing: AtomicU32,
@@ -279,7 +282,7 @@ impl Readiness {
         Self { addresses, supervisor, missing: AtomicU32::new(2) }
     }
 
-    /// One of the two has come.
+    /// Notes that one of the two has come.
     fn advance(&self) {
         if self.missing.fetch_sub(1, Relaxed) == 1 {
             tracing::info!("Ready to accept connections on {}", self.addresses.join(", "));
@@ -310,7 +313,7 @@ pub(crate) struct Assembled {
     discarded: Receiver<MaintenanceOrder>,
 }
 
-/// Makes an empty engine for so many workers. The error is one line for the operator.
+/// Makes an empty engine for `threads` workers. The error is one line for the operator.
 pub(crate) fn assemble(
     store: Arc<ConfigStore>,
     threads: usize,
@@ -348,23 +351,24 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
-    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
-    /// take their replies, unless `now` is among the options. A script is waited for before a snapshot; everybody else is
-    /// served meanwhile. Whether the server ends.
-    pub fn stop(&self, flags: ShutdownFlags) -> bool {
+    /// As SHUTDOWN with these options would: replicas that are behind get `shutdown-timeout`, unless `now` is among the options,
+    /// and SHUTDOWN ABORT may end the wait. With `save`, a snapshot follows, without which the server goes on unless `force` is among
+    /// the options. Clients that are being answered get `shutdown-timeout`, too, to take their replies. A snapshot waits for a script; all other clients
+    /// are served meanwhile. Blocks until the outcome is known.
+    pub fn stop(&self, flags: ShutdownFlags) -> ShutdownOutcome {
         let shared = &self.shared;
-        let grace = grace(flags, &shared.config.current());
-        let save = |context: &mut ExclusiveContext<'_>| {
-            // A client that has ended the server meanwhile, and with it the script, may have said NOSAVE.
-            if shared.is_ending() { Ok(()) } else { shared.save_last(context, !grace.is_zero()) }
-        };
-        if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
-            return false;
+        if shutdown::waits(flags, shared) {
+            return match shutdown::begin(shared, flags) {
+                (wait, true) => shutdown::carry_out(shared, &wait, flags),
+                (wait, false) => wait.outcome(),
+            };
         }
-        // When nobody receives it, the server has ended already.
-        let _ = self.orders.send(Stop { grace });
-        true
+        if !shutdown::save_last(shared, flags) {
+            return ShutdownOutcome::NotSaved;
+        }
+        // Without a receiver, the server has ended already.
+        let _ = self.orders.send(Stop::within(shutdown::grace(flags, &shared.config.current())));
+        ShutdownOutcome::Ends
     }
 
     /// Snapshots written so far.
@@ -391,13 +395,13 @@ fn run(mut launch: Launch) -> Result<(), String> {
     let has_logfile = !config.logfile.as_os_str().is_empty();
     let ended = run_logged(launch, log, daemon);
     if has_logfile && let Err(line) = &ended {
-        // Standard error, where it is printed, is somebody else's.
+        // The caller prints the error to standard error, which is not the log.
         tracing::error!("{line}");
     }
     ended
 }
 
-/// The same, once there is a log and perhaps a terminal that was left.
+/// Runs the server, once there is a log and perhaps a terminal that was left.
 fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<(), String> {
     // Redis's own configuration file names one that only root can write.
     let pidfile = PidFile::write(&launch.config.pidfile).unwrap_or_else(|reason| {
@@ -421,13 +425,14 @@ fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<
 }
 
 /// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. While it is being
-/// stopped, SIGINT ends the process at once. Where the data set could not be saved, SIGTERM tries again, as a supervisor
-/// wants it, and SIGINT, as of somebody who has read why, ends the server without. SIGHUP, as of a rotation of logs or a
-/// terminal that was closed, leaves the server at work: a log file that was moved away is opened anew by the next line.
+/// stopped, SIGINT ends the process at once. If the data set could not be saved, SIGTERM tries again, as a supervisor
+/// wants it, and SIGINT, as from an operator who has read why, ends the server without. SIGHUP, as of a rotation of
+/// logs or a terminal that was closed, leaves the server at work: a log file that was moved away is opened anew by the
+/// next line.
 fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     let obey = move || {
         let stopping = Arc::new(AtomicBool::new(false));
-        // Snapshots that had been written when a signal could not have one written.
+        // Snapshots that had been written when a signal could not write one.
         let failed_at = Arc::new(Mutex::new(None));
         for signal in signals.forever() {
             if signal == SIGHUP {
@@ -458,8 +463,13 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
             let (stopper, is_stopping, failed_at) =
                 (stopper.clone(), Arc::clone(&stopping), Arc::clone(&failed_at));
             // Apart from this thread, since the snapshot may take long, or fail; then all is as before.
-            let stop = move || {
-                if !stopper.stop(flags) {
+            let stop = move || match stopper.stop(flags) {
+                ShutdownOutcome::Ends => {}
+                ShutdownOutcome::Aborted => {
+                    is_stopping.store(false, Relaxed);
+                    tracing::warn!("The shutdown that {name} has begun is called off");
+                }
+                ShutdownOutcome::NotSaved => {
                     *lock(&failed_at) = Some(stopper.saves());
                     is_stopping.store(false, Relaxed);
                     tracing::warn!(
@@ -498,8 +508,8 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>) {
     );
 }
 
-/// Has passwords, and the limits of connections, follow the configuration. Whether others than this host may connect
-/// depends on both.
+/// Makes passwords, and the limits of connections, follow the configuration. Whether others than this host may
+/// connect depends on both.
 fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
     let (store, access) = (&shared.config, &shared.access);
     published.store(Arc::new(limits(&store.current(), access.is_open())));
@@ -546,7 +556,7 @@ fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
     );
 }
 
-/// Has the directives about TLS, and files that they name, take effect for new connections.
+/// Makes the directives about TLS, and files that they name, take effect for new connections.
 fn register_tls(shared: &Shared) {
     let tls = Arc::clone(&shared.tls);
     shared.config.on_change(
@@ -578,7 +588,7 @@ fn register_tls(shared: &Shared) {
     );
 }
 
-/// Has the directives about the audit log take effect.
+/// Makes the directives about the audit log take effect.
 fn register_audit(shared: &Shared) {
     let (audit, commands) = (Arc::clone(&shared.audit), commands::table());
     shared.config.on_change(
@@ -605,7 +615,7 @@ fn take_directory(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Has `bind`, `port` and `tls-port` take effect while the server runs.
+/// Makes `bind`, `port` and `tls-port` take effect while the server runs.
 fn register_listening(store: &ConfigStore, listening: Arc<Listening<WorkerMessage>>) {
     store.on_change(
         &["port", "tls-port", "bind"],
@@ -624,7 +634,7 @@ fn register_listening(store: &ConfigStore, listening: Arc<Listening<WorkerMessag
     );
 }
 
-/// Where a server listens, as an operator would write it.
+/// The addresses of a server, as an operator would write them.
 fn addresses(config: &Config, tcp: &[SocketAddr], http: &[SocketAddr]) -> Vec<String> {
     let mut addresses: Vec<String> = tcp.iter().map(ToString::to_string).collect();
     if !config.unixsocket.as_os_str().is_empty() {

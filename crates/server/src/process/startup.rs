@@ -19,7 +19,8 @@ pub fn enter_directory(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a crash leave no core file, which would hold the data set, keys and passwords, unless the configuration wants one.
+/// Keeps a crash from leaving a core file, which would hold the data set, keys and passwords, unless the configuration
+/// wants one.
 pub fn limit_core_files(config: &Config) -> io::Result<()> {
     if config.core_files {
         return Ok(());
@@ -148,8 +149,8 @@ pub fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// The line of level warning about a server that lets everybody in; `is_open` says whether the default user is on and needs
-/// no password.
+/// The line of level warning about a server that lets every client in; `is_open` says whether the default user is on
+/// and needs no password.
 pub fn open_warning(config: &Config, is_open: bool) -> Option<&'static str> {
     let is_reachable = !config.protected_mode && is_open && listens_beyond_this_host(config);
     is_reachable.then_some(

@@ -59,8 +59,8 @@ impl Supervisor {
         self.notify("STATUS=Loading the data set\n");
     }
 
-    /// Tells the supervisor that the server is well, twice in the time after which it would start the server anew
-    /// (`WatchdogSec`), where it watches this process. `is_well` is `None` once the server has gone.
+    /// Tells the supervisor, if it watches this process, that the server is well, twice in the time after which
+    /// it would start the server anew (`WatchdogSec`). `is_well` is `None` once the server has gone.
     pub(crate) fn watch(&self, is_well: impl Fn() -> Option<bool> + Send + 'static) -> io::Result<()> {
         let watched = |name: &str| std::env::var(name).ok();
         let Some(interval) = watchdog_interval(watched("WATCHDOG_USEC"), watched("WATCHDOG_PID")) else {
@@ -91,7 +91,7 @@ impl Supervisor {
     }
 }
 
-/// How often a supervisor wants to hear from this process, half of what it allows; `None` where it does not.
+/// How often a supervisor wants to hear from this process, half of what it allows; `None` if it does not.
 fn watchdog_interval(microseconds: Option<String>, process: Option<String>) -> Option<Duration> {
     let is_other = |process: String| process != std::process::id().to_string();
     if process.is_some_and(is_other) {

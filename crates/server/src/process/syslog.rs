@@ -6,9 +6,9 @@
 //!  └ facility × 8 + severity (RFC 3164)
 //! ```
 //!
-//! As with syslog(3), a line is lost where nobody listens or the socket is full: the thread that writes it, which may be a
-//! worker, never waits. `logfile` or standard output has it all the same. The environment variable `DUNLIN_SYSLOG_SOCKET`
-//! names another socket than `/dev/log`.
+//! As with syslog(3), a line is lost if there is no reader or the socket is full: the thread that writes it, which may
+//! be a worker, never waits. `logfile` or standard output has it all the same. The environment variable
+//! `DUNLIN_SYSLOG_SOCKET` names another socket than `/dev/log`.
 
 use std::{ffi::OsString, io, os::unix::net::UnixDatagram, path::PathBuf};
 
@@ -35,7 +35,7 @@ pub(crate) struct Syslog {
 }
 
 impl Syslog {
-    /// Where the configuration wants lines to go; `None` for nowhere.
+    /// Returns a connection to be made, if the configuration wants lines to go to syslog; `None` otherwise.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let path = std::env::var_os(SOCKET_VARIABLE).unwrap_or_else(|| OsString::from(SOCKET));
         config.syslog_enabled.then(|| Self {
@@ -46,7 +46,7 @@ impl Syslog {
         })
     }
 
-    /// Connects, where there is no connection yet.
+    /// Connects, if there is no connection yet.
     pub(crate) fn connect(&mut self) -> io::Result<()> {
         if self.socket.is_none() {
             let socket = UnixDatagram::unbound()?;

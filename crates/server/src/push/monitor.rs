@@ -1,4 +1,4 @@
-//! `MONITOR`: every command that runs, shown to whoever watches.
+//! `MONITOR`: every command that runs, shown to the clients that watch.
 //!
 //! ```text
 //! +1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\nlue"
@@ -29,7 +29,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Whether anybody watches.
+    /// Whether any client watches.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(SeqCst) != 0

@@ -1,5 +1,5 @@
-//! [`Notifier`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
-//! that is still locked.
+//! [`Notifier`]: the audience of a worker's commands. The notifier queues pushes for clients that are to be told of
+//! what the commands do, while that is still locked.
 
 use std::{
     any::Any,

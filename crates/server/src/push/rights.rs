@@ -1,5 +1,5 @@
-//! The consequences of a change of users for clients: connections of users that are gone, channels that may be listened to no
-//! more, waits for keys that may be used no more.
+//! The consequences of a change of users for clients: connections of users that are gone, channels and keys to which a
+//! user has lost access.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The clients of the server, and where they wait and listen.
+/// The clients of the server, their waits and their subscriptions.
 #[derive(Clone, Copy)]
 pub(crate) struct Connected<'a> {
     pub(crate) clients: Option<&'a Clients>,
@@ -32,9 +32,9 @@ pub(crate) struct Connected<'a> {
 }
 
 impl Connected<'_> {
-    /// Closes the connections of the users that are gone, closes those that listen to channels which their user may listen to
-    /// no more, and ends waits for keys that their user may use no more. Whether the client `own` is among the connections: it
-    /// is left to its caller.
+    /// Closes the connections of the users that are gone, closes clients whose user lost access to a subscribed
+    /// channel, and ends waits for keys to which their user lost access. Returns whether the client `own` is among the
+    /// connections: it is left to its caller.
     pub(crate) fn follow(self, gone: &[&[u8]], changes: &[Change], own: Option<u64>) -> bool {
         let mut closed = self.clients_of(gone);
         for Change { before, after } in changes {
@@ -62,20 +62,23 @@ impl Connected<'_> {
     /// Closes the connections of all clients that send requests: not of replicas, nor of those that listen.
     pub(crate) fn disconnect_all(self) {
         let clients = self.clients.map(Clients::list).unwrap_or_default();
-        let is_normal = |client: &&Arc<Client>| client.output_class() == OutputClass::Normal;
+        let is_normal =
+            |client: &&Arc<Client>| client.output_class() == OutputClass::Normal && !client.is_outgoing();
         clients.iter().filter(is_normal).for_each(|client| self.close(client));
     }
 
     fn close(self, client: &Client) {
         client.mark_killed();
-        // It takes nothing any more, though its connection is still to be closed.
+        // The client takes nothing from now on, though its connection is still to be closed.
         self.blocked.forsake(client.address);
         self.queues.kill(client.address);
     }
 
     /// The clients that are one of these users.
     fn clients_of(self, names: &[&[u8]]) -> Vec<Arc<Client>> {
-        let is_one = |client: &Arc<Client>| names.contains(&client_line::user(&client.names()));
+        let is_one = |client: &Arc<Client>| {
+            !client.is_outgoing() && names.contains(&client_line::user(&client.names()))
+        };
         match (names, self.clients) {
             ([], _) | (_, None) => Vec::new(),
             (_, Some(clients)) => clients.list().into_iter().filter(is_one).collect(),
@@ -89,7 +92,7 @@ impl Connected<'_> {
             let entry: Option<&Entry> = self.commands.find_row(command.name.as_bytes());
             let Some(entry) = entry else { continue };
             let Err(denial) = user.decide(&AclRequest { entry, words: &words, database }) else { continue };
-            // Where it has just been served, there is nothing to end; where a script holds its keys, it is served behind it.
+            // If it has just been served, there is nothing to end; if a script holds its keys, it is served behind it.
             if let Ok(Some(waiter)) = self.blocked.end(self.engine, client.address) {
                 let error = denial_error(denial, entry);
                 let encoded = blocked::encode(waiter.protocol, |reply| reply.error(error.line()));

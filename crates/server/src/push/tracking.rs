@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Pushes are queued while what has changed is still locked, and written before any reply leaves that can have seen it
-//! ([`dunlin_net::ClientPushes`]). They wait for no commitment: a copy that is forgotten too early does no harm. A client that tracks nothing costs its commands one look at a flag.
+//! ([`dunlin_net::ClientPushes`]). Such pushes wait for no commitment: a copy that is forgotten too early does no harm.
+//! A client that tracks nothing costs its commands one look at a flag.
 
 use std::{
     cell::OnceCell,
@@ -28,7 +29,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::workers::blocked;
 
-/// Where the array of keys begins in what a client is told.
+/// The head of the array of keys in what a client is told.
 fn head(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Resp3 => b">2\r\n$10\r\ninvalidate\r\n",
@@ -45,7 +46,7 @@ struct Invalidated {
     prefix: Option<Arc<[u8]>>,
     /// The client that has changed them, 0 for none.
     writer: u64,
-    /// Encoded for those who have read a key, by protocol.
+    /// Encoded for clients that have read a key, by protocol.
     encoded: [OnceCell<Arc<Vec<u8>>>; 2],
 }
 
@@ -76,7 +77,7 @@ impl Invalidated {
     }
 }
 
-/// A client that tracks, as whoever changes a key needs to know it.
+/// A client that tracks, as the thread that changes a key needs to know it.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     pub(crate) client: Arc<Client>,
@@ -91,13 +92,13 @@ impl Tracker {
     fn tell<L>(&self, invalidated: &Invalidated, queues: &WorkerQueues<L>) {
         if invalidated.keys.is_some() {
             let is_own = self.no_loop && invalidated.writer == self.client.id();
-            // It may have changed its mind since it read a key.
+            // The client may have changed its mind since it read a key.
             if is_own || invalidated.prefix.is_some() != self.is_broadcast {
                 return;
             }
         }
         let Some(target) = &self.redirect else {
-            // One that goes is not told any more.
+            // A client that goes is not told.
             let _: Pushed = queues.push(&self.client, Commitment::default(), |listener| {
                 (listener.protocol == Protocol::Resp3).then(|| invalidated.push(Protocol::Resp3))
             });
@@ -176,12 +177,12 @@ impl Trackers {
         read(&self.by_id).len()
     }
 
-    /// How many prefixes somebody wants to know all changes of.
+    /// The number of prefixes all changes of which some client wants to know.
     pub(crate) fn prefixes(&self) -> usize {
         read(&self.prefixes).len()
     }
 
-    /// Whether somebody wants to know of changes of keys that he has not read.
+    /// Whether a client wants to know of changes of keys that it has not read.
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
         self.broadcasts.load(SeqCst) != 0
@@ -215,7 +216,7 @@ impl Trackers {
         self.broadcasts.store(prefixes.len(), SeqCst);
     }
 
-    /// Tells those who keep copies what a client has changed (0: nobody). What has changed is locked.
+    /// Tells clients that keep copies what a client has changed (0: none). The changed keys are locked.
     pub(crate) fn tell<'n, L>(
         &self,
         invalidations: impl Iterator<Item = &'n Invalidation>,
@@ -246,7 +247,7 @@ impl Trackers {
         }
     }
 
-    /// Tells those who want to know of all changes of those that concern them.
+    /// Tells clients that want to know of all changes of the keys that concern them.
     fn broadcast<L>(&self, changed: &BTreeSet<&[u8]>, writer: u64, queues: &WorkerQueues<L>) {
         for (prefix, clients) in &*read(&self.prefixes) {
             // In order, so those with a prefix stand together.

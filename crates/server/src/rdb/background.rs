@@ -49,13 +49,13 @@ use crate::{
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
 const QUEUE_DATA_PARTS: usize = 12;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
-/// Collections of so many bytes are not copied under a lock, which would take a millisecond or more.
+/// Collections of at least this size are not copied under a lock, which would take a millisecond or more.
 const LENT_BYTES_MIN: usize = 512 << 10;
 /// Longest sleep of the writer thread: bounds how late copies reach the file and how late a cancel is noticed.
 const NAP_MAX: Duration = Duration::from_millis(2);
-/// How long it waits where a script holds a lock for long.
+/// How long it waits if a script holds a lock for long.
 const HELD_PAUSE: Duration = Duration::from_millis(1);
-/// After a snapshot that failed, save points wait so long, as in Redis.
+/// The pause of save points after a snapshot that failed, as in Redis.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A snapshot that was begun.
@@ -97,7 +97,7 @@ pub(crate) fn is_cancellation(error: &io::Error) -> bool {
 }
 
 impl Shared {
-    /// Begins a snapshot of the present data set; `None` where there are too many under way.
+    /// Begins a snapshot of the present data set; `None` if there are too many under way.
     pub(crate) fn cut(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -109,7 +109,7 @@ impl Shared {
         self.cut_in_form(context, form, is_base, None, None)
     }
 
-    /// Begins a snapshot for replicas; `None` where there are too many under way.
+    /// Begins a snapshot for replicas; `None` if there are too many under way.
     pub(crate) fn cut_for_replicas(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -121,7 +121,8 @@ impl Shared {
         self.cut_in_form(context, form, false, Some(place), None)
     }
 
-    /// Begins a snapshot of the keys of some slots, as the commands that make them; `None` where there are too many under way.
+    /// Begins a snapshot of the keys of some slots, as the commands that make them; `None` if there are too many under
+    /// way.
     pub(crate) fn cut_of_slots(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -256,7 +257,7 @@ impl Shared {
         }
     }
 
-    /// Writes the copies, `small` where there is time for that.
+    /// Writes the copies, `small` if there is time for that.
     fn write_chunks(
         &self,
         snapshot: &Snapshot,
@@ -314,7 +315,7 @@ impl Shared {
         (saving.current.clone(), saving.last_took)
     }
 
-    /// Has a snapshot begin as soon as possible.
+    /// Orders a snapshot to begin as soon as possible.
     pub(crate) fn schedule_save(&self) {
         self.persistence.saving().scheduled = true;
     }
@@ -331,8 +332,8 @@ impl Shared {
         std::mem::take(&mut saving.scheduled).then_some(CancelledSave::Scheduled)
     }
 
-    /// Follows FLUSHALL as Redis does: the snapshot in the background would be of what is gone, and where there are save points
-    /// the file is to be empty, too, before the client hears of it. An error is logged.
+    /// Follows FLUSHALL as Redis does: the snapshot in the background would be of what is gone, and if there are save
+    /// points the file is to be empty, too, before the client hears of it. An error is logged.
     pub(crate) fn follow_flush(&self, context: &ExclusiveContext<'_>) {
         if self.loading.is_active() {
             return;
@@ -417,7 +418,7 @@ pub(crate) fn begin_save(
     })?;
     let mut begun = Err(SaveError::KeptOut);
     alone(&mut |context| {
-        // Here, where two that want to begin come one after the other.
+        // Here, since two that want to begin come one after the other.
         let mut saving = shared.persistence.saving();
         begun = match (&saving.current, saving.ended) {
             (Some(_), _) => Err(SaveError::InProgress),
@@ -436,8 +437,9 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. One that writes a
-/// file has a low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. A thread that
+/// writes a file has a low priority; if it writes too slowly, commands that write wait for it and leave it the
+/// processor.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
     destination: Destination,
@@ -489,13 +491,13 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
     saving.last_took = Some(progress.begun.elapsed());
 }
 
-/// Begins a snapshot where a save point has been reached or one was scheduled. To be called often.
+/// Begins a snapshot if a save point has been reached or one was scheduled. To be called often.
 pub(crate) fn save_if_due(shared: &Arc<Shared>, steady_ms: u64) {
     let config = shared.config.current();
     let Some(point) = shared.is_save_due(&config, steady_ms) else { return };
     if let Some(SavePoint { seconds, changes }) = point {
         tracing::info!("{changes} changes in {seconds} seconds. Saving...");
     }
-    // Where it cannot begin, it is tried again.
+    // If it cannot begin, the next round tries again.
     let _ = begin_save(shared, |work| _ = shared.alone_unless_long(work));
 }

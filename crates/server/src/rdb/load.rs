@@ -25,7 +25,7 @@ use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, Reader};
 use dunlin_replication::{History, Id, Place};
 
-use super::tell;
+use super::{foreign::ForeignValues, tell};
 use crate::{
     config::{describe, policy},
     loading::{LoadError, Reporter, helpers},
@@ -35,16 +35,16 @@ use crate::{
 
 /// Keys that are handed over together.
 const BATCH_KEYS: usize = 256;
-/// Batches on their way to one storer: so many are in memory twice.
+/// Batches on their way to one storer: that many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
 
 /// The treatment of keys whose time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
-    /// They are loaded: a log that follows may have more to say of them.
+    /// Expired keys are loaded: a log that follows may have more to say of them.
     Kept,
-    /// They are left out, unless the file shows a place in a stream of replication: others hold them too, and remove them when a
-    /// DEL comes in the stream. A primary records it behind the load, as for keys that expire then.
+    /// Expired keys are left out, unless the file shows a place in a stream of replication: others hold them too, and
+    /// remove them when a DEL comes in the stream. A primary records it after the load, as for keys that expire then.
     Dropped,
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) keys: u64,
     /// Keys that had expired and were left out.
     pub(crate) expired: u64,
-    /// Collections without elements, which are no keys.
+    /// Collections without elements, which are not keys.
     pub(crate) empty: u64,
-    /// Where the file ends.
+    /// Length of the file.
     pub(crate) bytes: u64,
     /// The database that the stream behind it has selected.
     pub(crate) stream_database: usize,
@@ -66,7 +66,7 @@ pub(crate) struct LoadedSnapshot {
 }
 
 impl LoadedSnapshot {
-    /// The place in a stream that it shows, where it says so.
+    /// The place in a stream that it shows, if it says so.
     pub(crate) fn place(&self) -> Option<Place> {
         let (Some(id), Some(offset)) = self.stream else { return None };
         Some(Place { history: History::new(id), offset, database: self.stream_database })
@@ -163,6 +163,7 @@ fn read(
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
     let (mut found, mut libraries) = (LoadedSnapshot::default(), Vec::new());
+    let mut foreign = ForeignValues::new(config.module_data);
     let (mut batch, mut turns) = (Vec::with_capacity(BATCH_KEYS), (0..queues.len()).cycle());
     let mut hand_over = |batch: &mut Vec<Loaded>| {
         let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_KEYS));
@@ -208,6 +209,12 @@ fn read(
                         keyspace.databases()
                     )
                 })?;
+                let admitted = foreign.admit(&value).map_err(|why| {
+                    format!("at byte {}: key \"{}\" {why}", reader.offset(), key.escape_ascii())
+                })?;
+                if !admitted {
+                    continue;
+                }
                 let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
                 let idle_seconds = idle_seconds.unwrap_or(0);
                 batch.push(Loaded { database, key, value, expiry_ms, idle_seconds });
@@ -222,6 +229,7 @@ fn read(
         }
     }
     hand_over(&mut batch);
+    foreign.report();
     shared.libraries.replace_all(&shared.commands, &libraries)?;
     found.bytes = reader.offset();
     Ok(found)

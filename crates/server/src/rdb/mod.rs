@@ -5,6 +5,7 @@
 //! background is in [`background`].
 
 mod background;
+mod foreign;
 mod load;
 mod pace;
 
@@ -32,6 +33,7 @@ use dunlin_replication::Place;
 
 use dunlin_scripting::REDIS_VERSION;
 
+use self::foreign::ForeignValues;
 use crate::{
     config::{Config, VersionCheck},
     lua::Libraries,
@@ -80,9 +82,9 @@ impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
     }
 }
 
-/// Where the commands go that make the keys of some slots.
+/// Receiver of the commands that make the keys of some slots.
 pub(crate) trait KeySink: Write {
-    /// Does what else is to be done while the keyspace is walked: several times a second, also where no key is found.
+    /// Does what else is to be done while the keyspace is walked: several times a second, also if no key is found.
     fn meanwhile(&mut self) -> io::Result<()>;
 }
 
@@ -160,7 +162,7 @@ struct Loaded {
 pub(crate) enum Existing {
     /// The file is refused.
     Refused,
-    /// It gives way.
+    /// The key that is there gives way.
     Replaced,
 }
 
@@ -203,8 +205,8 @@ impl Shared {
         Ok(replaced)
     }
 
-    /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time, and gives back the room of
-    /// the one before.
+    /// Notes how writing a snapshot has ended, which holds `changes` changes and was begun at that time, and gives back
+    /// the room of the one before.
     fn note_saved(
         &self,
         path: &Path,
@@ -271,7 +273,7 @@ impl Shared {
         })
     }
 
-    /// Reads the snapshot, if there is a file; whether there is one. The error is one line.
+    /// Reads the snapshot, if there is a file. Returns whether there is one. The error is one line.
     pub(crate) fn load(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -304,7 +306,8 @@ impl Shared {
     /// Reads the snapshot that the configuration names to its end, and stores nothing. No file is no error.
     ///
     /// # Errors
-    /// One line with the file's name, for a file that cannot be read or that [`Shared::load`] would refuse half-way.
+    /// Returns a line with the file's name for a file that cannot be read or that [`Shared::load`] would refuse
+    /// half-way.
     pub(crate) fn check_dump(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.current();
         let path = path(&config);
@@ -337,6 +340,7 @@ impl Shared {
         let options = read_options(config);
         let (now_ms, layout) = (context.caller().now_ms, context.layout());
         let (mut loaded, mut libraries) = (Loaded::default(), Vec::new());
+        let mut foreign = ForeignValues::new(config.module_data);
         // Otherwise a key goes with a DEL in the stream, and not before.
         let drops_expired = !self.replication.has_place();
         let is_past = |at: i64| at < 0 || at as u64 <= now_ms;
@@ -361,6 +365,9 @@ impl Shared {
                             "is in a database that does not exist: raise databases above {databases}"
                         ))
                     })?;
+                    if !foreign.admit(&value).map_err(|why| refused(&why))? {
+                        continue;
+                    }
                     if existing == Existing::Replaced {
                         context.remove(database, &key);
                     }
@@ -372,12 +379,13 @@ impl Shared {
                 }
             }
         }
+        foreign.report();
         self.libraries.replace_all(&self.commands, &libraries)?;
         Ok(loaded)
     }
 
-    /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
-    /// that it shows on. On an error all goes on as before. `awaited`: replicas are waited for afterwards, and asked how far they are.
+    /// Writes a snapshot after which nothing changes: all commands are held back from the moment that it shows on. On
+    /// an error all goes on as before. `awaited`: replicas are waited for afterwards, and asked how far they are.
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>, awaited: bool) -> Result<(), String> {
         self.cancel_save();
         if awaited {
@@ -399,8 +407,8 @@ fn read_options(config: &Config) -> ReadOptions {
     }
 }
 
-/// The time of a cut that is made now, 0 where the data set has none. Files of the log may have been written since the time by
-/// which commands run was read.
+/// The time of a cut that is made now, 0 if the data set has none. Files of the log may have been written since the
+/// time by which commands run was read.
 fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
     if context.caller().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
 }
@@ -414,7 +422,7 @@ struct Head {
     libraries: Arc<Libraries>,
     /// The log beside the data set.
     log: Option<LogStamp>,
-    /// The place in the stream of replication that it shows, where there is one.
+    /// The place in the stream of replication that it shows, if there is one.
     place: Option<Place>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The walk goes in slices, each under the lock of one stripe: short enough that a client which needs the stripe does
 //! not notice. Between them it rests, so that its thread takes no more than its share of a core. Copies by commands
-//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that has it
+//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that lets it
 //! come to an end.
 //!
 //! A snapshot for replicas takes a larger share whatever there is to do: the stream behind it waits in memory until it has
@@ -33,14 +33,14 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do. Writing others' copies counts, too: while
 /// there is much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.015;
-/// The same of a snapshot that replicas wait for.
+/// The least share of all cores for a snapshot that replicas wait for.
 const CORES_MIN_FOR_REPLICAS: f64 = 0.125;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
 const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
-/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
-/// keep them busy wait for the disk.
+/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when the
+/// threads that keep them busy wait for the disk.
 const GROWTH_MAX: f64 = 4.0;
 /// The share of a core from which on there is time for work that makes files smaller.
 const LEISURE: f64 = 0.5;
@@ -131,8 +131,8 @@ impl Pace {
     }
 }
 
-/// The share of a core for a thread that finds so many cores idle, out of `cores`, and takes a share of `cores_min` of them
-/// all at least.
+/// Returns the share of a core for a thread that finds `idle` of `cores` cores idle, and takes a share of `cores_min`
+/// of them all at least.
 fn share_of(idle: f64, cores: f64, cores_min: f64) -> f64 {
     (idle - cores * CORES_MARGIN).max(cores * cores_min).min(1.0)
 }
@@ -150,7 +150,7 @@ struct Watch {
     /// Time on the processor of the calling thread, and of the process.
     own: Duration,
     process: Duration,
-    /// The machine's idle time; `None` where the system does not report it.
+    /// The machine's idle time; `None` if the system does not report it.
     idle: Option<IdleTime>,
 }
 
@@ -177,7 +177,7 @@ impl Watch {
         let idle = match (&before.idle, &self.idle) {
             (Some(before), Some(now)) => {
                 let left = now.since(before).as_secs_f64() / took;
-                // Where others get less than the margin, they get back half of this thread's share.
+                // If others get less than the margin, they get back half of this thread's share.
                 let own = if left < cores * CORES_MARGIN { own / 2.0 } else { own };
                 (left + own).min(unused)
             }

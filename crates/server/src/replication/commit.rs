@@ -29,7 +29,7 @@ const SYNC_REPLICAS_MAX: usize = config::SYNC_REPLICAS_MAX as usize;
 /// The state.
 #[derive(Debug)]
 pub(super) struct Commits {
-    /// By number of replicas less one, the ring's offset that so many have.
+    /// By number of replicas less one, the ring's offset that at least that many have.
     committed: [AtomicU64; SYNC_REPLICAS_MAX],
     /// The ring's offset that the members of the in-sync set have, in a cluster.
     shard: AtomicU64,
@@ -50,14 +50,14 @@ impl Commits {
     }
 }
 
-/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps where a copy of a primary was
-/// shorter than the log before.
+/// The ring's offset at one of replication; 0 for what is before the log's beginning. The base wraps if a copy of a
+/// primary was shorter than the log before.
 pub(super) fn ring_mark(offset: u64, base: u64) -> u64 {
     (offset.wrapping_sub(base) as i64).max(0) as u64
 }
 
 impl Replication {
-    /// The ring's offset up to which so many replicas have the log.
+    /// Returns the ring's offset up to which `replicas` replicas have the log.
     #[inline]
     pub(crate) fn committed(&self, replicas: u8) -> u64 {
         self.commits.committed[usize::from(replicas).clamp(1, SYNC_REPLICAS_MAX) - 1].load(SeqCst)
@@ -69,7 +69,8 @@ impl Replication {
         self.commits.online.load(SeqCst)
     }
 
-    /// Has a worker woken by the next acknowledgement, which replicas are asked for. The caller looks once more afterwards.
+    /// Registers a worker to be woken by the next acknowledgement, which replicas are asked for. The caller looks once
+    /// more afterwards.
     pub(crate) fn await_commit(&self, worker: usize) {
         self.commits.awaited[worker].store(true, SeqCst);
         if !self.feed.acks_wanted.swap(true, SeqCst) {
@@ -83,13 +84,13 @@ impl Replication {
         self.commits.shard.load(SeqCst)
     }
 
-    /// Has a worker woken when the shard has committed more. The caller looks once more afterwards.
+    /// Registers a worker to be woken when the shard has committed more. The caller looks once more afterwards.
     pub(crate) fn await_shard_commit(&self, worker: usize) {
         self.commits.awaited[worker].store(true, SeqCst);
     }
 
-    /// The shard has committed its stream up to an offset of replication: to an earlier one than before where an operator has had a
-    /// node take it that lacks something.
+    /// The shard has committed its stream up to an offset of replication. This may be an earlier one than before, if
+    /// an operator has let a node take the shard that lacks something.
     pub(crate) fn note_shard_commit(&self, durability: &Durability, offset: u64) {
         let mark = ring_mark(offset, self.base.load(Acquire)).min(durability.tail());
         if self.commits.shard.swap(mark, SeqCst) < mark {
@@ -134,7 +135,7 @@ impl Replication {
         let is_primary = !self.is_replica();
         let offsets = offsets.into_iter().take_while(|_| is_primary);
         for (committed, offset) in self.commits.committed.iter().zip(offsets) {
-            // Nobody has what there is not. What is before the log's beginning is had by all.
+            // Clamps to the log's end. Every replica has what precedes the log's start.
             let mark = ring_mark(offset.min(end), base);
             has_changed |= committed.fetch_max(mark, SeqCst) < mark;
         }
@@ -143,7 +144,7 @@ impl Replication {
         }
     }
 
-    /// Wakes workers whose clients wait for replicas in vain: the server is no primary any more.
+    /// Wakes workers whose clients wait for replicas: the server has ceased to be a primary.
     pub(crate) fn end_commits(&self, durability: &Durability) {
         let Some(queues) = durability.queues() else { return };
         (0..self.commits.awaited.len())

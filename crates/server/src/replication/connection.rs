@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     host: Vec<u8>,
     port: Vec<u8>,
     credentials: Option<Credentials>,
-    /// The database that the target has selected for it, where that is known.
+    /// The database that the target has selected for it, if that is known.
     pub(crate) database: Option<i64>,
     /// Bytes that have been read and not looked at, from `position` on.
     input: Vec<u8>,
@@ -97,7 +97,7 @@ impl Connection {
     /// Does the handshake of TLS.
     fn shake_hands(&mut self, timeout: Duration) -> io::Result<()> {
         if self.stream.is_handshaking() {
-            // It speaks first.
+            // This end speaks first.
             let _ = (&self.stream).write(&[]).or_else(none_yet)?;
         }
         while self.stream.is_handshaking() {
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the socket takes at once, and waits for it where it takes nothing.
+    /// Writes what the socket takes at once, and waits for it if it takes nothing.
     pub(crate) fn write_some(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
         match (&self.stream).write(bytes).or_else(none_yet)? {
             0 => self.wait(PollFlags::OUT, timeout).map(|()| 0),
@@ -138,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// The next line of a reply, without its end, where there is one.
+    /// Returns the next line of a reply, without its end, if there is one.
     pub(crate) fn line_at_once(&mut self) -> io::Result<Option<Vec<u8>>> {
         if !self.input[self.position..].contains(&b'\n') {
             self.read_some()?;
@@ -207,7 +207,7 @@ impl Connection {
     }
 }
 
-/// Nothing, where the socket was not ready.
+/// Nothing if the socket was not ready.
 fn none_yet(error: io::Error) -> io::Result<usize> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),

@@ -19,7 +19,7 @@ use mio::Waker;
 use super::{LONELY, ReplicaClient, Replication, Wanted, commit::ring_mark};
 use crate::{config::Config, durability::Durability, system::host::monotonic_ms, workers::WorkerMessage};
 
-/// A client that waits until so many replicas have acknowledged the log up to a mark.
+/// A client that waits until a number of replicas have acknowledged the log up to a mark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckWait {
     pub(crate) mark: u64,
@@ -66,7 +66,7 @@ struct Asked {
 pub(crate) struct Hold(AtomicU64);
 
 impl Hold {
-    /// Bytes before an offset are needed no more.
+    /// Bytes before an offset are not needed from now on.
     pub(crate) fn advance(&self, offset: u64) {
         self.0.store(offset, Release);
     }
@@ -119,7 +119,7 @@ impl Replication {
         self.has_backlog.store(true, Release);
     }
 
-    /// Nothing is kept for replicas any more.
+    /// Ends what is kept for replicas.
     pub(crate) fn end_stream_for_replicas(&self, engine: &Engine) {
         let mut reader = self.feed.reader();
         let Some(reader) = &mut *reader else { return };
@@ -210,7 +210,8 @@ impl Replication {
         self.feed.clients().iter().filter(has).count() as u64
     }
 
-    /// Has a client told when enough replicas have acknowledged; they are asked to. The caller looks once more afterwards.
+    /// Registers a client to be told when enough replicas have acknowledged; they are asked to. The caller looks once
+    /// more afterwards.
     pub(crate) fn await_acks(&self, wait: AckWait) {
         let mut waits = self.feed.waits();
         waits.push(wait);
@@ -220,7 +221,7 @@ impl Replication {
         self.feed.wake();
     }
 
-    /// A client waits no more.
+    /// Ends a client's wait.
     pub(crate) fn end_ack_wait(&self, client: Address) {
         let mut waits = self.feed.waits();
         waits.retain(|wait| wait.client != client);
@@ -234,7 +235,7 @@ impl Replication {
         }
     }
 
-    /// The same, without a word in the log's manifest. Returns whether it was not done yet.
+    /// Begins to record without a word in the log's manifest. Returns whether it was not done yet.
     pub(crate) fn turn_backlog_on(&self, engine: &Engine) -> bool {
         let mut reader = self.feed.reader();
         if self.has_backlog.load(Acquire) {

@@ -50,7 +50,7 @@ impl Migrations {
         self.state().connections.len()
     }
 
-    /// Takes a connection to a target that nobody uses. One that was let in with other credentials is another one.
+    /// Takes an idle connection to a target. A connection that was let in with other credentials is another one.
     pub(crate) fn take_connection(&self, target: &Target) -> Option<Connection> {
         let mut state = self.state();
         let at = state.connections.iter().position(|idle| idle.connection.leads_to(target))?;

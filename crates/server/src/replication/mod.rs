@@ -31,7 +31,8 @@ use crate::{
     durability::Durability,
 };
 
-/// The bits of [`Replication::state`]. None is set on a primary that nobody needs replicas of.
+/// The bits of [`Replication::state`]. A primary whose replies and writes do not depend on replicas has none of them
+/// set.
 pub(crate) const REPLICA: u8 = 1 << 0;
 /// The stream does not come.
 pub(crate) const STALE: u8 = 1 << 1;
@@ -41,9 +42,9 @@ pub(crate) const LONELY: u8 = 1 << 2;
 /// An order for the thread `replica`.
 #[derive(Debug)]
 pub(crate) enum RoleOrder {
-    /// Follow this primary; where the server `hands_over`, it is a replica that is asked to become one.
+    /// Follow this primary; if the server `hands_over`, it is a replica that is asked to become one.
     Follow { primary: PrimaryAddress, hands_over: bool },
-    /// Follow nobody.
+    /// Follow no server.
     Promote,
     /// A node of a cluster: follow this primary, or wait for one. An empty data set without a history `begins` this one.
     Join { primary: Option<ShardPrimary>, begins: Option<Id> },
@@ -52,7 +53,7 @@ pub(crate) enum RoleOrder {
     Lead { history: Id, previous: Option<Id>, from: u64 },
     /// A node of a cluster: throw the data set away, and wait.
     Clear,
-    /// A node of a cluster: see to it that no command is under way that was let in before.
+    /// A node of a cluster: make sure that no command is under way that was let in before.
     Rest,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct DataState {
     pub(crate) copies: u64,
     /// The history that it is part of.
     pub(crate) history: Option<Id>,
-    /// Where it ends.
+    /// Its end.
     pub(crate) end: u64,
     /// How much of it a start loads after a crash, under `appendfsync always`; all of it otherwise.
     pub(crate) held: u64,
@@ -90,12 +91,34 @@ pub(crate) struct LinkStatus {
     pub(crate) primary: Option<PrimaryAddress>,
     pub(crate) state: LinkState,
     pub(crate) heard_ms: u64,
-    /// Since when the stream does not come; 0 while it does.
+    /// The time since which the stream does not come; 0 while it does.
     pub(crate) down_since_ms: u64,
-    /// Bytes of a snapshot, and in all where that is known, while one comes.
+    /// Bytes of a snapshot, and in all if that is known, while one comes.
     pub(crate) snapshot: Option<(u64, Option<u64>)>,
     /// Why the link was given up for good.
     pub(crate) stopped: Option<String>,
+    /// Why the last attempt to have the stream failed, until the stream comes.
+    pub(crate) failed: Option<String>,
+}
+
+impl LinkStatus {
+    /// Returns why the stream does not come, where that is known.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.stopped.as_deref().or(self.failed.as_deref())
+    }
+
+    /// A link to a primary is made, or ended, by order: former errors are none of its.
+    pub(crate) fn begin_anew(&mut self) {
+        (self.stopped, self.failed) = (None, None);
+    }
+}
+
+/// Bytes of the ring that are kept for replication.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) backlog: u64,
+    /// Beyond the backlog, for the replica that is furthest behind.
+    pub(crate) for_replicas: u64,
 }
 
 /// Resynchronisations so far.
@@ -115,7 +138,7 @@ pub(crate) struct Replication {
     /// The ring's first byte of the backlog, and whether there is one.
     pub(crate) backlog_from: AtomicU64,
     pub(crate) has_backlog: AtomicBool,
-    /// The database that the stream has selected, where it comes from a primary.
+    /// The database that the stream has selected, if it comes from a primary.
     pub(crate) database: AtomicUsize,
     link: Mutex<LinkStatus>,
     order: Mutex<Option<RoleOrder>>,
@@ -156,6 +179,7 @@ impl Replication {
                 down_since_ms: 0,
                 snapshot: None,
                 stopped: None,
+                failed: None,
             }),
             order: Mutex::default(),
             carried_out: AtomicU64::new(0),
@@ -267,7 +291,7 @@ impl Replication {
         Place { history: self.history(), offset: self.offset(ring_offset), database: self.stream_database() }
     }
 
-    /// The same, where there is a stream: something is kept for replicas.
+    /// The place in the stream at an offset of the ring, if something is kept for replicas.
     pub(crate) fn place(&self, ring_offset: u64) -> Option<Place> {
         self.has_place().then(|| self.place_of(ring_offset))
     }
@@ -277,8 +301,9 @@ impl Replication {
         self.has_backlog.load(Acquire)
     }
 
-    /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. Where only what is
-    /// synced counts, nothing does while there is no log, or the log has no base: a start would load what was there before.
+    /// Returns what data there is, for the machine of a shard. The end is no further than the history reaches. If only
+    /// what is synced counts, nothing does while there is no log, or the log has no base: a start would load what was
+    /// there before.
     pub(crate) fn data(&self, durability: &Durability, is_synced: bool) -> DataState {
         loop {
             let (copies, before) = (self.copies.load(SeqCst), self.history().id);
@@ -309,7 +334,7 @@ impl Replication {
         self.is_stream_held.store(on, SeqCst);
     }
 
-    /// Has workers look again at the replies that they withhold.
+    /// Makes workers look again at the replies that they withhold.
     pub(crate) fn wake_withheld(&self, durability: &Durability) {
         self.end_commits(durability);
     }
@@ -319,17 +344,17 @@ impl Replication {
         self.copies.load(SeqCst)
     }
 
-    /// A snapshot is about to take the place of the data set. Whether that was whole: no copy of it had begun.
+    /// A snapshot is about to take the place of the data set. Returns whether that was whole: no copy of it had begun.
     pub(crate) fn begin_copy(&self) -> bool {
         self.copies.fetch_or(1, SeqCst).is_multiple_of(2)
     }
 
-    /// It is not, and nothing was removed.
+    /// The copy was given up, and nothing was removed.
     pub(crate) fn abandon_copy(&self) {
         self.copies.fetch_and(!1, SeqCst);
     }
 
-    /// It has. Nobody reads yet.
+    /// It has. No thread reads yet.
     pub(crate) fn end_copy(&self, durability: &Durability) {
         self.forget_shard_commit();
         durability.marks.mark_everything(durability.tail());
@@ -343,9 +368,9 @@ impl Replication {
         self.has_place().then(|| StreamId { id: id.to_string(), base: self.base.load(Acquire), second })
     }
 
-    /// Goes on in the stream that the data set was part of when it was kept. The ring is at its end, and nobody appends. A
-    /// replica's history goes on; a primary begins one of its own, whose second is the former. `writer` is the caller's place in
-    /// the log.
+    /// Goes on in the stream that the data set was part of when it was kept. The ring is at its end, and no thread
+    /// appends. A replica's history goes on; a primary begins one of its own, whose second is the former. `writer` is
+    /// the caller's place in the log.
     pub(crate) fn restore(
         &self,
         engine: &Engine,
@@ -372,7 +397,8 @@ impl Replication {
         Ok(())
     }
 
-    /// Has the log say whose stream it is now. Where it cannot, it is the log that does not go on. The caller is not inside the gate.
+    /// Makes the log say whose stream it is now. If it cannot, it is the log that does not go on. The caller is not
+    /// inside the gate.
     pub(crate) fn keep_stream(&self, durability: &Durability) {
         if let Err(reason) = durability.set_stream(self.stream_id()) {
             tracing::error!(
@@ -386,9 +412,17 @@ impl Replication {
         self.stream_ended.store(true, SeqCst);
     }
 
-    /// The ring's bytes that are kept for replicas: from the first to behind the last, where there are any.
+    /// The ring's bytes that are kept for replicas: from the first to behind the last, if there are any.
     pub(crate) fn backlog(&self, tail: u64) -> Option<(u64, u64)> {
         self.has_backlog.load(Acquire).then(|| (self.backlog_from.load(Acquire).min(tail), tail))
+    }
+
+    /// Returns how much of the ring is kept for replication: of the backlog, `repl-backlog-size` at most, and beyond it for replicas
+    /// that are behind.
+    pub(crate) fn kept(&self, tail: u64, backlog_size: u64) -> Kept {
+        let bytes = self.backlog(tail).map_or(0, |(first, end)| end - first);
+        let for_replicas = if self.replicas().is_empty() { 0 } else { bytes.saturating_sub(backlog_size) };
+        Kept { backlog: bytes - for_replicas, for_replicas }
     }
 
     /// Whether replicas of this server can be told something: it is a primary, or its own link is up.
@@ -406,8 +440,8 @@ impl Replication {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread `replica` change the role; the order's number, for [`Self::is_carried_out`]. A server that is to follow
-    /// another one is a replica for its clients from here on.
+    /// Orders the thread `replica` to change the role. Returns the order's number, for [`Self::is_carried_out`]. A
+    /// server that is to follow another one is a replica for its clients from here on.
     pub(crate) fn order(&self, order: RoleOrder) -> u64 {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(order, RoleOrder::Promote | RoleOrder::Lead { .. } | RoleOrder::Rest) {
@@ -440,7 +474,7 @@ impl Replication {
 
     pub(crate) fn wake_replica(&self) {
         if let Some(waker) = self.replica_waker.get() {
-            // It fails only where the thread has ended.
+            // Waking fails only if the thread has ended.
             let _ = waker.wake();
         }
     }

@@ -17,7 +17,7 @@ use std::{
     ops::Range,
     sync::{Arc, mpsc::channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dunlin_cluster::records::{Record, SlotsRecord};
@@ -37,6 +37,7 @@ use crate::{
     cluster::{inbox::Input, moves::SLOTS_MARK},
     config::{ConfigReader, policy},
     lua::{LibraryChange, LoadedLibraries},
+    observe::{command_stats::Meter, error_counts::ErrorSource},
     push::pubsub::Kind,
     shared::Shared,
     workers::{WorkerMessage, drain::drain},
@@ -63,7 +64,7 @@ struct Window {
     commands: Vec<Windowed>,
 }
 
-/// One of them: where its words and it end, and its place in the command table.
+/// A windowed command: the end of its words and the end of the command, and its place in the command table.
 #[derive(Clone, Copy)]
 struct Windowed {
     words_end: usize,
@@ -96,6 +97,10 @@ pub(super) struct Applier {
     block: Option<Vec<Vec<Range<usize>>>>,
     /// The primary wants an acknowledgement.
     pub(super) ack_wanted: bool,
+    meter: Meter,
+    /// Commands of the stream since the link was made, and the place of the last one in the command table.
+    commands: u64,
+    last_command: Option<usize>,
     /// A script of the stream has failed, as it will have at the primary; the operator knows.
     has_warned: bool,
 }
@@ -106,7 +111,11 @@ impl Applier {
         worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
         worker.audience = Some(Box::new(shared.notifier(queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
+        let statistics = Arc::clone(&shared.stats.workers[shared.workers]);
         Self {
+            meter: Meter::new(statistics, &shared.commands, config.config()),
+            commands: 0,
+            last_command: None,
             shared: Arc::clone(shared),
             queues: queues.clone(),
             policy: policy(config.config()),
@@ -128,8 +137,8 @@ impl Applier {
         }
     }
 
-    /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long: whoever is
-    /// a primary by then records what they change, as this thread does not.
+    /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long. If the
+    /// server is a primary by then, the worker records what they change; this thread does not.
     pub(super) fn leave_kept_out(&mut self) {
         if self.worker.is_kept_out() {
             let keys = Arc::new(self.worker.take_kept_out());
@@ -147,7 +156,17 @@ impl Applier {
         self.database
     }
 
-    /// The stream goes on behind a snapshot, in this database.
+    /// Commands of the stream since the link was made, and the place of the last one in the command table.
+    pub(super) fn applied(&self) -> (u64, Option<usize>) {
+        (self.commands, self.last_command)
+    }
+
+    /// Bytes of the stream that have come and are not applied.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.input.len()
+    }
+
+    /// The stream goes on after a snapshot, in this database.
     pub(super) fn begin(&mut self, database: usize) {
         self.cut();
         self.database = database;
@@ -159,18 +178,21 @@ impl Applier {
         self.window = Window::default();
         self.input.clear();
         (self.relayed, self.parsed, self.block, self.ack_wanted) = (0, 0, None, false);
+        (self.commands, self.last_command) = (0, None);
         // A command that was refused before it ran has left its bytes in the record.
         self.worker.propagation.forget();
     }
 
     /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
-    /// that cannot be had here.
+    /// that this server cannot hold.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         self.config.refresh();
+        self.meter.configure(self.config.config());
         // The primary has accepted these commands: limits for this server's own clients do not hold for them.
         let policy = policy(self.config.config());
-        self.policy = Policy { string_bytes_max: usize::MAX, relaxed_versions: true, ..policy };
+        self.policy =
+            Policy { string_bytes_max: usize::MAX, relaxed_versions: true, refuses_foreign: false, ..policy };
         self.caller = Caller {
             replaying_at_ms: Now::read().unix_ms,
             follows_primary: true,
@@ -214,7 +236,7 @@ impl Applier {
         Ok(())
     }
 
-    /// The command of a frame, where it needs nothing but the locks of the keys among its words.
+    /// Returns the command of a frame if it needs nothing but the locks of the keys among its words.
     fn windowed(&self, frame: &Frame) -> Option<usize> {
         if self.block.is_some() {
             return None;
@@ -272,12 +294,15 @@ impl Applier {
         // A cut that comes before a command sees a SELECT come once more, which is no harm.
         shared.replication.select(self.database);
         let (mut start, mut keys_start) = (0, 0);
+        self.meter.start();
         for (command, keys_end) in window.commands.iter().zip(keys_ends) {
             let (entry, words) = (entry_of(command), &words[start..command.words_end]);
             let request = Request { entry, words, keys: &keys[keys_start..keys_end], encoded: &[] };
             (start, keys_start) = (command.words_end, keys_end);
-            self.worker.propagation.relay(&input[self.relayed..command.end]);
+            let record = &input[self.relayed..command.end];
+            self.worker.propagation.relay(record);
             self.relayed = command.end;
+            self.begin_command(entry.index);
             let result = loop {
                 let (environment, worker, reply) =
                     (Environment::new(&self.policy, &self.caller), &mut self.worker, &mut self.reply);
@@ -293,14 +318,42 @@ impl Applier {
             if inside.is_none() {
                 inside = Some(keyspace.enter(self.worker.id()));
             }
-            // Where it has failed before it could change anything.
+            // After a failure before it could change anything.
             shared.engine.relay(&mut self.worker);
             self.reply.clear(KEPT_BYTES_MAX);
+            if self.meter.is_due(record.len(), 0) {
+                self.meter.finish();
+            }
             if let Err(error) = result {
+                self.meter.finish();
+                self.count_failed(entry, &error);
                 return Err(refusal(entry, words, &error));
             }
         }
+        self.meter.finish();
         Ok(())
+    }
+
+    /// Counts a command that is about to run.
+    fn begin_command(&mut self, index: usize) {
+        self.meter.begin(index);
+        self.commands += 1;
+        self.last_command = Some(index);
+    }
+
+    /// Counts a command that is over, with the time since it began.
+    fn count_command(&mut self, words: &[&[u8]], begun: Instant) {
+        if let Some(entry) = words.first().and_then(|name| self.shared.commands.find_row(name)) {
+            self.meter.count_alone(entry.index, begun.elapsed().as_nanos() as u64);
+            self.commands += 1;
+            self.last_command = Some(entry.index);
+        }
+    }
+
+    fn count_failed(&self, entry: &Entry, error: &CommandError) {
+        let statistics = self.meter.statistics();
+        statistics.errors.count(&error.line(), ErrorSource::Server);
+        statistics.commands[entry.index].failed.add(1);
     }
 
     fn frame(&mut self, frame: Frame) -> Result<(), String> {
@@ -378,8 +431,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Who owns which slots, by a primary of a cluster that is about to remove keys: this node sends clients there before it removes
-    /// them, too. A record that makes no sense here is the agent's to complain about.
+    /// Takes the owners of slots, from a primary of a cluster that is about to remove keys: this node sends clients
+    /// there before it removes them, too. A record that makes no sense here is the agent's to complain about.
     fn take_slots(&self, words: &[&[u8]]) {
         let cluster = &self.shared.cluster;
         let [_, option, revision, record] = words else { return };
@@ -395,8 +448,10 @@ impl Applier {
     }
 
     fn single(&mut self, words: &[&[u8]], record: &[u8]) -> Result<(), String> {
+        let begun = Instant::now();
         // Its bytes are in the log with the next command, or at the end of what has come.
         if self.is_of_link(words)? {
+            self.count_command(words, begun);
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
@@ -404,6 +459,8 @@ impl Applier {
         self.wait_for_room();
         self.worker.propagation.relay(record);
         self.relayed = self.parsed;
+        self.meter.start();
+        self.begin_command(entry.index);
         let result = if changes_libraries(entry) {
             // A snapshot that is cut has the change and its place in the stream, or neither.
             let _inside = shared.engine.keyspace.enter(self.worker.id());
@@ -428,7 +485,7 @@ impl Applier {
                 let result =
                     shared.engine.execute(&request, self.database, environment, worker, &mut inside, reply);
                 if !matches!(result, Err(CommandError::Busy)) {
-                    // Where it has failed before it could change anything.
+                    // After a failure before it could change anything.
                     let _inside = inside.unwrap_or_else(|| shared.engine.keyspace.enter(self.worker.id()));
                     shared.engine.relay(&mut self.worker);
                     break result.map(drop);
@@ -438,10 +495,12 @@ impl Applier {
                 inside = Some(shared.engine.keyspace.enter(self.worker.id()));
             }
         };
+        self.meter.finish();
         self.settle(entry, words, result)
     }
 
     fn transaction(&mut self, block: &[Vec<&[u8]>], record: &[u8]) -> Result<(), String> {
+        let begun = Instant::now();
         let shared = Arc::clone(&self.shared);
         let engine = &shared.engine;
         let mut footprint = Footprint::default();
@@ -465,7 +524,10 @@ impl Applier {
             |entry: &&Entry| matches!(entry.command.run, Run::Host(_)) && !changes_libraries(entry);
         for (words, entry) in block.iter().zip(&entries) {
             if let Some(entry) = entry.filter(is_script) {
+                self.meter.start();
+                self.begin_command(entry.index);
                 let result = self.host(entry, words);
+                self.meter.finish();
                 self.settle(entry, words, result)?;
             }
         }
@@ -481,10 +543,18 @@ impl Applier {
             }
         };
         let mut results = Vec::new();
+        self.count_command(&[b"multi"], Instant::now());
+        self.meter.start();
         for (words, entry) in block.iter().zip(&entries) {
+            if let Some(entry) = entry.filter(|entry| !is_script(entry)) {
+                self.begin_command(entry.index);
+            }
             match entry {
                 None => {
-                    self.is_of_link(words)?;
+                    let begun = Instant::now();
+                    let is_of_link = self.is_of_link(words);
+                    self.count_command(words, begun);
+                    is_of_link.inspect_err(|_| _ = self.meter.finish())?;
                 }
                 Some(entry) if is_script(entry) => {}
                 Some(entry) if changes_libraries(entry) => {
@@ -500,6 +570,7 @@ impl Applier {
                 }
             }
         }
+        self.meter.finish();
         // Nothing is cut before the transaction is in the log.
         shared.replication.select(self.database);
         engine.commit(
@@ -509,6 +580,7 @@ impl Applier {
             &mut inside,
         );
         drop(inside);
+        self.count_command(&[b"exec"], begun);
         let mut refused = None;
         for (entry, words, result) in results {
             refused = refused.or(self.settle(entry, words, result).err());
@@ -516,7 +588,7 @@ impl Applier {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Changes libraries. The caller is inside the gate, or has it closed, until the record is in the log.
+    /// Changes libraries. The caller is inside the gate, or keeps it closed, until the record is in the log.
     fn change_libraries(&mut self, entry: &Entry, words: &[&[u8]]) -> CommandResult {
         let shared = &self.shared;
         let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
@@ -537,6 +609,7 @@ impl Applier {
         self.reply.clear(KEPT_BYTES_MAX);
         drain(&mut self.worker, &self.shared.maintenance, &self.queues);
         let Err(error) = result else { return Ok(()) };
+        self.count_failed(entry, &error);
         let refusal = refusal(entry, words, &error);
         // A script of an old primary may have failed there, too, after it had changed something.
         if entry.command.group == Group::Scripting && !changes_libraries(entry) {
@@ -548,8 +621,8 @@ impl Applier {
         Err(refusal)
     }
 
-    /// Waits while a snapshot or the log is behind: clients that write would. Not where the server is to get another role: the disk
-    /// may be full for good.
+    /// Waits while a snapshot or the log is behind: clients that write would. Not if the server is to get another role:
+    /// the disk may be full for good.
     fn wait_for_room(&self) {
         let shared = &self.shared;
         while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())

@@ -62,7 +62,7 @@ fn send(
             Ok(())
         });
         sent?;
-        // It comes back, and gets a snapshot.
+        // The replica comes back, and gets a snapshot.
         let has_shown = shown.inspect_err(|_| replication.files_failed.store(true, SeqCst))?;
         if has_shown {
             replica.sent.store(follower.at(), Release);

@@ -128,7 +128,7 @@ impl Progress {
         let replicas: Vec<_> = replicas
             .iter()
             .filter(online)
-            // Nobody has all before it is known what that is.
+            // No replica has all before it is known what that is.
             .filter(|_| self.is_quiet)
             .map(|replica| (replica.address(), replica.peer().acked))
             .collect();

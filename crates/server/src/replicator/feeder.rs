@@ -6,8 +6,8 @@
 //!        held for those that come back      └ no further behind than client-output-buffer-limit replica
 //! ```
 //!
-//! A replica's socket is read by the worker that has accepted it, which runs its REPLCONF ACK like any command, and
-//! written by this thread alone once it has asked for the stream: nothing else is said to it.
+//! The worker that has accepted a replica's socket reads it, and runs its REPLCONF ACK like any command. Once the
+//! replica has asked for the stream, only this thread writes to the socket: nothing else is said to it.
 
 use std::{
     collections::HashMap,
@@ -42,7 +42,7 @@ use crate::{
 const WAKER: Token = Token(usize::MAX);
 /// How often the clock is looked at, whatever comes.
 const TICK: Duration = Duration::from_millis(100);
-/// The longest that records wait to be sent together, where nobody waits for an acknowledgement: each write to a socket
+/// The longest that records wait to be sent together, if no client waits for an acknowledgement: each write to a socket
 /// wakes its reader, which costs more than all else that is done here (decision 0063).
 const GATHERING: Duration = Duration::from_millis(1);
 /// Bytes that are offered to a socket at once, and slices of them.
@@ -89,10 +89,10 @@ struct Feeder {
     /// By the client's number.
     known: HashMap<u64, Known>,
     pinged_ms: u64,
-    /// Since when there has been no replica.
+    /// The time since which there has been no replica.
     alone_since_ms: u64,
     transfer: Option<transfer::Transfer>,
-    /// Since when the first of the replicas that wait for the next snapshot has waited.
+    /// The time since which the first of the replicas that wait for the next snapshot has waited.
     gathers_since_ms: Option<u64>,
     failover: failover::Progress,
 }
@@ -107,20 +107,20 @@ impl Feeder {
             self.keep_time(&replicas);
             self.failover.advance(&self.server);
             self.answer(&replicas);
-            // One that goes on where it was counts from here on.
+            // A replica that goes on where it was counts from here on.
             self.server.replication.count_good();
             let (has_sent, has_more) = self.send(&replicas);
             self.end_transfer();
             let shared = &self.server.replication.feed;
             let timeout = match replicas.is_empty() {
                 _ if has_more => Duration::ZERO,
-                // The backlog is cut to its size though nobody follows.
+                // The backlog is cut to its size though no replica follows.
                 true if !self.server.replication.has_backlog.load(Acquire) => Duration::from_secs(1),
                 _ => TICK,
             };
             let is_awaited = shared.waiting.load(SeqCst) > 0 || shared.acks_wanted.load(SeqCst);
             let timeout = if has_sent && !has_more && !is_awaited {
-                // Records wake nobody now; a client that waits for an acknowledgement does.
+                // Records do not wake this thread now; a client that waits for an acknowledgement does.
                 GATHERING
             } else {
                 let is_following = replicas.iter().any(|replica| replica.peer().takes_stream());
@@ -154,8 +154,9 @@ impl Feeder {
         })
     }
 
-    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is no node of a cluster sees
-    /// nothing that could be lost with this primary: what the shard has committed, under `cluster-durability sync`.
+    /// The end of what a replica is sent of the stream, which has come to `tail`. A replica that is not a node of a
+    /// cluster sees nothing that could be lost with this primary: what the shard has committed, under
+    /// `cluster-durability sync`.
     fn stream_end(&self, peer: &Peer, tail: u64) -> u64 {
         match peer.is_node || !self.server.cluster.is_sync() {
             true => tail,
@@ -163,7 +164,7 @@ impl Feeder {
         }
     }
 
-    /// Has the poller tell when sockets can take more.
+    /// Registers sockets with the poller, which reports when they can take more.
     fn keep_watch(&mut self, replicas: &[Arc<ReplicaClient>]) {
         let registry = self.poll.registry();
         self.known.retain(|id, _| replicas.iter().any(|replica| replica.client.id() == *id));
@@ -229,7 +230,7 @@ impl Feeder {
     /// Puts something of the link's own into the stream.
     fn record(&self, bytes: &[u8]) {
         let (server, id) = (&self.server, self.server.feeder());
-        // Where a script has closed the gate for long, nothing else happens either.
+        // If a script has closed the gate for long, nothing else happens either.
         let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
         let replication = &server.replication;
         // Checked again inside the gate: a change of the role notes the stream's end behind the closed gate.
@@ -242,7 +243,7 @@ impl Feeder {
         }
     }
 
-    /// Keeps no backlog any more: nobody has come for long. What is recorded from now on is another history.
+    /// Gives the backlog up: no replica has come for long. Records from now on belong to another history.
     fn end_backlog(&self) {
         let replication = &self.server.replication;
         if !replication.has_backlog.load(Acquire) || replication.is_replica() {
@@ -331,7 +332,7 @@ impl Feeder {
         }
     }
 
-    /// Whether a snapshot for so many waiting replicas begins now, or waits for more (`repl-diskless-sync-delay`).
+    /// Whether a snapshot for `waiting` replicas begins now, or waits for more (`repl-diskless-sync-delay`).
     fn has_gathered(&mut self, waiting: usize, now_ms: u64) -> bool {
         if waiting == 0 {
             self.gathers_since_ms = None;
@@ -366,7 +367,7 @@ impl Feeder {
         }
     }
 
-    /// Sends what there is; whether something was sent, and whether there is more that can be.
+    /// Sends what there is. Returns whether something was sent, and whether there is more that can be.
     fn send(&mut self, replicas: &[Arc<ReplicaClient>]) -> (bool, bool) {
         let server = Arc::clone(&self.server);
         let replication = &server.replication;
@@ -390,8 +391,11 @@ impl Feeder {
             };
             let sent = match phase {
                 Phase::Handshake | Phase::Waiting => continue,
-                Phase::Online if is_catching_up(replica) => continue,
-                // It goes on behind its snapshot.
+                Phase::Online if is_catching_up(replica) => {
+                    replica.note_lag(published);
+                    continue;
+                }
+                // The replica goes on after its snapshot.
                 Phase::Sending | Phase::AwaitingAck if !takes_stream => replica.sent.load(Acquire),
                 Phase::Sending | Phase::AwaitingAck | Phase::Online => {
                     let known = self.known.entry(replica.client.id()).or_default();
@@ -401,12 +405,14 @@ impl Feeder {
                         replica.cut(&error.to_string());
                         before
                     });
+                    server.stats.links.to_replicas.fetch_add(sent - before, Relaxed);
                     has_sent |= sent > before;
                     has_more |= sent < end && !known.is_full;
                     replica.sent.store(sent, Release);
                     sent
                 }
             };
+            replica.note_lag(published);
             if published.saturating_sub(sent) > bound {
                 replica.cut("it is behind by more than client-output-buffer-limit replica allows");
                 continue;
@@ -421,7 +427,7 @@ impl Feeder {
     }
 }
 
-/// The log's files at the place that a replica asks for, where the ring does not go back so far and they do.
+/// Returns the log's files at the place that a replica asks for, if the ring does not go back that far and they do.
 fn follow_files(server: &Server, id: &[u8], asked: i64) -> Option<Follower> {
     let replication = &server.replication;
     let tail = server.durability.tail();

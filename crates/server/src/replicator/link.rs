@@ -5,7 +5,7 @@
 //!                 └────────────────────── stream ───▶ Applier
 //! ```
 //!
-//! It carries out changes of roles, since nobody else applies anything then.
+//! The thread `replica` carries out changes of roles, since no other thread applies anything then.
 
 use std::{
     io::{self, Read, Write},
@@ -13,15 +13,17 @@ use std::{
     os::fd::AsRawFd,
     sync::{
         Arc,
+        atomic::Ordering::Relaxed,
         mpsc::{Receiver, TryRecvError, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use dunlin_net::{Address, Stream, WorkerQueues, begin_connection};
+use dunlin_net::{Address, Client, Now, Stream, Transport, WorkerQueues, begin_connection};
 use dunlin_replication::{Action, Event, LinkState, Replica, ReplicaOptions};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
+use socket2::SockAddr;
 
 use super::{apply::Applier, failover, snapshot::Incoming, waiting::WaitingStream};
 use crate::{
@@ -41,8 +43,8 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 /// Bytes that are applied between two looks at orders and the clock.
 const TURN_BYTES_MAX: usize = 8 << 20;
 
-/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for so long. Behind a cut of the network,
-/// TCP waits for up to as long again, and with it all writes that need this member.
+/// In a cluster: the link is made anew when the primary's machine has acknowledged nothing for this long. After a cut
+/// of the network, TCP waits for up to as long again, and with it all writes that need this member.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread.
@@ -84,6 +86,11 @@ pub(super) struct Connection {
     writable: bool,
     /// Bytes that it could not be sent yet.
     output: Vec<u8>,
+    /// Bytes that have come and that have left.
+    received: u64,
+    sent: u64,
+    /// The link as CLIENT LIST shows it, once the stream comes.
+    client: Option<Arc<Client>>,
 }
 
 /// The primary that is followed.
@@ -145,6 +152,7 @@ impl Link {
                 self.unblock_clients();
             }
             self.publish();
+            self.show_client();
         }
     }
 
@@ -178,12 +186,49 @@ impl Link {
         status.heard_ms = replica.heard_ms();
         status.down_since_ms = replica.down_since_ms().unwrap_or(0);
         status.snapshot = replica.snapshot_progress();
+        if status.state == LinkState::Connected {
+            status.failed = None;
+        }
         drop(status);
         replication.set_state(STALE, replica.link() != LinkState::Connected);
         if has_changed {
             // A shard's follower that is sent away tries again soon.
             self.shared.cluster.shard.wake();
         }
+    }
+
+    /// Shows the link among the clients while the stream comes, and obeys CLIENT KILL.
+    fn show_client(&mut self) {
+        let is_connected =
+            self.primary.as_ref().is_some_and(|primary| primary.replica.link() == LinkState::Connected);
+        let (Some(connection), Some(clients)) = (&mut self.connection, self.shared.stats.clients()) else {
+            return;
+        };
+        if connection.client.is_none() && is_connected {
+            let socket = connection.stream.socket();
+            let address =
+                |address: io::Result<SockAddr>| address.ok().and_then(|address| address.as_socket());
+            let (peer, local) = (address(socket.peer_addr()), address(socket.local_addr()));
+            // Without an address it is gone already, which the next read shows.
+            let (Some(peer), Some(local)) = (peer, local) else { return };
+            let (transport, is_tls) = (Transport::Tcp { peer, local }, connection.stream.is_tls());
+            connection.client = Some(clients.add_outgoing(transport, is_tls, connection.stream.as_raw_fd()));
+        }
+        let Some(client) = &connection.client else { return };
+        if client.is_killed() {
+            return self.lose("CLIENT KILL has closed it");
+        }
+        if client.input_bytes_total.get() != connection.received {
+            client.last_interaction_ms.set(Now::read().steady_ms);
+        }
+        client.input_bytes_total.set(connection.received);
+        client.output_bytes_total.set(connection.sent);
+        client.output_bytes.set(connection.output.len() as u64);
+        client.query_buffer_bytes.set(self.applier.waiting_bytes() as u64);
+        client.database.set(self.applier.database() as u64);
+        let (commands, last) = self.applier.applied();
+        client.commands_total.set(commands);
+        client.command.set(last.map_or(u64::MAX, |index| index as u64));
     }
 
     pub(super) fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
@@ -219,7 +264,7 @@ impl Link {
 
     fn read_what_came(&mut self, buffer: &mut [u8]) {
         if self.is_held() {
-            // It is not read from meanwhile, which is not the primary's silence.
+            // The link is not read from meanwhile, which is not the primary's silence.
             self.step(Event::Received(&[]));
             return;
         }
@@ -236,6 +281,8 @@ impl Link {
                 Ok(0) => return self.lose("it was closed"),
                 Ok(bytes) => {
                     connection.readable = true;
+                    connection.received += bytes as u64;
+                    self.shared.stats.links.from_primary.fetch_add(bytes as u64, Relaxed);
                     read += bytes;
                     self.receive(&buffer[..bytes]);
                 }
@@ -267,7 +314,7 @@ impl Link {
         }
     }
 
-    /// Keeps bytes of the stream until the snapshot is loaded; whether there is room for more.
+    /// Keeps bytes of the stream until the snapshot is loaded. Returns whether there is room for more.
     pub(super) fn keep_stream(&mut self, bytes: &[u8]) -> bool {
         let kept = self.waiting.push(bytes, &self.shared.config.current());
         if let Err(error) = &kept {
@@ -288,7 +335,7 @@ impl Link {
             }
             if shown.elapsed() >= TICK {
                 shown = Instant::now();
-                // It is not read from meanwhile, which is not the primary's silence.
+                // The link is not read from meanwhile, which is not the primary's silence.
                 self.step(Event::Received(&[]));
                 self.pass_time();
             }
@@ -300,8 +347,10 @@ impl Link {
         let (actions, _) = self.step(Event::Tick);
         self.act(actions, &[]);
         self.publish();
-        if let Some(connection) = &mut self.connection {
-            let _ = connection.send();
+        if let Some(connection) = &mut self.connection
+            && let Ok(sent) = connection.send()
+        {
+            self.shared.stats.links.to_primary.fetch_add(sent, Relaxed);
         }
     }
 
@@ -342,7 +391,7 @@ impl Link {
                 }
                 Action::Close(reason) => {
                     tracing::warn!("The link to the primary is closed: {reason}");
-                    self.disconnect(&reason);
+                    self.break_off(&reason);
                 }
                 Action::Warn(line) => tracing::warn!("{line}"),
                 Action::BeginSnapshot { id, offset, framing } => self.begin_snapshot(id, offset, framing),
@@ -377,7 +426,7 @@ impl Link {
         }
     }
 
-    /// Throws the data set away: it is part of no history any more.
+    /// Throws the data set away: it has no history now.
     pub(super) fn clear(&mut self) {
         let replication = &self.shared.replication;
         replication.feed.cut_all();
@@ -433,7 +482,16 @@ impl Link {
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), SOCKET, interest)?;
-        Ok(Connection { stream, is_made: false, readable: false, writable: false, output: Vec::new() })
+        Ok(Connection {
+            stream,
+            is_made: false,
+            readable: false,
+            writable: false,
+            output: Vec::new(),
+            received: 0,
+            sent: 0,
+            client: None,
+        })
     }
 
     /// Goes on with a connection that is being made.
@@ -449,7 +507,7 @@ impl Link {
         match connection.stream.socket().peer_addr() {
             Ok(_) => {
                 connection.is_made = true;
-                // Acknowledgements are small, and somebody may wait for them.
+                // Acknowledgements are small, and clients may wait for them.
                 let _ = connection.stream.socket().set_tcp_nodelay(true);
                 let (actions, _) = self.step(Event::Connected);
                 self.act(actions, &[]);
@@ -463,19 +521,29 @@ impl Link {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_made) else {
             return;
         };
-        if let Err(error) = connection.send() {
-            self.lose(&error.to_string());
+        match connection.send() {
+            Ok(sent) => _ = self.shared.stats.links.to_primary.fetch_add(sent, Relaxed),
+            Err(error) => self.lose(&error.to_string()),
         }
     }
 
     /// The connection is gone, or could not be made.
     pub(super) fn lose(&mut self, reason: &str) {
         tracing::warn!("The link to the primary is lost: {reason}");
+        self.break_off(reason);
+    }
+
+    /// Ends a link that has failed. INFO shows why, until another attempt succeeds.
+    fn break_off(&mut self, reason: &str) {
         self.disconnect(reason);
+        self.shared.replication.link().failed = Some(reason.to_owned());
     }
 
     pub(super) fn disconnect(&mut self, reason: &str) {
         if let Some(connection) = self.connection.take() {
+            if let (Some(clients), Some(client)) = (self.shared.stats.clients(), &connection.client) {
+                clients.remove_outgoing(client);
+            }
             let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
@@ -489,14 +557,14 @@ impl Link {
     /// Something here went wrong; it is tried again.
     pub(super) fn fail(&mut self, reason: &str) {
         tracing::error!("Replication fails: {reason}");
-        self.disconnect(reason);
+        self.break_off(reason);
     }
 
-    /// The primary has something that cannot be had here: trying again would come to the same.
+    /// The primary has something that this server cannot hold: trying again would come to the same.
     pub(super) fn give_up(&mut self, reason: &str) {
         tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
         self.disconnect(reason);
-        // Nobody is to go on from here: the data set may lack something that the stream has.
+        // No replica is to go on from here: the data set may lack something that the stream has.
         if let Err(reason) = self.shared.replication.change_id(&self.shared.durability) {
             tracing::error!("{reason}");
         }
@@ -521,23 +589,29 @@ fn resolve(shared: &Arc<Shared>, host: String, port: u16) -> Receiver<io::Result
         let _ = sender.send(resolved);
         shared.upgrade().iter().for_each(|shared| shared.replication.wake_replica());
     };
-    // Where there is no thread, the receiver sees the end of the sender.
+    // Without a thread, the receiver sees the end of the sender.
     let _ = thread::Builder::new().name("resolve".to_owned()).spawn(run);
     receiver
 }
 
 impl Connection {
-    fn send(&mut self) -> io::Result<()> {
+    /// Sends what the socket takes; how many bytes that was.
+    fn send(&mut self) -> io::Result<u64> {
+        let before = self.sent;
         while !self.output.is_empty() {
             match (&self.stream).write(&self.output) {
-                Ok(sent) => drop(self.output.drain(..sent)),
+                Ok(sent) => {
+                    self.sent += sent as u64;
+                    drop(self.output.drain(..sent));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        // Records of what was taken may wait.
-        self.stream.flush().map(drop)
+        // Records of earlier bytes may wait.
+        self.stream.flush()?;
+        Ok(self.sent - before)
     }
 }
 

@@ -6,8 +6,8 @@
 //!   └─ removes what is as it was sent; what has changed goes once more
 //! ```
 //!
-//! Threads come with commands and stay for as long as their idle connections do. A key is here, there, or, where the
-//! target's reply is lost, in both places; never in none.
+//! Threads come with commands and stay for as long as their idle connections do. A key is here or there; if the
+//! target's reply is lost, it may be in both places; never in none.
 
 mod conversation;
 
@@ -36,7 +36,7 @@ const CONNECTING: &str = "IOERR error or timeout connecting to the client";
 const READING: &str = "IOERR error or timeout reading to target instance";
 const WRITING: &str = "IOERR error or timeout writing to target instance";
 
-/// Has the keys of a migration sent; their worker gets [`WorkerMessage::Migrated`] then.
+/// Sends the keys of a migration; their worker gets [`WorkerMessage::Migrated`] then.
 pub(crate) fn send(shared: &Arc<Shared>, mut migration: Box<Migration>) {
     let migrations = &shared.replication.migrations;
     let mut state = migrations.state();
@@ -50,7 +50,7 @@ pub(crate) fn send(shared: &Arc<Shared>, mut migration: Box<Migration>) {
                 migration.fail(CommandError::owned(format!("ERR no thread for the transfer: {error}")));
                 return report(migration);
             }
-            // One of the others comes to it.
+            // Another thread comes to it.
             Err(_) => {}
         }
     }
@@ -67,7 +67,7 @@ fn report(migration: Box<Migration>) {
 
 /// A thread: takes one migration after the other, and ends when there has been none for some time.
 fn work(shared: &Weak<Shared>) {
-    // It passes no gate and counts for nobody: its number is of no meaning.
+    // This worker passes no gate and has no counters that are read: its number is of no meaning.
     let mut worker = Worker::new(usize::MAX, 1);
     while let Some(shared) = shared.upgrade() {
         let Some(mut migration) = next(&shared) else { return };
@@ -113,7 +113,7 @@ fn attempt(
     let keys = migration.departure.as_ref().map_or(0, |departure| departure.keys().len());
     let mut is_last = false;
     loop {
-        // Where one has been closed by the target, so may have been the others.
+        // If the target has closed one, it may have closed the others.
         let kept = if is_last { None } else { migrations.take_connection(target) };
         let connection = match kept {
             Some(connection) => Ok(connection),

@@ -14,6 +14,7 @@ mod feeder;
 mod link;
 mod migration;
 mod roles;
+pub(crate) mod shutdown;
 mod snapshot;
 mod transfer;
 mod waiting;
@@ -28,13 +29,10 @@ pub(crate) use self::{
     failover::{abort as abort_failover, begin as begin_failover, redirection},
     migration::send as send_keys,
 };
-use crate::{admission::PauseScope, replication::RoleOrder, session::replica::ReplicaClient, shared::Shared};
+use crate::{replication::RoleOrder, shared::Shared};
 
 /// How long the threads wait at most for the workers to begin.
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// Between two looks whether replicas have all, at the end.
-const DRAIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// The threads of replication.
 pub(crate) struct Threads {
@@ -81,31 +79,5 @@ impl Threads {
                 tracing::error!("a thread of replication failed");
             }
         }
-    }
-}
-
-/// Has replicas get all that they lack before the server ends, within a time, and say so: what only stands in a socket may be lost
-/// with it. After a restart they go on from there. Writes are held back for good.
-pub(crate) fn drain(shared: &Shared, time: Duration) {
-    let replication = &shared.replication;
-    if time.is_zero() || replication.replicas().is_empty() {
-        return;
-    }
-    let until = Instant::now() + time;
-    shared.pause.begin(Instant::now(), i64::MAX as u64, PauseScope::Writes);
-    // Batches that are under way may not have seen it.
-    let end = shared.alone_unless_long(|_| {
-        shared.engine.log.end_admissions();
-        let written = replication.offset(shared.durability.tail());
-        shared.ask_replicas();
-        replication.end_stream();
-        (shared.durability.tail(), written)
-    });
-    let Some((tail, written)) = end else { return };
-    replication.feed.wake();
-    // A replica of Redis acknowledges what is in front of the question.
-    let is_behind = |replica: &Arc<ReplicaClient>| replica.is_behind(tail, written);
-    while replication.replicas().iter().any(is_behind) && Instant::now() < until {
-        std::thread::sleep(DRAIN_PAUSE);
     }
 }

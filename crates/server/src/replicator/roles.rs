@@ -1,4 +1,4 @@
-//! Changes of the server's role, which the thread `replica` makes: nobody else applies anything meanwhile.
+//! Changes of the server's role, which the thread `replica` makes: no other thread applies anything meanwhile.
 
 use std::sync::{Arc, atomic::Ordering::Acquire};
 
@@ -43,13 +43,13 @@ impl Link {
         tracing::info!("Following the primary {}:{}", address.host, address.port);
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         replication.set_state(REPLICA | STALE, true);
         let position = match self.primary.take() {
             // The history that the former primary's stream has.
             Some(primary) => primary.replica.position(),
             None => {
-                // From here on nobody writes, so the own history ends here.
+                // From here on no client writes, so the own history ends here.
                 let _closed = shared.engine.keyspace.close();
                 // A stream that was kept in files may have selected another than 0.
                 self.applier.begin(replication.database.load(Acquire));
@@ -65,18 +65,18 @@ impl Link {
     fn begin_link(&mut self, address: PrimaryAddress, position: Option<(Id, u64)>) -> &mut Replica {
         let shared = Arc::clone(&self.shared);
         let replica = Replica::new(options(&shared), position, monotonic_ms());
-        // Behind the gate: whoever was let in as a primary's client waits by now.
+        // Behind the gate: clients that were let in as a primary's wait by now.
         self.to_unblock = shared.blocked.all();
         shared.replication.end_commits(&shared.durability);
         &mut self.primary.insert(Primary { address, replica, is_stopped: false }).replica
     }
 
-    /// Follows a shard's primary, or nobody yet. The data set says where the stream is joined; an empty one that is part of no
-    /// history is the beginning of `begins`.
+    /// Follows a shard's primary, or none yet. The data set says where the stream is joined; an empty one that is part
+    /// of no history is the beginning of `begins`.
     fn join(&mut self, primary: Option<ShardPrimary>, begins: Option<Id>) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         self.primary = None;
         {
             let _closed = shared.engine.keyspace.close();
@@ -119,7 +119,7 @@ impl Link {
     fn lead(&mut self, history: Id, previous: Option<Id>, from: u64) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         self.primary = None;
         if !replication.has_place() {
             // An empty data set is the beginning of the history before, too.
@@ -134,7 +134,8 @@ impl Link {
             }
             replication.select(0);
             replication.lock_history().continue_as(history, offset);
-            // A follower that was quicker than this order goes on in the former history. It comes back for the new one.
+            // A follower that was quicker than this order goes on in the former history. Such a follower comes back for
+            // the new one.
             replication.feed.cut_all();
             shared.engine.follow(false);
         }
@@ -147,9 +148,9 @@ impl Link {
     pub(super) fn promote(&mut self) {
         let shared = Arc::clone(&self.shared);
         let replication = &shared.replication;
-        replication.link().stopped = None;
+        replication.link().begin_anew();
         if self.primary.take().is_none() {
-            // An order to follow somebody that was overtaken by this one.
+            // An order to follow another server that was overtaken by this one.
             replication.set_state(REPLICA | STALE, false);
             return;
         }
@@ -167,7 +168,8 @@ impl Link {
         replication.keep_stream(&shared.durability);
         {
             let _closed = shared.engine.keyspace.close();
-            // Those that follow by the former history are sent nothing of the new one. They come back for the second id.
+            // Replicas that follow by the former history are sent nothing of the new one, and come back for the second
+            // id.
             replication.feed.cut_all();
             if self.applier.database() != 0 && shared.engine.log.has_consumers() {
                 // Records from here on begin in database 0.
@@ -181,7 +183,8 @@ impl Link {
         tracing::info!("This server is a primary now, with the id {id}");
     }
 
-    /// Ends the waits of clients that have waited for a primary to serve them. Those whose keys a script holds come later.
+    /// Ends the waits of clients that have waited for a primary to serve them. Clients whose keys a script holds come
+    /// later.
     pub(super) fn unblock_clients(&mut self) {
         let shared = Arc::clone(&self.shared);
         let unblocked = Arc::new(Unblocked::demoted());

@@ -53,7 +53,7 @@ struct Arrived {
     bytes: Vec<u8>,
     /// Bytes before it were taken.
     at: usize,
-    /// Bytes of the snapshot in all, where that is known.
+    /// Bytes of the snapshot in all, if that is known.
     total: u64,
     is_complete: bool,
 }
@@ -193,7 +193,7 @@ impl Link {
                 self.end_history();
                 shared.loading.end();
                 match error {
-                    // It is connected anew, and begins anew.
+                    // The link connects anew, and begins anew.
                     _ if self.connection.is_none() => {}
                     LoadError::Failed(_) if replication.has_order() => self.disconnect("the role changes"),
                     LoadError::Failed(reason)
@@ -206,14 +206,14 @@ impl Link {
             }
         }
         self.turn_log_on(has_log);
-        // What was on disk is of the data set before.
+        // The data on disk is of the data set before.
         self.note_fsynced();
         let (actions, _) = self.step(Event::Loaded);
         self.act(actions, &[]);
     }
 
-    /// Removes the data set, which another one is to replace, and begins to load. Whether there was a log: it is off from
-    /// here on, since one of what was there before is of no use.
+    /// Removes the data set, which another one is to replace, and begins to load. Returns whether there was a log: it
+    /// is off from here on, since a log of the former data is of no use.
     pub(super) fn empty(&self) -> Result<bool, String> {
         let shared = &self.shared;
         let has_log = !shared.durability.is_off();
@@ -239,7 +239,7 @@ impl Link {
         Ok(has_log)
     }
 
-    /// The data set is part of no history any more: what others have of the one before is not here.
+    /// Marks the data set as having no history: what others have of the one before is not here.
     fn end_history(&self) {
         let replication = &self.shared.replication;
         replication.end_stream_for_replicas(&self.shared.engine);
@@ -248,7 +248,7 @@ impl Link {
         }
     }
 
-    /// Begins another log, where there was one.
+    /// Begins another log, if there was one.
     pub(super) fn turn_log_on(&self, had_log: bool) {
         if had_log
             && self.shared.config.current().appendonly
@@ -259,10 +259,10 @@ impl Link {
     }
 }
 
-/// A snapshot that is loaded, while the stream behind it is kept and the primary is shown that somebody is alive.
+/// A snapshot that is loaded, while the stream behind it is kept and the primary is shown that the replica is alive.
 struct Arrival<'a> {
     link: &'a mut Link,
-    /// Where it was kept, if it was.
+    /// The file that keeps it, if it was kept.
     file: Option<File>,
     buffer: Vec<u8>,
     /// More may come at the link.
@@ -276,7 +276,7 @@ impl<'a> Arrival<'a> {
         Self { link, file: None, buffer: vec![0; READ_BYTES], is_open: true, shown: Instant::now() }
     }
 
-    /// Whether all of the snapshot is here. An error where it cannot be loaded any further.
+    /// Whether all of the snapshot is here. An error if it cannot be loaded any further.
     fn is_complete(&self) -> io::Result<bool> {
         let shared = &self.link.shared;
         match &self.link.incoming {
@@ -315,7 +315,8 @@ impl<'a> Arrival<'a> {
                 let received = &buffer[..bytes];
                 let (actions, taken) = link.step(Event::Received(received));
                 link.act(actions, received);
-                // Where there is no room, the rest waits at the primary. Nothing is behind a snapshot that is not complete.
+                // If there is no room, the rest waits at the primary. Nothing is after a snapshot that is not
+                // complete.
                 self.is_open = link.keep_stream(&received[taken..]);
                 return Ok(());
             }
@@ -327,7 +328,8 @@ impl<'a> Arrival<'a> {
             Err(error) => error.to_string(),
         };
         match self.is_complete()? {
-            // It is loaded all the same, and the stream goes on elsewhere: the link sees its end again behind it.
+            // The snapshot is loaded all the same, and the stream goes on elsewhere: the link sees its end again behind
+            // it.
             true => self.is_open = false,
             false => self.link.lose(&end),
         }

@@ -6,16 +6,16 @@
 //!                                                    $FRAMES ─ RDB, stream, RDB, stream … ─▶ the rest of the stream
 //! ```
 //!
-//! Replicas that read frames get the stream beside the snapshot and keep it, so that it does not wait in the ring here. Those that
-//! know no mark (SYNC of `redis-cli --cluster backup`, and of old replicas) are given the length first: their snapshot is written
-//! into a file that has no name, and sent when it is complete.
+//! Replicas that read frames get the stream beside the snapshot and keep it, so that it does not wait in the ring here.
+//! Replicas that know no mark (SYNC of `redis-cli --cluster backup`, and of old replicas) are given the length first:
+//! their snapshot is written into a file that has no name, and sent when it is complete.
 
 use std::{
     io::{self, Read, Seek, Write},
     path::Path,
     sync::{
         Arc,
-        atomic::Ordering::{Acquire, Release},
+        atomic::Ordering::{Acquire, Relaxed, Release},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -38,7 +38,7 @@ use crate::{
 const SPOOL_BYTES: usize = 64 * 1024;
 /// How long a look takes whether a socket takes more.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a replica that takes nothing may hold up clients that write: the copies of what they change wait for it.
+/// How long a replica that takes nothing may hold up clients that write: the copies of their changes wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Bytes of a frame at most.
@@ -113,7 +113,7 @@ impl Transfer {
                 peer.end_sending(monotonic_ms());
                 if peer.snapshot_only {
                     drop(peer);
-                    // It wants nothing else, and sees by the end that there is nothing.
+                    // The replica wants nothing else, and sees by the end that there is nothing.
                     replica.cut("it has what it wanted");
                 }
             }
@@ -171,7 +171,7 @@ impl Snapshot {
     /// Sends it while it is being made, between a head and an end.
     fn send_framed(self, sink: &mut FanOut<'_>, framing: &Framing, end: &[u8]) -> io::Result<()> {
         let head = sink.send(&framing.head());
-        // Also where nobody is left: it ends the snapshot, or no other could be begun.
+        // Also if no replica is left: writing ends the snapshot, or no other could be begun.
         let written = sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum);
         head.and(written).and_then(|()| sink.send(end))
     }
@@ -204,14 +204,14 @@ impl Snapshot {
         }
     }
 
-    /// Ends a snapshot that cannot be sent, or no other could be begun: one that nobody reads is given up at once.
+    /// Ends a snapshot that cannot be sent, or no other could be begun: a snapshot without readers is given up at once.
     fn give_up(self, sink: &mut FanOut<'_>, reason: &str) -> io::Result<()> {
         sink.members.drain(..).for_each(|replica| replica.cut(reason));
         sink.server.write_cut_to(self.cut, sink, self.functions_only, self.checksum)
     }
 }
 
-/// Writes the same to several sockets. One that does not take it for long is left behind.
+/// Writes the same to several sockets. A socket that takes nothing for long is left behind.
 struct FanOut<'a> {
     server: &'a Shared,
     members: Vec<Arc<ReplicaClient>>,
@@ -257,7 +257,8 @@ impl FanOut<'_> {
         Ok(())
     }
 
-    /// Sends what was recorded meanwhile, if that is much; whether it was. The ring is held for the members from `streamed` on.
+    /// Sends what was recorded meanwhile, if that is much. Returns whether it was. The ring is held for the members
+    /// from `streamed` on.
     fn send_stream(&mut self) -> io::Result<bool> {
         let mut frame = std::mem::take(&mut self.frame);
         let replication = &self.server.replication;
@@ -319,6 +320,7 @@ pub(super) fn send_all(
                 bytes = &bytes[sent..];
                 stalled = None;
                 replica.client.output_bytes_total.add(sent as u64);
+                server.stats.links.to_replicas.fetch_add(sent as u64, Relaxed);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -28,7 +28,7 @@ pub(super) struct WaitingStream {
 }
 
 impl WaitingStream {
-    /// Puts bytes at the end. Where they cannot be written to the file, memory has them.
+    /// Puts bytes at the end. If they cannot be written to the file, memory has them.
     pub(super) fn push(&mut self, bytes: &[u8], config: &Config) -> io::Result<()> {
         self.memory.extend_from_slice(bytes);
         if self.memory.len() < MEMORY_BYTES_MAX {
@@ -45,7 +45,7 @@ impl WaitingStream {
         Ok(())
     }
 
-    /// Puts the first bytes in the place of what `buffer` holds; how many they are, 0 where there are no more.
+    /// Puts the first bytes in the place of what `buffer` holds. Returns how many they are, 0 if none are left.
     pub(super) fn next(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         buffer.clear();
         match &self.file {

@@ -47,7 +47,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
                 if let Some(hot) = seen.hot_key {
                     shared.recorder.rings().note_hot_key(hot);
                 }
-                // They happened before the second was over.
+                // The events happened before the second was over.
                 let time_ms = u64::from(time_s) * 1000 + 999;
                 for (kind, text) in seen.events {
                     shared.recorder.note_at(time_ms, kind, text);

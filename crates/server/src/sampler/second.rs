@@ -25,7 +25,7 @@ use crate::{
 
 /// Slow commands of one second that become events: the slowest.
 const SLOW_EVENTS_MAX: usize = 5;
-/// A sync of the log that takes so long is an event, in nanoseconds.
+/// A sync of the log that takes at least this long is an event, in nanoseconds.
 const SLOW_SYNC_NS: u64 = 1_000_000_000;
 /// Seconds between two events about hot keys, at least: two keys that take turns are no news.
 const HOT_EVENT_INTERVAL: Duration = Duration::from_secs(60);
@@ -117,7 +117,8 @@ impl Sampler {
     }
 
     fn look_at_commands(&mut self, shared: &Shared, sample: &mut Sample) {
-        let workers = &shared.stats.workers;
+        // The commands of a primary's stream are not requests here.
+        let workers = &shared.stats.workers[..shared.workers];
         let entries = shared.commands.entries();
         self.before.commands.resize(entries.len(), CommandTotals::default());
         let (mut latencies, mut commands, mut busy_ns) = (Latencies::default(), 0, 0);
@@ -134,8 +135,11 @@ impl Sampler {
             let new = totals.latencies.since(&before.latencies);
             commands += new_calls;
             busy_ns += new_ns;
-            if new_ns > top.0 {
-                top = (new_ns, entry.index as u32, new_calls);
+            // Calls of scripts are part of the time of EVAL.
+            let own_ns = new_ns.saturating_sub(totals.called_ns.saturating_sub(before.called_ns));
+            if own_ns > top.0 {
+                let own_calls = new_calls.saturating_sub(totals.called.saturating_sub(before.called));
+                top = (own_ns, entry.index as u32, own_calls);
             }
             let longest = new.longest();
             if longest > worst.0 {
@@ -144,7 +148,7 @@ impl Sampler {
             latencies.add_all(&new);
             *before = totals;
         }
-        // A call runs inside the time of its script, and is no request.
+        // A call runs inside the time of its script, and is not a request.
         let calls = CommandTotals::of_calls(workers);
         let new_calls = calls.calls.saturating_sub(self.before.calls.calls);
         latencies.remove_all(&calls.latencies.since(&self.before.calls.latencies));

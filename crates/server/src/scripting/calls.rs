@@ -116,7 +116,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         self.context.executor.worker.id()
     }
 
-    /// Ends its time: others need not know of it any more.
+    /// Ends its time: afterwards other threads need not know of it.
     pub(super) fn end(self) {
         // The commands of a transaction around it are recorded again.
         self.transaction.mute(false);
@@ -146,11 +146,11 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         self.context.shared.running.begin(self.worker(), running, self.has_written);
         let queues = self.context.executor.queues();
         queues.hold_up(self.worker(), true);
-        // They may have connections to accept now.
+        // The services may have connections to accept now.
         queues.send_to_services(WorkerMessage::HeldUp);
     }
 
-    /// Has clients answered BUSY that it keeps out: those that wait look again.
+    /// Makes clients that it keeps out be answered BUSY: those that wait look again.
     #[cold]
     fn become_busy(&mut self, after: Duration) {
         tracing::warn!(
@@ -163,7 +163,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         self.context.executor.queues().send_to_everyone(WorkerMessage::Unpaused);
     }
 
-    /// Has the worker's other clients looked at: those that need no keys are served, others wait, or are answered BUSY.
+    /// Looks at the worker's other clients: those that need no keys are served, others wait, or are answered BUSY.
     #[cold]
     fn attend_to_others(&mut self) {
         let begun = Instant::now();

@@ -6,7 +6,7 @@
 //! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
 //! ```
 //!
-//! A script runs as a transaction: under the locks of the stripes of its declared keys where its text shows that it
+//! A script runs as a transaction: under the locks of the stripes of its declared keys if its text shows that it
 //! touches no others, or else while no other command runs. Decision 0010 has the reasons.
 
 mod calls;
@@ -57,6 +57,7 @@ pub(crate) fn load(
     let keeps_to_declared = loaded.is_ok()
         && machine.proves(&sha, &|words, list| key_access::keeps_to_declared(table, words, list));
     context.executor.compiled.put_machine(machine);
+    context.executor.publish_heaps();
     loaded.map_err(not_compiled)?;
     let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
     context.shared.scripts.add(Arc::clone(&script));
@@ -97,9 +98,8 @@ pub(crate) fn run(
     let mut machine = context.executor.compiled.take_machine();
     let result =
         plan.carry_out(context, keys, |calls| machine.run(&script.sha, keys, arguments, calls, reply));
-    let cache = &context.shared.scripts;
-    cache.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
     context.executor.compiled.put_machine(machine);
+    context.executor.publish_heaps();
     result
 }
 
@@ -120,8 +120,8 @@ pub(crate) fn call<'w>(
     let mut libraries = std::mem::take(&mut context.executor.libraries);
     let result =
         plan.carry_out(context, keys, |calls| libraries.call(&callable, keys, arguments, calls, reply));
-    libraries.publish_bytes(cache, context.executor.worker.id());
     context.executor.libraries = libraries;
+    context.executor.publish_heaps();
     result
 }
 

@@ -1,4 +1,4 @@
-//! Long words of a request while it arrives: read from the socket into blocks of their own, where they can stay.
+//! Long words of a request while it arrives: read from the socket into blocks of their own, in which they can stay.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use dunlin_resp::Detached;
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     pub(crate) arriving: Option<GrowingBlock>,
-    /// Those that are complete.
+    /// The complete words.
     pub(crate) words: Vec<Arc<LongWord>>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// One of these slots. `flushes` is how often databases have been emptied so far.
+    /// An import of these slots. `flushes` is how often databases have been emptied so far.
     pub(crate) fn new(id: String, slots: SlotBits, flushes: u64) -> Self {
         Self { id, slots, flushes, failure: None }
     }

@@ -115,7 +115,7 @@ pub(crate) enum Durability {
     Async,
     /// The disk.
     Disk,
-    /// So many replicas.
+    /// This many replicas.
     Sync(u8),
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Durability {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OffloadedCommand {
     pub(crate) is_heard: IsHeard,
-    /// Whether its place among all changes is decided: pushes about later ones come behind its reply.
+    /// Whether its place among all changes is decided: pushes about later ones come after its reply.
     pub(crate) is_decided: bool,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct DurabilityWait {
 pub(crate) struct Unfinished {
     /// Its place in the command table.
     pub(crate) index: usize,
-    /// Its words, where nobody else keeps them.
+    /// Its words, if they are not kept elsewhere.
     pub(crate) words: Vec<Box<[u8]>>,
     /// Bytes of its request.
     pub(crate) request_bytes: usize,
@@ -204,13 +204,13 @@ pub struct Session {
     pub(crate) waits_until: Option<Instant>,
     /// The command that is being offloaded, if one is.
     pub(crate) offloaded: Option<OffloadedCommand>,
-    /// Since when a command has been waiting for a view of what it may change to end.
+    /// The time since which a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
     /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.
     pub(crate) waits_for_room: bool,
     /// Its WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
-    /// Since when `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
+    /// The time since which `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
     pub(crate) asleep: Option<(Instant, IsHeard)>,
     /// The command that is answered later, if there is one.
     pub(crate) unfinished: Option<Box<Unfinished>>,
@@ -218,7 +218,7 @@ pub struct Session {
     pub(crate) replica: Option<Arc<ReplicaClient>>,
     /// The durability that its replies wait for (`CLIENT DURABILITY`).
     pub(crate) durability_mode: Durability,
-    /// The log's offset up to which it may have seen changes, where pushes wait for that.
+    /// The log's offset up to which it may have seen changes, if pushes wait for that.
     pub(crate) seen_to: u64,
     /// The log's offset behind what other workers have served it with, for WAIT and WAITAOF.
     pub(crate) served_to: u64,
@@ -285,14 +285,14 @@ impl Session {
         session
     }
 
-    /// The database of the command that comes next: behind a SELECT that waits for EXEC, the one that it selects.
+    /// The database of the command that comes next: after a SELECT that waits for EXEC, the one that it selects.
     pub(crate) fn next_database(&self) -> usize {
         self.queue.as_ref().and_then(|queue| queue.database).unwrap_or(self.database)
     }
 
-    /// Looks again at what of its own state may keep its commands from running. To be called after whatever changes
-    /// that: commands of the server, and changes of users. `is_open` says whether clients are let in without
-    /// authentication.
+    /// Looks again at the parts of its own state that may keep its commands from running. To be called after
+    /// whatever changes that: commands of the server, and changes of users. `is_open` says whether clients are let
+    /// in without authentication.
     #[inline]
     pub(crate) fn refresh_conditions(&mut self, is_open: bool) {
         self.conditions = Conditions::ALWAYS
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// `RESET`: as if it had just connected, but for what it is: its number and its library. Where
-    /// the reply to `RESET` itself is to be skipped, it is.
+    /// `RESET`: as if it had just connected, except for its identity: its number and its library.
+    /// If the reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, access: &Access) {
         self.database = 0;
         self.speak(Protocol::Resp2);
@@ -334,7 +334,7 @@ impl Session {
         names.user.clear();
     }
 
-    /// Makes it possible to send it pushes; those from now on come behind the reply to the command at hand.
+    /// Makes it possible to send it pushes; those from now on come after the reply to the command at hand.
     pub(crate) fn take_pushes(&mut self) {
         self.client.take_pushes(self.protocol).mark();
         self.is_pushed_to = true;
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Whether the command at hand is presented again since it waits for what another thread carries out.
+    /// Whether the command at hand is presented again since another thread carries its work out.
     #[cold]
     pub(crate) fn awaits_order(&self) -> bool {
         self.held_since.is_some() && (self.role_order.is_some() || self.order.is_some())
@@ -360,8 +360,8 @@ impl Session {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
     }
 
-    /// Withdraws the reply written since `mark` where the client does not want it. To be called
-    /// after every command while replies are not [`Replies::On`].
+    /// Withdraws the reply written since `mark` if the client does not want it. To be called after
+    /// every command while replies are not [`Replies::On`].
     #[cold]
     pub(crate) fn settle_reply(&mut self, mark: Mark, reply: &mut ReplyBuffer) {
         self.replies = match self.replies {
@@ -375,7 +375,7 @@ impl Session {
         }
     }
 
-    /// Notes that a command was answered with an error, where it is part of an import: nothing of that may be missing.
+    /// Notes that a command was answered with an error, if it is part of an import: nothing of that may be missing.
     #[cold]
     pub(crate) fn note_failed_import(&mut self, line: &[u8]) {
         if let Some(import) = &mut self.import {

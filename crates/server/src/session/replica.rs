@@ -19,13 +19,13 @@ pub(crate) struct ReplicaClient {
     pub(crate) client: Arc<Client>,
     pub(crate) socket: Arc<Stream>,
     pub(crate) peer: Mutex<Peer>,
-    /// It has asked for the stream: it is sent that alone, and asks no more.
+    /// Whether it has asked for the stream: from then on it is sent that alone, and sends no requests.
     pub(crate) has_asked: AtomicBool,
     /// Its request that was not answered yet.
     pub(crate) wanted: Mutex<Option<Wanted>>,
     /// The ring's offset behind what it has been sent.
     pub(crate) sent: AtomicU64,
-    /// It is sent the log's files, by a thread of its own.
+    /// Whether a thread of its own is sending it the log's files.
     pub(crate) is_catching_up: AtomicBool,
     pub(crate) is_gone: AtomicBool,
 }
@@ -76,9 +76,14 @@ impl ReplicaClient {
         }
     }
 
-    /// Where the stream begins for it, behind its snapshot.
+    /// Sets the start of the stream for it, after its snapshot.
     pub(crate) fn begin_at(&self, ring_offset: u64) {
         self.sent.store(ring_offset, Release);
+    }
+
+    /// Shows how many bytes of the stream, which has come to the ring's offset `published`, it was not sent. The feeder only.
+    pub(crate) fn note_lag(&self, published: u64) {
+        self.client.stream_bytes.set(published.saturating_sub(self.sent.load(Acquire)));
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -94,7 +99,7 @@ impl ReplicaClient {
         is_online && (self.sent.load(Acquire) < tail || !has_acknowledged)
     }
 
-    /// Where clients find it: its address, and the port that it listens on.
+    /// The address at which clients find it: its host, and the port that it listens on.
     pub(crate) fn address(&self) -> (String, u16) {
         let peer = self.peer();
         let announced = peer.address.clone();

@@ -58,7 +58,7 @@ impl Subscriptions {
         self.publish(client);
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.iter().all(BTreeSet::is_empty)
     }

@@ -8,7 +8,7 @@ pub(crate) enum Choice {
     /// All.
     #[default]
     All,
-    /// Those of commands behind `CLIENT CACHING YES`.
+    /// Keys of commands behind `CLIENT CACHING YES`.
     OptIn,
     /// All but those of commands behind `CLIENT CACHING NO`.
     OptOut,

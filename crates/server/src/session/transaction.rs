@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Memory of a watched key beside its name, which stands in two places: the client's list and the stripe's table.
 pub(crate) const WATCH_BYTES: usize = 160;
 
-/// A queued command: where its words and keys end, and its place in the command table.
+/// A queued command: the ends of its words and keys, and its place in the command table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
     pub(crate) words_end: usize,
@@ -57,17 +57,18 @@ pub(crate) struct Queue {
     pub(crate) aborted: bool,
     /// The version of the topology at `MULTI`.
     pub(crate) topology_version: u64,
-    /// Where all refused commands were sent, if the topology has changed since `MULTI`: `EXEC` is sent there, too.
+    /// The node to which all refused commands were sent, if the topology has changed since `MULTI`: `EXEC` is sent
+    /// there, too.
     pub(crate) redirection: Option<Box<[u8]>>,
     /// The database of the commands that come: that of the client, unless one of the commands selects another.
     pub(crate) database: Option<usize>,
     /// The effects of the commands, those of scripts aside.
     pub(crate) effects: Effects,
-    /// One of the commands runs a script.
+    /// Whether a command runs a script.
     pub(crate) has_scripts: bool,
     /// Bytes that databases with a limit are given.
     pub(crate) given: Vec<Given>,
-    /// One of the commands replaces databases as a whole.
+    /// Whether a command replaces databases as a whole.
     pub(crate) is_exclusive: bool,
 }
 
@@ -115,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a command which may need memory gives so many bytes to a database.
+    /// Notes that a command which may need memory gives `bytes` to a database.
     pub(crate) fn give(&mut self, database: usize, bytes: usize) {
         match self.given.iter_mut().find(|given| given.database == database) {
             Some(given) => given.bytes += bytes,
@@ -163,6 +164,6 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) watcher: Watcher,
-    /// With their databases.
+    /// The keys, with their databases.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
 }

@@ -1,5 +1,5 @@
-//! The general allocator: mimalloc, and extents for large blocks; their figures, and how they give memory back. Where another
-//! allocator serves the process (in tests), the figures mean little.
+//! The general allocator: mimalloc, and extents for large blocks; their figures, and how they give memory back. If
+//! another allocator serves the process (in tests), the figures mean little.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -14,8 +14,8 @@ use mimalloc::MiMalloc;
 
 static EXTENTS: Extents = Extents::new();
 
-/// The allocator of the process: `#[global_allocator]`. Large blocks are extents, so that memory does not stay where values of all
-/// sizes come and go (docs/decisions/0065); all others are mimalloc's.
+/// The allocator of the process: `#[global_allocator]`. Large blocks are extents, so that memory does not stay if
+/// values of all sizes come and go (docs/decisions/0065); all others are mimalloc's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 
@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for Allocator {
             }
             _ => {}
         }
-        // SAFETY: the two blocks do not overlap and have so many bytes; the caller does not use the former any more.
+        // SAFETY: the two blocks do not overlap and have this size; the caller gives the former up.
         unsafe {
             let moved = self.alloc(wanted);
             if !moved.is_null() {

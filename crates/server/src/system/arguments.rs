@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Overwrites the words behind flags whose name is secret (`--requirepass hush`) in the memory that the system shows. To be
-/// called while there is one thread. Nothing happens where the system does not say where that memory is.
+/// Overwrites the words behind flags whose name is secret (`--requirepass hush`) in the memory that the system shows.
+/// To be called while there is one thread. Nothing happens if the system does not say where that memory is.
 pub(crate) fn hide_secrets(is_secret: fn(&[u8]) -> bool) {
     let (Ok(words), Some((start, end))) = (fs::read("/proc/self/cmdline"), argument_area()) else { return };
     if words.len() > end - start {
@@ -16,7 +16,7 @@ pub(crate) fn hide_secrets(is_secret: fn(&[u8]) -> bool) {
     }
 }
 
-/// Where the words behind secret flags are, and how long.
+/// The places and lengths of the words behind secret flags.
 fn secret_words(words: &[u8], is_secret: fn(&[u8]) -> bool) -> Vec<(usize, usize)> {
     let (mut found, mut at, mut is_hidden) = (Vec::new(), 0, false);
     for word in words.split(|byte| *byte == 0) {

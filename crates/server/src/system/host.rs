@@ -11,9 +11,9 @@ pub(crate) struct Process {
     pub(crate) run_id: String,
     /// The identity of the data set's history, drawn likewise.
     pub(crate) started: Instant,
-    /// The same in seconds since 1970.
+    /// The start in seconds since 1970.
     pub(crate) started_s: u64,
-    /// Empty where the system does not report it.
+    /// Empty if the system does not report it.
     pub(crate) executable: PathBuf,
     /// Name and release of the system, and the machine.
     pub(crate) system: String,
@@ -56,8 +56,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Milliseconds of the clock of leases, since some moment of the process's; never 0. It goes on while the machine is suspended,
-/// where the system has such a clock that costs no more than the other one: the other nodes' time goes on, too.
+/// Milliseconds of the clock of leases, since some moment of the process's; never 0. If the system has such a clock at
+/// the same cost, time goes on while the machine is suspended, as the other nodes' time does.
 pub(crate) fn lease_ms() -> u64 {
     #[cfg(target_os = "linux")]
     {
@@ -81,7 +81,7 @@ pub(crate) fn unix_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
 }
 
-/// Memory of the process that is in the machine's memory, in bytes; 0 where the system does not report it.
+/// Memory of the process that is in the machine's memory, in bytes; 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     // Not `statm`, which counts pages: under Valgrind, rustix does not find out how large they are.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -90,7 +90,7 @@ pub(crate) fn resident_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Memory of the machine in bytes; 0 where the system does not report it.
+/// Memory of the machine in bytes; 0 if the system does not report it.
 pub(crate) fn system_memory_bytes() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -110,12 +110,12 @@ pub(crate) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Of the whole process.
+    /// The processor time of the whole process.
     pub(crate) fn of_process() -> Self {
         Self::ask(libc::RUSAGE_SELF)
     }
 
-    /// Of the calling thread; of the process where the system does not count threads by themselves.
+    /// The processor time of the calling thread; of the process if the system does not count threads by themselves.
     pub(crate) fn of_thread() -> Self {
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         return Self::ask(libc::RUSAGE_THREAD);
@@ -148,7 +148,7 @@ impl ProcessorTime {
 pub(crate) struct IdleTime(Duration);
 
 impl IdleTime {
-    /// `None` where the system does not report it. Costs some ten microseconds.
+    /// `None` if the system does not report it. Costs some ten microseconds.
     pub(crate) fn now() -> Option<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -176,9 +176,9 @@ fn idle_ticks(stat: &str) -> Option<u64> {
     idle.checked_add(waiting)
 }
 
-/// Has the calling thread take the time that others leave: a small share where there is none, and woken, it interrupts
-/// no thread (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a thread has a
-/// priority of its own.
+/// Leaves the calling thread the time that others do not take: a small share if there is none. When it is woken, it
+/// interrupts no thread (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a
+/// thread has a priority of its own.
 ///
 /// The idle policy would disturb others less still, but a thread that waits for a lock of such a thread waits until a
 /// processor is idle, and without privileges there is no way back from it.
@@ -194,12 +194,12 @@ pub(crate) fn lower_priority() {
     }
 }
 
-/// Has the calling thread run as soon as it is woken, in shorter turns: for those that serve clients beside threads
-/// that compute. Its share of the time stays, and a policy that the operator has chosen, too.
+/// Makes the calling thread run as soon as it is woken, in shorter turns: for those that serve clients beside
+/// threads that compute. Its share of the time stays, and a policy that the operator has chosen, too.
 ///
 /// On Linux from 6.12 on a thread that is woken takes the processor from one with a longer slice (a custom slice of
-/// EEVDF, sched_setattr(2)); without, it waits until that one's slice is over, which only the next tick of the clock
-/// finds out: 1 to 10 ms. Other systems, and Linux before, have nothing of the kind.
+/// EEVDF, sched_setattr(2)). Without a shorter slice it waits until that one's is over, which only the next tick of
+/// the clock finds out: 1 to 10 ms. Other systems, and Linux before, have nothing of the kind.
 pub(crate) fn shorten_slice() {
     #[cfg(target_os = "linux")]
     {
@@ -217,7 +217,7 @@ pub(crate) fn shorten_slice() {
 fn scheduling() -> std::io::Result<libc::sched_attr> {
     let mut scheduling = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
     let bytes = size_of::<libc::sched_attr>();
-    // SAFETY: the pointer is to so many bytes, which the call only writes to.
+    // SAFETY: the pointer is to `bytes` bytes, which the call only writes to.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, scheduling.as_mut_ptr(), bytes, 0) };
     match result {
         // SAFETY: all zeroes are valid, and the call has filled them.
@@ -226,7 +226,7 @@ fn scheduling() -> std::io::Result<libc::sched_attr> {
     }
 }
 
-/// Changes how the calling thread is scheduled, where that is by the usual policy or the one for batch work.
+/// Changes how the calling thread is scheduled, if that is by the usual policy or the one for batch work.
 #[cfg(target_os = "linux")]
 fn change_scheduling(change: impl FnOnce(&mut libc::sched_attr)) -> std::io::Result<()> {
     let mut wanted = scheduling()?;
@@ -244,7 +244,7 @@ fn change_scheduling(change: impl FnOnce(&mut libc::sched_attr)) -> std::io::Res
 /// Draws the bytes of an id.
 ///
 /// # Errors
-/// One line, if the system has no random numbers.
+/// The error is a line, if the system has no random numbers.
 pub(crate) fn draw() -> Result<[u8; 20], String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;

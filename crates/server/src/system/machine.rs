@@ -1,4 +1,4 @@
-//! Facts of the machine that slow a store down or end it: what was found, and what to do where something is wrong.
+//! Facts of the machine that slow a store down or end it: what was found, and what to do if something is wrong.
 //!
 //! A starting server logs the lines with advice; `dunlin doctor` prints all.
 
@@ -16,7 +16,7 @@ pub struct Finding {
     pub name: &'static str,
     /// Its state.
     pub state: String,
-    /// The remedy, where something is wrong.
+    /// The remedy, if something is wrong.
     pub advice: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct CgroupLimits {
 }
 
 impl CgroupLimits {
-    /// Reads the limits; none where there are no control groups.
+    /// Reads the limits; none if there are no control groups.
     pub(crate) fn read() -> Self {
         let groups = read("/proc/self/cgroup");
         Self::of(&groups, &|path| fs::read_to_string(path).ok())
@@ -94,7 +94,7 @@ impl CgroupLimits {
     }
 }
 
-/// `200000 100000` of cpu.max: microseconds in each so many.
+/// `200000 100000` of cpu.max: microseconds in each period, and the period.
 fn quota(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
@@ -159,7 +159,7 @@ fn sync_time(directory: &Path) -> std::io::Result<Duration> {
     Ok(times[times.len() / 2])
 }
 
-/// The text of a file of the system; empty where there is none.
+/// The text of a file of the system; empty if there is none.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Giving back the room of files that are not needed any more, while others use the disk.
+//! Giving back the room of files that are no longer needed, while others use the disk.
 
 use std::{
     thread,
@@ -28,8 +28,8 @@ pub(crate) fn give_back(files: Vec<Removed>) {
     in_background(run);
 }
 
-/// Has work done that waits for the disk, on a thread of its own without waiters. Where there is no thread to be had,
-/// the work is dropped, and its files with it.
+/// Runs work that waits for the disk, on a thread of its own without waiters. If no thread can be started, the
+/// work is dropped, and its files with it.
 pub(crate) fn in_background(run: impl FnOnce() + Send + 'static) {
     let _ = thread::Builder::new().name("file-removal".to_owned()).spawn(run);
 }

@@ -1,11 +1,12 @@
 //! Clients whose commands wait for keys, or for the log to be durable: finding them, and ending their wait.
 //!
-//! Where a client waits is the engine's to know (its [`Waiter`]); here is who waits. There is one table a
-//! worker: it is written by that worker, and read by whoever unblocks or kills one of its clients.
+//! The engine knows the place of a waiting client (its [`Waiter`]); this module knows the clients that
+//! wait. Each worker has one table: that worker writes it, and a thread that unblocks or kills one of its
+//! clients reads it.
 //!
 //! A wait ends once: with [`Engine::withdraw`] or by being served, which exclude each other under the locks
-//! of its keys. Who ends it owes the client the reply; the worker of the client waits for it where the
-//! engine says that somebody else was faster.
+//! of its keys. The thread that ends a wait owes the client the reply; the client's worker waits for that
+//! reply if the engine says that another thread was faster.
 
 use std::{
     collections::HashMap,
@@ -29,7 +30,7 @@ pub(crate) enum Ending {
     Timeout,
     /// `CLIENT UNBLOCK … ERROR`.
     Error,
-    /// The server is no primary any more.
+    /// The server has ceased to be a primary.
     Demoted,
 }
 
@@ -63,12 +64,12 @@ pub struct Unblocked {
 }
 
 impl Unblocked {
-    /// With a reply that took no time.
+    /// An unblocking with a reply that took no time.
     pub(crate) fn with(reply: Vec<u8>) -> Self {
         Self { reply, nanoseconds: 0, closes: false }
     }
 
-    /// With a server that has become a replica.
+    /// An unblocking by a server that has become a replica.
     pub(crate) fn demoted() -> Self {
         // An error line is the same in both protocols.
         let reply = encode(Protocol::Resp2, |reply| Ending::Demoted.answer(reply));
@@ -76,7 +77,7 @@ impl Unblocked {
     }
 }
 
-/// The line of a whole reply, where that is an error.
+/// The line of a whole reply, if that is an error.
 pub(crate) fn error_line(encoded: &[u8]) -> Option<&[u8]> {
     encoded.strip_prefix(b"-")?.strip_suffix(b"\r\n")
 }
@@ -102,7 +103,7 @@ pub(crate) fn address(token: ClientToken) -> Address {
 /// The clients of a worker that wait, by their numbers.
 type Waiters = HashMap<u64, Arc<Waiter>>;
 
-/// Those who wait, by worker.
+/// The waiting clients, by worker.
 #[derive(Debug)]
 pub(crate) struct BlockedClients {
     workers: Box<[Mutex<Waiters>]>,
@@ -130,20 +131,21 @@ impl BlockedClients {
         self.table(address).get(&address.id).cloned()
     }
 
-    /// Says that a client has gone: it is served no more. Its wait is still to be ended.
+    /// Marks a client as gone: nothing serves it from now on. Its wait is still to be ended.
     pub(crate) fn forsake(&self, address: Address) {
         if let Some(waiter) = self.table(address).get(&address.id) {
             waiter.leave();
         }
     }
 
-    /// Removes a client that waits no more; what it has waited with. Its worker only.
+    /// Removes a client whose wait has ended. Returns what it has waited with. Its worker only.
     pub(crate) fn leave(&self, address: Address) -> Option<Arc<Waiter>> {
         self.table(address).remove(&address.id)
     }
 
-    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where
-    /// a script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
+    /// Ends the wait of a client. Returns what it waited with, unless it waits for nothing or has been served.
+    /// Refused if a script has been holding a key that it waits for. The caller is inside the gate, and owes the
+    /// client an answer.
     pub(crate) fn end(&self, engine: &Engine, address: Address) -> Result<Option<Arc<Waiter>>, CommandError> {
         let Some(waiter) = self.waiter(address) else { return Ok(None) };
         let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;
@@ -155,7 +157,7 @@ impl BlockedClients {
         self.durability().insert(address.id, (address, wanted));
     }
 
-    /// Ends such a wait; what the client waits for, unless its wait has ended. The caller owes it an answer.
+    /// Ends such a wait. Returns what the client waits for, unless its wait has ended. The caller owes it an answer.
     pub(crate) fn end_durability(&self, address: Address) -> Option<DurabilityWait> {
         self.durability().remove(&address.id).map(|(_, wanted)| wanted)
     }

@@ -1,4 +1,4 @@
-//! The one way out of an engine's worker for what its commands have left there.
+//! The only way out of an engine's worker for things that its commands have left there.
 //!
 //! ```text
 //! worker.served  ──▶ messages to the clients that waited

@@ -10,13 +10,13 @@ use dunlin_engine::Garbage;
 /// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To free this, of so many bytes.
+    /// To free this, of this many bytes.
     Discard(Garbage, usize),
     /// To get memory for growth.
     WarmUp,
 }
 
-/// Where workers hand in their orders.
+/// The queue into which workers put their orders.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     orders: Sender<Order>,
@@ -26,8 +26,10 @@ pub(crate) struct Maintenance {
     pending_objects: AtomicUsize,
     /// Their bytes.
     pending_bytes: AtomicUsize,
-    /// Those that the thread has freed since the statistics were reset.
+    /// Values and keys that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
+    /// The times that MEMORY PURGE was called.
+    purges: AtomicU64,
 }
 
 impl Maintenance {
@@ -40,11 +42,12 @@ impl Maintenance {
             pending_objects: AtomicUsize::new(0),
             pending_bytes: AtomicUsize::new(0),
             freed_objects: AtomicU64::new(0),
+            purges: AtomicU64::new(0),
         };
         (maintenance, receiver)
     }
 
-    /// Has garbage freed elsewhere, soon.
+    /// Frees garbage elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
         self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
         let bytes = garbage.bytes();
@@ -68,14 +71,24 @@ impl Maintenance {
         self.freed_objects.load(Ordering::Relaxed)
     }
 
-    /// Notes that the thread has freed so much.
+    /// Notes that the thread has freed `objects` of `bytes`.
     pub(crate) fn note_freed(&self, objects: usize, bytes: usize) {
         self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
         self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
     }
 
-    /// Has memory put behind pages that will soon be wanted.
+    /// Makes all workers give back what they have set aside, and collect the garbage of scripts.
+    pub(crate) fn request_purge(&self) {
+        self.purges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often that was asked for.
+    pub(crate) fn purges(&self) -> u64 {
+        self.purges.load(Ordering::Relaxed)
+    }
+
+    /// Puts memory behind pages that will soon be wanted.
     pub(crate) fn warm_up(&self) {
         if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
             let _ = self.orders.send(Order::WarmUp);

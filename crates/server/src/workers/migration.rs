@@ -21,14 +21,14 @@ pub(crate) struct Credentials {
     pub(crate) password: Vec<u8>,
 }
 
-/// Secrets are nobody's to read.
+/// Secrets are not printed.
 impl fmt::Debug for Credentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("(redacted)")
     }
 }
 
-/// Where keys go, and how.
+/// The server that gets the keys, and how it lets this one in.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) host: Vec<u8>,
@@ -83,7 +83,7 @@ impl Migration {
         }
     }
 
-    /// Takes the keys out that have been sent; there are none any more where they stay here.
+    /// Takes the keys out that have been sent; none are left if they stay here.
     pub(crate) fn take_departure(&mut self) -> Option<Box<Departure>> {
         self.departure.take()
     }
@@ -103,7 +103,8 @@ impl Migration {
         self.failure.get_or_insert(error);
     }
 
-    /// Looks at what has arrived and could not be removed; the keys that are to be sent again, unless it is over.
+    /// Looks at keys that have arrived and could not be removed. Returns the keys that are to be sent again, unless it
+    /// is over.
     pub(crate) fn again(&mut self, stragglers: Stragglers) -> Option<Vec<Box<[u8]>>> {
         self.rounds += 1;
         if stragglers.is_empty() || self.failure.is_some() {

@@ -7,6 +7,7 @@ pub(crate) mod maintenance;
 pub(crate) mod migration;
 pub(crate) mod offload;
 pub(crate) mod pause;
+pub(crate) mod shutdown;
 
 use std::{
     sync::{Arc, Mutex},
@@ -26,7 +27,7 @@ use self::{
 pub enum WorkerMessage {
     /// To every client: a pause has ended before its time.
     Unpaused,
-    /// To a worker: another one is held up, and does not do what is everybody's.
+    /// To a worker: another one is held up, and does not do what any worker may do.
     HeldUp,
     /// To a worker: there is room in the log, or in the queue of a snapshot. To a client: for its command, which has
     /// waited for that.
@@ -41,7 +42,7 @@ pub enum WorkerMessage {
     Sooner,
     /// To a client: what became of its command that was offloaded.
     Finished(Arc<Finished>),
-    /// To a client: its command that was offloaded has come too late, and waits, so long at most.
+    /// To a client: its command that was offloaded has come too late, and waits, at most this long.
     Waits {
         /// Without, for ever.
         timeout: Option<Duration>,
@@ -50,7 +51,8 @@ pub enum WorkerMessage {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
-    /// To a worker: the thread that applies a primary's stream leaves it the clients whom a script keeps from being served.
+    /// To a worker: the thread that applies a primary's stream leaves it the clients that a script keeps from being
+    /// served.
     KeptOut(Arc<KeptOut>),
     /// To a worker: keys of one of its clients have been sent to another server. Taken once.
     Migrated(Arc<Mutex<Option<Box<Migration>>>>),

@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) client: Address,
     pub(crate) queues: WorkerQueues<WorkerMessage>,
-    /// How often it was run in vain before.
+    /// How often it was run without result before.
     pub(crate) rounds: u32,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Finished {
     pub(crate) nanoseconds: u64,
 }
 
-/// Where workers hand in such commands.
+/// The queue into which workers put such commands.
 #[derive(Debug)]
 pub(crate) struct Offload {
     jobs: Sender<Job>,
@@ -59,9 +59,9 @@ impl Offload {
         Self { jobs, unstarted: Mutex::new(Some(receiver)) }
     }
 
-    /// Has a command run soon, and its reply sent to the client.
+    /// Runs a command soon, and sends its reply to the client.
     pub(crate) fn run(&self, job: Job) {
-        // The threads end only when the server does; then nobody waits for the reply.
+        // The threads end only when the server does; then no client waits for the reply.
         let _ = self.jobs.send(job);
     }
 

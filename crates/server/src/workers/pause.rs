@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! state = 0                                          nobody is held back
-//! state = until_ms << 2 | failover << 1 | all        until_ms counts from `origin`
+//! state = until_ms << 3 | shutdown << 2 | failover << 1 | all        until_ms counts from `origin`
 //! ```
 //!
-//! A failover holds writes back until it ends; `CLIENT UNPAUSE` does not end that.
+//! A failover holds writes back until it ends, and so does a shutdown that waits for replicas; `CLIENT UNPAUSE` does not end
+//! either.
 //!
 //! A worker looks at the state before every command; a command that has to wait stays in its
-//! connection's input, and the connection is parked. Who pauses closes the gate once after storing
-//! the state: when its reply leaves, no worker is inside a batch that has not seen it.
+//! connection's input, and the connection is parked. The thread that pauses closes the gate once
+//! after storing the state: when its reply leaves, no worker is inside a batch that has not seen
+//! it.
 //!
 //! A pause on top of another one makes it longer or stricter, never shorter or laxer.
 
@@ -22,7 +24,11 @@ use crate::admission::PauseScope;
 const ALL: u64 = 1 << 0;
 /// The bit of a failover.
 const FAILOVER: u64 = 1 << 1;
-const UNTIL_SHIFT: u32 = 2;
+/// The bit of a shutdown that waits for replicas.
+const SHUTDOWN: u64 = 1 << 2;
+/// The pauses that no clock ends.
+const ENDLESS: u64 = FAILOVER | SHUTDOWN;
+const UNTIL_SHIFT: u32 = 3;
 /// The end of a pause that the clock does not come to.
 const UNTIL_MAX: u64 = u64::MAX >> UNTIL_SHIFT;
 
@@ -54,7 +60,7 @@ impl Pause {
         let until_ms = state >> UNTIL_SHIFT;
         let in_force = until_ms > self.milliseconds(now);
         let until = self.origin.checked_add(Duration::from_millis(until_ms));
-        match (state & FAILOVER != 0, in_force) {
+        match (state & ENDLESS != 0, in_force) {
             (true, true) if held(state) == PauseScope::Everything => Some((PauseScope::Everything, until)),
             (true, _) => Some((PauseScope::Writes, None)),
             (false, true) => Some((held(state), until)),
@@ -74,18 +80,28 @@ impl Pause {
         let until_ms = begin_ms.saturating_add(timeout_ms).min(UNTIL_MAX);
         let merged = |state: u64| {
             let in_force = state >> UNTIL_SHIFT > now_ms;
-            let before = if in_force { state } else { state & FAILOVER };
+            let before = if in_force { state } else { state & ENDLESS };
             let all = if held == PauseScope::Everything { ALL } else { before & ALL };
             let until_ms = (before >> UNTIL_SHIFT).max(until_ms);
-            (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & FAILOVER | all)
+            (timeout_ms > 0 || in_force).then_some(until_ms << UNTIL_SHIFT | before & ENDLESS | all)
         };
-        // Refused only where nothing changes: a pause of no time on none.
+        // Refused only if nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
     }
 
-    /// Holds nothing back any more, but for a failover.
+    /// Ends the pause that [`Self::begin`] has begun.
     pub(crate) fn end(&self) {
-        self.state.fetch_and(FAILOVER, SeqCst);
+        self.state.fetch_and(ENDLESS, SeqCst);
+    }
+
+    /// Holds writes back while a shutdown waits for replicas.
+    pub(crate) fn begin_shutdown(&self) {
+        self.state.fetch_or(SHUTDOWN, SeqCst);
+    }
+
+    /// Ends what [`Self::begin_shutdown`] has begun.
+    pub(crate) fn end_shutdown(&self) {
+        self.state.fetch_and(!SHUTDOWN, SeqCst);
     }
 
     /// Holds writes back for a failover.
@@ -169,6 +185,20 @@ mod tests {
         pause.end_failover();
         assert_eq!(pause.in_force(at(&pause, 25)), Some((PauseScope::Writes, Some(at(&pause, 30)))));
         assert_eq!(pause.in_force(at(&pause, 30)), None);
+        assert!(!pause.is_set());
+    }
+
+    #[test]
+    fn a_shutdown_holds_writes_beside_a_failover() {
+        let pause = Pause::new(Instant::now());
+        let writes = Some((PauseScope::Writes, None));
+        pause.begin_failover();
+        pause.begin_shutdown();
+        pause.end_failover();
+        pause.begin(at(&pause, 0), 10, PauseScope::Writes);
+        pause.end();
+        assert_eq!(pause.in_force(at(&pause, 1 << 40)), writes);
+        pause.end_shutdown();
         assert!(!pause.is_set());
     }
 

@@ -123,7 +123,7 @@ fn client_unblock_and_client_kill_end_a_wait() {
     let listed = observer.ask(&["CLIENT", "LIST", "ID", id]);
     assert!(listed.contains(" flags=b ") && listed.contains(" cmd=brpop "), "{listed}");
     observer.check(&format!("CLIENT KILL ID {id}"), ":1");
-    // It gets nothing from here on, though its connection may still be there.
+    // The client gets nothing from here on, though its connection may still be there.
     observer.check("RPUSH k v", ":1");
     observer.check("LRANGE k 0 -1", "*1 $1 v");
     assert!(peer.is_closed());

@@ -129,7 +129,7 @@ fn a_sleeper_holds_nobody_up_and_is_answered_in_order() {
     sleeper.send(&["DEBUG", "SLEEP", "0.2"]);
     sleeper.send(&["INCR", "k"]);
     assert_eq!(sleeper.read(), "+OK\r\n");
-    // Whichever worker has it: everybody else is served.
+    // Whichever worker has it: all other clients are served.
     for _ in 0..4 {
         server.connect().check("PING", "+PONG");
     }

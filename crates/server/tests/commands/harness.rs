@@ -86,7 +86,7 @@ impl Peer {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// One reply, raw.
+    /// A reply, raw.
     pub fn read(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();

@@ -9,7 +9,7 @@ fn figure(peer: &mut Peer, name: &str) -> u64 {
     figure_of(&peer.ask(&["MEMORY", "STATS"]), name)
 }
 
-/// The same of a reply.
+/// A figure of a reply.
 fn figure_of(reply: &str, name: &str) -> u64 {
     let (_, behind) =
         reply.split_once(&format!("\r\n{name}\r\n:")).unwrap_or_else(|| panic!("{name}: {reply}"));

@@ -56,7 +56,7 @@ fn long_replies_arrive_whole_while_others_are_served() {
         let reply = peer.read();
         let told = reply.lines().filter(|line| line.starts_with("member:"));
         assert!(told.eq(members.iter().map(String::as_str)));
-        // It is read while there is a view of it, and afterwards changed.
+        // The list is read while there is a view of it, and afterwards changed.
         other.check("LLEN l", ":100000");
         other.check("LSET l 0 member:000000", "+OK");
     }
@@ -85,7 +85,7 @@ fn deliveries_are_taken_over_while_others_are_served() {
         let reply = peer.read();
         assert!(reply.starts_with("*3\r\n$7\r\n15001-0\r\n*15000\r\n$3\r\n1-0\r\n"), "{}", &reply[..40]);
         assert!(reply.ends_with("$7\r\n15000-0\r\n*0\r\n"));
-        // It has run when it is answered.
+        // The command has run when it is answered.
         let told = format!("*4 :20000 $3 1-0 $7 20000-0 *2 *2 $2 c0 $4 5000 *2 $2 {consumer} $5 15000");
         other.check("XPENDING s g", &told);
     }

@@ -96,22 +96,22 @@ impl BlockDeque {
         Some(seen)
     }
 
-    /// Puts an element before the one with number `index`. False where there is none.
+    /// Puts an element before the one with number `index`. False if there is none.
     pub fn insert_before<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         self.insert(index, ListEnd::Front, element.into())
     }
 
-    /// Puts an element behind the one with number `index`. False where there is none.
+    /// Puts an element behind the one with number `index`. False if there is none.
     pub fn insert_after<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         self.insert(index, ListEnd::Back, element.into())
     }
 
-    /// Puts an element on one side of the one with number `index`: into the same block where that has room,
+    /// Puts an element on one side of the one with number `index`: into the same block if that has room,
     /// else beyond its border when the place is there, else between the halves of the block.
     fn insert(&mut self, index: usize, side: ListEnd, element: Element<'_>) -> bool {
         let Some((block, at)) = self.locate(index) else { return false };
         let after = side == ListEnd::Back;
-        // Where the new element stands among those of the block.
+        // The place of the new element among those of the block.
         let place = at + usize::from(after);
         if !self.limit.is_large(element) && self.admits(block, element) {
             self.edit_packed(block, 1, |listpack| {
@@ -152,7 +152,7 @@ impl BlockDeque {
         true
     }
 
-    /// Puts an element in the place of the one with number `index`. False where there is none.
+    /// Puts an element in the place of the one with number `index`. False if there is none.
     pub fn set<'e>(&mut self, index: usize, element: impl Into<Element<'e>>) -> bool {
         let element = element.into();
         let Some((block, at)) = self.locate(index) else { return false };
@@ -180,7 +180,7 @@ impl BlockDeque {
     }
 
     /// Removes the elements with these numbers, as far as they exist; answers how many, and the blocks that went as
-    /// a whole, which the caller may free where that delays no client. O(blocks).
+    /// a whole, which the caller may free if that delays no client. O(blocks).
     pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         let count = range.end.min(self.len).saturating_sub(range.start);
         let mut left = count;
@@ -367,7 +367,7 @@ impl BlockDeque {
         block
     }
 
-    /// Has a block that is about to change kept as it was.
+    /// Keeps a block as it was, before it changes.
     #[inline]
     pub(super) fn preserve(&mut self, at: usize) {
         self.pasts.keep(at, &self.blocks);
@@ -434,7 +434,7 @@ impl BlockDeque {
         self.merge(centre);
     }
 
-    /// Merges a block with the next one, where there is one and both fit one block.
+    /// Merges a block with the next one, if there is one and both fit one block.
     fn merge(&mut self, block: usize) -> bool {
         let (Some(first), Some(second)) = (self.blocks.get(block), self.blocks.get(block + 1)) else {
             return false;

@@ -51,7 +51,7 @@ impl BlockLimit {
         BlockLimit { directive: value.clamp(-5, i64::from(i16::MAX)) as i16, plain_bytes_min: None }
     }
 
-    /// The same, but elements of `bytes` and more are kept alone, too, unless that is 0.
+    /// This limit, but elements of `bytes` and more are kept alone, too, unless that is 0.
     pub fn with_plain_from(self, bytes: u32) -> BlockLimit {
         BlockLimit { plain_bytes_min: NonZero::new(bytes), ..self }
     }
@@ -85,9 +85,9 @@ impl BlockLimit {
 /// A block, for callers that serialize it.
 #[derive(Clone, Copy)]
 pub enum BlockRef<'a> {
-    /// One or more elements.
+    /// Elements in a listpack, at least one.
     Packed(ListpackRef<'a>),
-    /// One large element.
+    /// A single large element.
     Plain(&'a [u8]),
 }
 
@@ -179,7 +179,7 @@ impl TakenBlocks {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -206,7 +206,7 @@ impl Clone for BlockDeque {
 }
 
 impl BlockDeque {
-    /// Without elements; allocates nothing.
+    /// A deque without elements; allocates nothing.
     pub fn new(limit: BlockLimit) -> BlockDeque {
         BlockDeque { blocks: VecDeque::new(), len: 0, block_bytes: 0, limit, pasts: Pasts::default() }
     }
@@ -218,7 +218,7 @@ impl BlockDeque {
         deque
     }
 
-    /// The listpack that holds all elements, where there is only one block.
+    /// The listpack that holds all elements, if there is only one block.
     pub fn single_listpack(&self) -> Option<&Listpack> {
         match self.blocks.front() {
             Some(Block { contents: Contents::Packed(listpack), .. }) if self.blocks.len() == 1 => {
@@ -238,7 +238,7 @@ impl BlockDeque {
         }
     }
 
-    /// All elements in one listpack; `None` where one cannot hold so much. O(n).
+    /// All elements in one listpack; `None` if they do not fit into one. O(n).
     pub fn to_listpack(&self) -> Option<Listpack> {
         let bytes = self.blocks().map(|block| match block {
             BlockRef::Packed(listpack) => listpack.bytes().len(),

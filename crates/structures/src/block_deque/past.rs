@@ -1,8 +1,8 @@
 //! The state of a deque at an instant, while it changes: for a snapshot that is written bit by bit.
 //!
-//! The snapshot asks for the blocks of then in their order. Those that have not changed since are still in the deque,
-//! in *runs* whose places move when blocks are inserted or removed before them; a block that is about to change, or to
-//! go, is kept aside as it was.
+//! The snapshot asks for the blocks of the cut in their order. Blocks that have not changed since are still in the
+//! deque, in *runs* whose places move when blocks are inserted or removed before them. A block that is about to
+//! change, or to go, is kept aside as it was.
 //!
 //! ```text
 //! then   0 1 2 3 4 5 6 7 8 9       given: 0 1
@@ -71,8 +71,9 @@ impl Past {
         self.kept_bytes
     }
 
-    /// The next block as it was, and whether it had to be copied; `None` at the end, and where `deque` is not the one whose past
-    /// this is while that is needed. O(log blocks kept), and O(bytes) for a block that is still in the deque.
+    /// The next block as it was, and whether it had to be copied; `None` at the end, and if `deque` is not the one
+    /// whose past this is while that is needed. O(log blocks kept), and O(bytes) for a block that is still in the
+    /// deque.
     pub fn give(&mut self, deque: Option<&BlockDeque>) -> Option<(Block, bool)> {
         let given = match self.kept.remove(&self.next) {
             Some(block) => {
@@ -98,7 +99,7 @@ impl Past {
         mem::take(&mut self.kept_bytes)
     }
 
-    /// Takes the block at a place out of its run: its number, where it is in one.
+    /// Takes the block at a place out of its run. Returns its number, if it is in one.
     fn lift(&mut self, at: usize) -> Option<usize> {
         let index = self.runs.partition_point(|run| run.at <= at).checked_sub(1)?;
         let run = &mut self.runs[index];
@@ -173,7 +174,7 @@ impl Pasts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same without the lock.
+    /// The pasts, without the lock.
     #[inline]
     pub(super) fn own(&mut self) -> &mut Vec<SharedPast> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
@@ -217,7 +218,7 @@ impl Pasts {
         self.for_each(|past| past.note_inserted(at));
     }
 
-    /// Blocks that are kept where that is needed were removed.
+    /// Blocks that are kept if that is needed were removed.
     #[inline]
     pub(super) fn note_removed(&mut self, range: Range<usize>) {
         self.for_each(|past| past.note_removed(range.clone()));
@@ -243,7 +244,7 @@ impl Pasts {
         blocks.into_iter().flatten().collect()
     }
 
-    /// All blocks without elements, which are kept where that is needed, are about to be removed.
+    /// All blocks without elements, which are kept if that is needed, are about to be removed.
     pub(super) fn note_emptied(&mut self, blocks: &VecDeque<Block>) {
         self.for_each(|past| past.note_emptied(blocks));
     }

@@ -78,7 +78,7 @@ fn blocks_of_four_kibibytes_are_filled_as_in_redis() {
     (0..10).for_each(|_| list.push_back(&text));
     assert_eq!(counts(&list), [4, 4, 2]);
     // A block of four takes 4023 bytes. By the estimate for insertion 74 more do not fit; by that for
-    // merging the halves do, and the block has 4100 bytes. One byte more, and they stay apart.
+    // merging the halves do, and the block has 4100 bytes. With a byte more, they stay apart.
     let mut apart = list.clone();
     assert!(apart.insert_before(1, &[b'y'; 75]));
     assert_eq!(counts(&apart), [2, 3, 4, 2]);

@@ -1,4 +1,4 @@
-//! One bucket: a cache line of twelve handles.
+//! A bucket: a cache line of twelve handles.
 //!
 //! ```text
 //! byte  0           12      16                                        64
@@ -210,8 +210,8 @@ fn equal_bytes_sse2(head: [u64; 2], byte: u8) -> u32 {
     }
 }
 
-/// The same in two words. The detection of zero bytes is the exact one, without carries between bytes
-/// (Warren, Hacker's Delight, 6-1).
+/// The comparison in two words. The detection of zero bytes is the exact one, without carries between
+/// bytes (Warren, Hacker's Delight, 6-1).
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline]
 fn equal_bytes_portable(head: [u64; 2], byte: u8) -> u32 {

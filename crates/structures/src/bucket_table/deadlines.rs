@@ -4,7 +4,7 @@
 //! table minimum ≤ block minimum (128 buckets) ≤ bucket's deadline (its chain) ≤ the deadlines of its entries
 //! ```
 //!
-//! Each is a [`Tick`] or none. They are hints: noting a deadline lowers all three; removing an entry raises
+//! Each is a [`Tick`] or none. Deadlines are hints: noting one lowers all three; removing an entry raises
 //! none, so a hint may be too early and costs a look, but is never too late. Splitting gives both halves the
 //! old hint, merging keeps the earlier. `due` looks where the hints say, asks the owner about each entry, and
 //! makes the hints exact again.

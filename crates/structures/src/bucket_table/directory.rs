@@ -78,13 +78,13 @@ struct Block {
     minimum: AtomicU32,
 }
 
-/// The blocks of a table, or of its overflow buckets. Changed by one owner at a time, read by anyone;
-/// frees its blocks when dropped.
+/// The blocks of a table, or of its overflow buckets. Changed by one owner at a time, read by any
+/// thread; frees its blocks when dropped.
 pub(super) struct Directory {
     small: [Block; SMALL_BLOCKS as usize],
     pages: Tiers<Block, TIERS, FIRST_TIER_LOG2>,
     pool: Arc<PagePool>,
-    /// One more than the highest block that exists. Owner only, as the next.
+    /// The number of the highest block that exists, plus one. Owner only, as the next.
     blocks_end: AtomicU32,
     /// Bytes of blocks and tiers.
     bytes: AtomicUsize,
@@ -110,7 +110,7 @@ impl Directory {
         }
     }
 
-    /// The bucket of a number, or `None` where its block does not exist. O(1), three loads.
+    /// The bucket of a number, or `None` if its block does not exist. O(1), three loads.
     #[inline(always)]
     pub(super) fn bucket(&self, number: u32) -> Option<&Bucket> {
         let (block, offset) = locate(number);
@@ -119,7 +119,7 @@ impl Directory {
             return None;
         }
         // SAFETY: the block exists, was published with `Release`, and `locate` keeps the offset below its
-        // length. It is freed by `release`, whose caller vouches for readers, or by `drop`.
+        // length. Only `release`, whose caller vouches for readers, and `drop` free it.
         Some(unsafe { &*first.add(offset as usize) })
     }
 
@@ -155,7 +155,7 @@ impl Directory {
         }
     }
 
-    /// The bucket of a number, after creating its block, empty, where needed.
+    /// The bucket of a number, whose block is created, empty, if there is none.
     pub(super) fn ensure(&self, bucket: u32) -> &Bucket {
         let (number, _) = locate(bucket);
         let mut allocated = 0;

@@ -10,12 +10,12 @@
 //!                                     the only one with room     full, 12 slots
 //! ```
 //!
-//! One insertion splits at most one bucket, so there is no pause and never a second table. The table has
+//! An insertion splits at most one bucket, so there is no pause and never a second table. The table has
 //! never heard of keys: callers bring the hash, a closure that recognizes their entry, and [`Entries`] to
 //! hash entries again when a bucket splits.
 //!
-//! Invariants: a bucket is chained only when its other 11 slots are full, and only the *first* overflow
-//! bucket of a chain may have room (at least one entry; at least two where it is also the last). So an
+//! Invariants: a bucket is chained only when its other 11 slots are full. Only the *first* overflow
+//! bucket of a chain may have room (at least one entry; at least two if it is also the last). So an
 //! insertion looks at two buckets however long the chain is. Fingerprints do not depend on N.
 
 mod bucket;
@@ -62,7 +62,7 @@ const SPLIT_PERCENT: usize = 72;
 /// Entries per 100 primary slots below which a removal merges two buckets: far enough from the other that
 /// a table of changing size does not split and merge by turns.
 const MERGE_PERCENT: usize = SPLIT_PERCENT / 2;
-/// So many insertions before a split, the entries of the bucket to split are prefetched.
+/// This many insertions before a split, the entries of the bucket to split are prefetched.
 const PREPARE_INSERTIONS: usize = 4;
 
 /// The entries behind a table's handles, as far as the table has to know them.
@@ -73,7 +73,7 @@ pub trait Entries {
     fn prefetch(&self, handle: Handle);
 }
 
-/// Where an entry stands in a table. Valid until the table's next insertion, removal or `due`; used later, it
+/// The place of an entry in a table. Valid until the table's next insertion, removal or `due`; used later, it
 /// may name another entry or make the table panic.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
@@ -109,7 +109,7 @@ pub struct BucketTable {
     overflow: OverflowMap,
     /// Not later than any block's minimum.
     minimum: Option<Tick>,
-    /// Where the next search for due buckets begins.
+    /// The block at which the next search for due buckets begins.
     due_block: u32,
 }
 
@@ -369,7 +369,7 @@ impl BucketTable {
         (self.buckets - level_bit, level_bit)
     }
 
-    /// The next split will read the entries of one bucket: has them fetched meanwhile.
+    /// Fetches the entries of one bucket, which the next split will read.
     #[cold]
     #[inline(never)]
     fn prepare_split(&self, entries: &impl Entries) {

@@ -11,7 +11,8 @@ use crate::page_pool::PagePool;
 
 /// The racy view of a [`BucketTable`](super::BucketTable). Everything it reads is atomic, so it is sound on
 /// any thread at any time but for [`release_spare`](super::BucketTable::release_spare); everything it answers
-/// may be stale and is good for prefetching only. It keeps the table's buckets alive, even past the table.
+/// may be stale and is good for prefetching only. The probe keeps the table's buckets alive, even past the
+/// table.
 pub struct TableProbe {
     pub(super) primary: Directory,
     pub(super) overflow: OnceLock<Box<Directory>>,
@@ -19,7 +20,7 @@ pub struct TableProbe {
     pool: Arc<PagePool>,
 }
 
-/// The bucket of a hash among `buckets` (at least 2): the hash's low bits, one fewer where that bucket does
+/// The bucket of a hash among `buckets` (at least 2): the hash's low bits, one fewer if that bucket does
 /// not exist yet.
 #[inline(always)]
 pub(super) fn index_of(hash: u64, buckets: u32) -> u32 {
@@ -85,7 +86,7 @@ impl<'a> BucketProbe<'a> {
     }
 }
 
-/// Where an entry may be, by the look of one bucket.
+/// A place that an entry may have, by the look of one bucket.
 #[derive(Debug, Clone, Copy)]
 pub enum Candidate<'a> {
     /// Nowhere.

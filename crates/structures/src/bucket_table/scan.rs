@@ -15,18 +15,18 @@ impl BucketTable {
     /// Visits some entries and returns the cursor for the next call; begin with 0, 0 means the end.
     ///
     /// Each entry that is in the table from the call with 0 to the call that returns 0 is visited at least
-    /// once, however the table grows and shrinks between the calls; it is visited twice only where the
+    /// once, however the table grows and shrinks between the calls. An entry is visited twice only if the
     /// table shrank meanwhile. Cursors stay below 2^32. Visits one or two chains: about 10 to 20 entries.
     ///
     /// Why: read a hash's bits from the lowest to the highest as a binary fraction r(hash) in [0, 1), and the
     /// cursor likewise. With L address bits, the entries whose hash ends in the L bits `v` are exactly those
-    /// with r in one interval of length 2^-L that starts at r(v). Linear hashing keeps them in bucket v
-    /// and, when v is behind the split pointer (bucket v + 2^L exists), in bucket v + 2^L, and nowhere else.
-    /// A call takes the interval of the table's *present* L that the cursor lies in, visits its one or
-    /// two buckets, and answers with the interval's end: incrementing the reversed number. So at any time
-    /// all entries with r below the cursor's have been visited: a growing L only makes the next intervals
-    /// smaller; a shrinking L makes the interval begin before the cursor, and what lies between is
-    /// visited again. The cursor reaches 1, written as 0, when all intervals are done.
+    /// with r in one interval of length 2^-L that starts at r(v). Linear hashing keeps them in bucket v and,
+    /// when v is behind the split pointer (bucket v + 2^L exists), in bucket v + 2^L, and nowhere else. A
+    /// call takes the interval of the table's *present* L that the cursor lies in, visits its one or two
+    /// buckets, and answers with the interval's end: incrementing the reversed number. So at any time all
+    /// entries with r below the cursor's have been visited. A growing L only makes the next intervals
+    /// smaller. A shrinking L makes the interval begin before the cursor, and what lies between is visited
+    /// again. The cursor reaches 1, written as 0, when all intervals are done.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Handle)) -> u64 {
         let Some(level) = self.buckets.checked_ilog2() else { return 0 };
         let size = 1 << level;
@@ -43,8 +43,9 @@ impl BucketTable {
     /// [`scan`](Self::scan) without repetitions: an entry that is in the table throughout is visited exactly once, any other at
     /// most once.
     ///
-    /// Why: the entries with r below the cursor's are those that earlier calls have visited. They come again only where the
-    /// interval of the present L begins before the cursor, because the table has shrunk; their hashes distinguish them.
+    /// Why: the entries with r below the cursor's are those that earlier calls have visited. Such entries come again
+    /// only if the interval of the present L begins before the cursor, because the table has shrunk; their hashes
+    /// distinguish them.
     pub fn scan_once(&self, cursor: u64, entries: &impl Entries, mut visit: impl FnMut(Handle)) -> u64 {
         let cursor_bits = cursor as u32;
         if u64::from(cursor_bits) >> self.level() == 0 {
@@ -63,8 +64,8 @@ impl BucketTable {
         self.buckets.checked_ilog2().unwrap_or(0)
     }
 
-    /// Visits the entries whose hash ends in the `level` low bits of `region`; where the table has fewer address bits
-    /// by now, others with them, which the caller distinguishes by their hashes. O(1) an entry, and O(1).
+    /// Visits the entries whose hash ends in the `level` low bits of `region`; if the table has fewer address bits by
+    /// now, others with them, which the caller distinguishes by their hashes. O(1) an entry, and O(1).
     pub fn for_each_in_region(&self, region: u32, level: u32, mut visit: impl FnMut(Handle)) {
         if self.buckets == 0 {
             return;

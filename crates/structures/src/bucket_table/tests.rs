@@ -230,8 +230,8 @@ proptest! {
         prop_assert_eq!(drained, model.len());
     }
 
-    /// Numbers below `stay` are there throughout; the rest comes and goes between the calls, so that the
-    /// table grows and shrinks through several doublings. One of two scans at a time visits nothing twice.
+    /// Numbers below `stay` are there throughout; the rest comes and goes between the calls, so that the table grows
+    /// and shrinks through several doublings. A scan with `scan_once` visits nothing twice.
     #[test]
     fn scan_returns_what_stays_although_the_table_changes(
         stay in 1_u32..300,
@@ -475,7 +475,7 @@ fn due_spends_no_more_than_its_limit_and_finishes_in_turns() {
     check_shape(&table);
 }
 
-/// Where a probe believes an entry to be.
+/// The place that a probe believes an entry to have.
 fn candidate(probe: &TableProbe, hash: u64) -> Option<Handle> {
     let mut bucket = probe.fetch_bucket(hash)?;
     loop {

@@ -58,7 +58,7 @@ impl Tick {
         !now.is_before(self)
     }
 
-    /// The earlier of two deadlines, where none is later than any.
+    /// The earlier of two deadlines; none is later than any.
     #[inline]
     pub fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {

@@ -6,7 +6,7 @@
 //! SW │ S │ SE
 //! ```
 //!
-//! They are chosen as Redis chooses them, so that unsorted replies have Redis's order. Where they do not hold all of an
+//! Cells are chosen as Redis chooses them, so that unsorted replies have Redis's order. If they do not hold all of an
 //! area, as across a pole, a grid is laid over its bounds instead.
 
 use std::{
@@ -24,8 +24,8 @@ const MERCATOR_MAX_METERS: f64 = 20_037_726.37;
 /// The cells of a grid over bounds, at most.
 const CELLS_MAX: u64 = 16;
 
-/// The rectangle around the area searched, in degrees. It may reach beyond the map: to the east and west it goes on at
-/// the other side, to the north and south there is nothing.
+/// The rectangle around the area searched, in degrees. The rectangle may reach beyond the map: to the east and west it
+/// goes on at the other side, to the north and south there is nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// Southwestern corner.
@@ -35,7 +35,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of the places at most so many meters from a place.
+    /// The bounds of the places at most `radius_meters` from a place.
     pub fn of_circle(center: Place, radius_meters: f64) -> Self {
         let radius = radius_meters / EARTH_RADIUS_METERS;
         let reaches_a_pole = center.latitude.abs().to_radians() + radius >= FRAC_PI_2;
@@ -62,7 +62,7 @@ impl Bounds {
         Self::beside(center, longitude_delta, latitude_delta)
     }
 
-    /// The bounds of so many degrees to either side, and a little more than distances can be off by rounding.
+    /// The bounds of these degrees to either side, and a little more than distances can be off by rounding.
     fn beside(center: Place, longitude_delta: f64, latitude_delta: f64) -> Self {
         let more = |delta: f64| delta + delta * 1e-6 + 1e-9;
         let (longitude_delta, latitude_delta) = (more(longitude_delta), more(latitude_delta));
@@ -78,7 +78,7 @@ impl Bounds {
         self.high.longitude - self.low.longitude >= 2.0 * LONGITUDE_MAX
     }
 
-    /// Roughly the bounds of the area that reaches so many meters from a place to either side, as Redis takes them to
+    /// Roughly the bounds of the area that reaches these meters from a place to either side, as Redis takes them to
     /// choose cells.
     pub fn around(place: Place, east_meters: f64, north_meters: f64) -> Self {
         let latitude_delta = (north_meters / EARTH_RADIUS_METERS).to_degrees();
@@ -117,7 +117,7 @@ impl Cell {
         }
     }
 
-    /// The cell so many columns and rows away; the grid has no border.
+    /// The cell `columns` and `rows` away; the grid has no border.
     fn beside(self, columns: i32, rows: i32) -> Self {
         let mask = (1 << self.steps) - 1;
         Self {
@@ -159,8 +159,8 @@ fn steps_for(radius_meters: f64, latitude: f64) -> u32 {
     steps.clamp(1, STEPS as i32) as u32
 }
 
-/// The ranges of geohashes that hold every place within `reach`: some twenty at most, none twice. They are those around
-/// `center` where these are enough, for which `radius_meters` and `bounds` say how large they are to be.
+/// The ranges of geohashes that hold every place within `reach`: some twenty at most, none twice. The ranges are those
+/// around `center` if these are enough, for which `radius_meters` and `bounds` say how large they are to be.
 pub fn covering(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Vec<Range<u64>> {
     let cells = around(center, radius_meters, bounds, reach).unwrap_or_else(|| grid_over(reach));
     let mut ranges: Vec<_> = cells.into_iter().map(Cell::geohashes).collect();
@@ -202,7 +202,7 @@ fn grid_over(reach: Bounds) -> Vec<Cell> {
     unreachable!("the coarsest grid has four cells")
 }
 
-/// The cell around `center` and those of its neighbours that an area within `bounds` can reach; `None` where they do not
+/// The cell around `center` and those of its neighbours that an area within `bounds` can reach; `None` if they do not
 /// hold all of `reach`.
 fn around(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Option<Vec<Cell>> {
     let mut steps = steps_for(radius_meters, center.latitude);
@@ -271,7 +271,7 @@ mod tests {
             .prop_map(|(longitude, latitude)| Place { longitude, latitude })
     }
 
-    /// A place at most so far away, as seen from the center in a direction.
+    /// A place at this distance at most, as seen from the center in a direction.
     fn away(center: Place, meters: f64, direction: f64) -> Place {
         let angle = meters / EARTH_RADIUS_METERS;
         let latitude = center.latitude.to_radians();

@@ -35,7 +35,7 @@ impl ByteSet {
         self.insert(byte.to_ascii_uppercase());
     }
 
-    /// Adds the bytes from `low` to `high`, as C compares them where a `char` has a sign. None where `low` is higher.
+    /// Adds the bytes from `low` to `high`, as C compares them if a `char` has a sign. None if `low` is higher.
     pub(super) fn insert_range(&mut self, low: i8, high: i8) {
         if low > high {
             return;

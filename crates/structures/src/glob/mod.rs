@@ -4,10 +4,10 @@
 //! user:*:[0-9]?:*x     head "user:" │ needles ":", "[0-9]?:" │ tail "x"
 //! ```
 //!
-//! A pattern is compiled once, then matches any number of texts. Its runs between stars have fixed lengths: the head and the
-//! tail are compared where they must stand, each needle is searched for behind the one before, and the first place found
-//! is kept, since a later one would leave less room for the rest. So matching is O(text) with any pattern; a run with
-//! `?` or classes that has to be searched for takes a step for each 64 elements and byte.
+//! A pattern is compiled once, then matches any number of texts. Its runs between stars have fixed lengths. The head
+//! and the tail are compared where they must stand, and each needle is searched for behind the one before. The first
+//! place found is kept, since a later one would leave less room for the rest. So matching is O(text) with any pattern;
+//! a run with `?` or classes that has to be searched for takes a step for each 64 elements and byte.
 //!
 //! Patterns match as `stringmatchlen` of redis-server 7.0 has them, its peculiarities included:
 //! - a class that is not closed ends with the pattern, and bytes in ranges have a sign;
@@ -43,7 +43,7 @@ pub struct Glob(Shape);
 #[derive(Debug, Clone)]
 enum Shape {
     Nothing,
-    /// Without a star.
+    /// A pattern without a star.
     Whole(Run),
     Starred(Box<Starred>),
 }
@@ -153,7 +153,7 @@ fn compile(pattern: &[u8], ignore_case: bool) -> Result<Glob, TooComplex> {
     }))
 }
 
-/// Reads the element at `at`, which is no star, and where it ends.
+/// Reads the element at `at`, which is not a star, and its end.
 fn read_element(pattern: &[u8], at: usize, ignore_case: bool) -> (Element, usize) {
     let byte = |byte: u8| {
         if ignore_case && byte.is_ascii_alphabetic() {
@@ -180,7 +180,7 @@ fn read_element(pattern: &[u8], at: usize, ignore_case: bool) -> (Element, usize
     }
 }
 
-/// Reads the class whose bracket stands in front of `at`, and where it ends.
+/// Reads the class whose bracket stands in front of `at`, and its end.
 fn read_class(pattern: &[u8], at: usize, ignore_case: bool) -> (ByteSet, usize) {
     let is_negated = pattern.get(at) == Some(&b'^');
     let mut at = at + usize::from(is_negated);
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_search_goes_through_a_text_once() {
-        // Each takes minutes and longer where every place is tried with every element.
+        // Each takes minutes and longer if every place is tried with every element.
         let text = vec![b'a'; 4 << 20];
         let long_class = [b"*[", &[b'b'; 300_000][..], b"]"].concat();
         let sets = [b"*", &b"[ab]".repeat(SETS_MAX - 1)[..], b"b*"].concat();
@@ -331,7 +331,7 @@ mod tests {
         let classes = b"[ab]".repeat(SETS_MAX);
         assert!(matches(&classes, &text[..SETS_MAX]));
         assert_eq!(Glob::new(&[&classes[..], b"[ab]"].concat()).err(), Some(TooComplex));
-        // Where nothing has to be searched for, or bytes alone, there is none.
+        // If nothing has to be searched for, or bytes alone, there is no limit.
         let long =
             [&vec![b'a'; 1 << 20][..], &vec![b'?'; 1 << 20], b"*", &vec![b'b'; 1 << 20], b"*[c]"].concat();
         assert!(Glob::new(&long).is_ok());

@@ -136,7 +136,7 @@ pub(super) enum Needle {
 }
 
 impl Needle {
-    /// Where the first match ends. O(n), for sets times their number divided by 64.
+    /// The end of the first match. O(n), for sets times their number divided by 64.
     pub(super) fn find_end(&self, text: &[u8]) -> Option<usize> {
         match self {
             Self::Bytes(finder) => finder.find(text).map(|start| start + finder.needle().len()),

@@ -22,7 +22,7 @@ pub(super) fn get(registers: &[u8], index: usize) -> u8 {
     (pair >> bit & VALUE_MASK) as u8
 }
 
-/// Raises a register to `value`; whether it was lower.
+/// Raises a register to `value`. Returns whether it was lower.
 #[inline]
 pub(super) fn raise(registers: &mut [u8], index: usize, value: u8) -> bool {
     let raises = value > get(registers, index);

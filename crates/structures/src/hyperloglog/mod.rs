@@ -19,7 +19,7 @@
 //! Otmar Ertl's, "New cardinality estimation algorithms for HyperLogLog sketches" (arXiv:1702.01284).
 //!
 //! The bytes are the client's: anything may stand in them. [`HyperLogLog::read`] looks at the header
-//! only, and methods that walk sparse runs return [`Corrupt`] where they do not cover the registers.
+//! only, and methods that walk sparse runs return [`Corrupt`] if they do not cover the registers.
 
 mod dense;
 mod estimate;
@@ -50,7 +50,7 @@ const HASH_SEED: u64 = 0xadc8_3b19;
 
 const RUNS_BROKEN: Corrupt = Corrupt("HyperLogLog runs do not cover its registers");
 
-/// One without elements: sparse, its cached cardinality 0.
+/// A HyperLogLog without elements: sparse, its cached cardinality 0.
 pub fn new_hyperloglog() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + 2);
     bytes.extend_from_slice(MAGIC);
@@ -67,7 +67,7 @@ pub struct HyperLogLog<'a> {
 }
 
 impl<'a> HyperLogLog<'a> {
-    /// The reader, where the header and the length are those of a HyperLogLog.
+    /// The reader, if the header and the length are those of a HyperLogLog.
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let known = bytes.len() >= HEADER_BYTES && bytes.starts_with(MAGIC);
@@ -159,8 +159,8 @@ pub fn forget_cardinality(bytes: &mut [u8]) {
     bytes[HEADER_BYTES - 1] |= OUT_OF_DATE;
 }
 
-/// Adds elements to a dense HyperLogLog and returns how many of them changed it; `None`, and nothing
-/// done, where it is none.
+/// Adds elements to a dense HyperLogLog and returns how many of them changed it; `None`, and nothing done, if `bytes`
+/// are no dense one.
 #[inline]
 pub fn add_to_dense(bytes: &mut [u8], elements: &[&[u8]]) -> Option<usize> {
     HyperLogLog::read(bytes).filter(|hyperloglog| hyperloglog.is_dense())?;
@@ -184,7 +184,7 @@ pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_bytes_max: usize) -> Resu
     raise(bytes, index, value, sparse_bytes_max)
 }
 
-/// Raises a register to `value`; whether it was lower.
+/// Raises a register to `value`. Returns whether it was lower.
 fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_bytes_max: usize) -> Result<bool, Corrupt> {
     if bytes[ENCODING_AT] == SPARSE {
         match sparse::raise(bytes, index, value, sparse_bytes_max)? {
@@ -205,7 +205,7 @@ fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_bytes_max: usize) 
     Ok(raised)
 }
 
-/// Turns a sparse HyperLogLog dense; whether it was sparse. The cached cardinality stays. O(registers).
+/// Turns a sparse HyperLogLog dense. Returns whether it was sparse. The cached cardinality stays. O(registers).
 ///
 /// `bytes` must have passed [`HyperLogLog::read`].
 pub fn make_dense(bytes: &mut Vec<u8>) -> Result<bool, Corrupt> {
@@ -231,7 +231,7 @@ pub struct HyperLogLogUnion {
 }
 
 impl Default for HyperLogLogUnion {
-    /// Of none.
+    /// The union of none.
     fn default() -> Self {
         Self { registers: Box::new([0; HLL_REGISTERS]), has_dense: false }
     }
@@ -253,8 +253,8 @@ impl HyperLogLogUnion {
         histogram.estimate()
     }
 
-    /// Raises the registers of a HyperLogLog to those of the union; it turns dense where one of those
-    /// that were added is, or where its runs grow beyond `sparse_bytes_max`.
+    /// Raises the registers of a HyperLogLog to those of the union. The result is dense if one of those that were added
+    /// is, or if its runs grow beyond `sparse_bytes_max`.
     ///
     /// `bytes` must have passed [`HyperLogLog::read`].
     pub fn write_to(&self, bytes: &mut Vec<u8>, sparse_bytes_max: usize) -> Result<(), Corrupt> {

@@ -16,11 +16,11 @@ const MERGED_RUNS_MAX: usize = 5;
 /// Registers in a row that have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
-    /// So many are 0, in the short form.
+    /// This many registers are 0, in the short form.
     Zero(usize),
-    /// So many are 0, in the long form.
+    /// This many registers are 0, in the long form.
     LongZero(usize),
-    /// So many have a value.
+    /// This many registers have a value.
     Value(u8, usize),
 }
 
@@ -53,7 +53,7 @@ impl Run {
         if matches!(self, Self::LongZero(_)) { 2 } else { 1 }
     }
 
-    /// A run of registers at 0, in the shorter form where that will do.
+    /// A run of registers at 0, in the shorter form if that will do.
     pub(super) fn zeros(len: usize) -> Run {
         if len > ZERO_MAX { Self::LongZero(len) } else { Self::Zero(len) }
     }
@@ -127,9 +127,9 @@ pub(super) fn get(runs: &[u8], index: usize) -> Option<u8> {
 /// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was as high already.
+    /// The register was as high already.
     Covered,
-    /// It is raised.
+    /// The register is raised.
     Raised,
     /// Nothing is done: the value, or the bytes, would be more than the encoding may have.
     TooLarge,
@@ -145,7 +145,7 @@ pub(super) fn raise(
     if value > VALUE_MAX {
         return Ok(Outcome::TooLarge);
     }
-    // The run that covers the register, where it starts, and the run before it.
+    // The run that covers the register, its first register, and the run before it.
     let (mut at, mut first, mut previous) = (HEADER_BYTES, 0, HEADER_BYTES);
     let run = loop {
         let run = Run::read(&bytes[at..]).ok_or(RUNS_BROKEN)?;

@@ -54,12 +54,12 @@ impl fmt::Debug for Listpack {
 }
 
 impl Listpack {
-    /// Without elements.
+    /// A listpack without elements.
     pub fn new() -> Listpack {
         Self::with_capacity(LISTPACK_BYTES_EMPTY)
     }
 
-    /// Without elements, with room for `bytes` bytes in all.
+    /// A listpack without elements, with room for `bytes` bytes in all.
     pub fn with_capacity(bytes: usize) -> Listpack {
         let mut block = Block::zeroed(bytes.max(LISTPACK_BYTES_EMPTY));
         block[0] = LISTPACK_BYTES_EMPTY as u8;
@@ -140,7 +140,7 @@ impl Listpack {
         start..start + self.size()
     }
 
-    /// Where the listpack begins in the block.
+    /// The start of the listpack in the block.
     #[inline]
     fn start(&self) -> usize {
         self.block.mark.get()
@@ -293,8 +293,8 @@ impl Listpack {
         self.remove_run(position, 1).1
     }
 
-    /// Removes up to `count` elements from `position` on; answers how many there were, and where the one
-    /// behind them is now.
+    /// Removes up to `count` elements from `position` on. Returns how many there were, and the present
+    /// position of the one behind them.
     pub fn remove_run(&mut self, position: Position, count: usize) -> (usize, Option<Position>) {
         let mut end = position.at();
         let mut removed = 0;
@@ -372,7 +372,7 @@ impl Listpack {
             self.reserve(after - before, front_moves);
         }
         let start = self.start();
-        // Where there is no room on the side that should move, the other one moves.
+        // If there is no room on the side that should move, the other one moves.
         let grown = after.saturating_sub(before);
         let moved = start + removed - inserted.min(start + removed);
         let front_moves = moved <= ShortMark::MAX

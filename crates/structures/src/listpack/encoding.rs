@@ -1,4 +1,4 @@
-//! One listpack entry: how it is laid out, read and written.
+//! A listpack entry: how it is laid out, read and written.
 
 use super::Element;
 use crate::decimal::parse_integer;
@@ -32,8 +32,8 @@ impl Head {
     }
 }
 
-/// Reads the head of the entry that starts `bytes`. `None` where there is no entry: at the end byte, at a
-/// byte that starts no encoding, and where the bytes stop within the head.
+/// Reads the head of the entry that starts `bytes`. `None` if there is no entry: at the end byte, at a
+/// byte that starts no encoding, and if the bytes stop within the head.
 #[inline]
 pub(super) fn head(bytes: &[u8]) -> Option<Head> {
     let integer = |size| Some(Head { string_at: 0, size });
@@ -118,7 +118,7 @@ pub(super) fn write_back_length(out: &mut [u8], size: usize) {
 }
 
 /// Reads the back length that ends `bytes`: (size of the entry, bytes of the back length itself).
-/// `None` where it does not begin within five bytes.
+/// `None` if it does not begin within five bytes.
 #[inline]
 pub(super) fn read_back_length(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut size = 0;
@@ -212,7 +212,7 @@ impl<'a> Encoded<'a> {
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         let (head, rest) = out.split_at_mut(usize::from(self.head_bytes));
-        // Most heads have one byte or two, and most integers no more: a copy would be a call.
+        // Most heads have one byte or two, and most integers nothing else: a copy would be a call.
         match head {
             [first] => *first = self.head[0],
             [first, second] => [*first, *second] = [self.head[0], self.head[1]],

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! [`ListpackRef`] reads, [`Listpack`] owns and edits, [`validate`] admits bytes from outside. All code here
-//! is safe: bytes that never passed [`validate`] can make a reader panic or answer nonsense, no more.
+//! is safe: the worst that bytes which never passed [`validate`] can do is make a reader panic or answer
+//! nonsense.
 //!
 //! Invariants of listpacks written here: the count is exact or 65535; every element has its smallest
 //! encoding; a string that is the canonical text of an integer is stored as that integer.
@@ -72,7 +73,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The element as an integer, also where it is kept as text (which foreign listpacks may do).
+    /// The element as an integer, also if it is kept as text (which foreign listpacks may do).
     #[inline]
     pub fn as_integer(self) -> Option<i64> {
         match self {
@@ -90,7 +91,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The element's text; borrowed where it is kept as text.
+    /// The element's text; borrowed if it is kept as text.
     pub fn text(self) -> Cow<'a, [u8]> {
         match self {
             Element::Integer(value) => Cow::Owned(itoa::Buffer::new().format(value).as_bytes().to_vec()),
@@ -132,7 +133,7 @@ impl<'a> From<&'a Vec<u8>> for Element<'a> {
     }
 }
 
-/// Where an entry starts, counted in bytes from the start of its listpack. An edit before it makes it stale.
+/// The start of an entry, counted in bytes from the start of its listpack. An edit before it makes it stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u32);
 
@@ -164,7 +165,7 @@ impl<'a> ListpackRef<'a> {
         self.bytes
     }
 
-    /// The count in the header, where it holds one.
+    /// The count in the header, if it holds one.
     #[inline]
     fn counted(self) -> Option<usize> {
         let count = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
@@ -353,7 +354,7 @@ impl<'a> Elements<'a> {
         Elements { end: position.at() + self.listpack.entry_bytes(position.at()), ..self }
     }
 
-    /// Where the next element is.
+    /// The position of the next element.
     #[inline]
     pub fn position(&self) -> Option<Position> {
         (self.at < self.end).then_some(Position(self.at as u32))

@@ -6,7 +6,7 @@ use crate::Corrupt;
 
 /// Checks every rule that readers rely on, and answers the number of elements. O(n).
 ///
-/// The rules are those of Redis's deep integrity check: the stated size is that of the bytes, entries follow
+/// The rules are those of Redis's deep integrity check. The stated size is that of the bytes, entries follow
 /// one another without gap or overlap, each ends with its own length, the end byte comes exactly last, the
 /// count is right or 65535. Not demanded, as in Redis: at least one element, the smallest encodings.
 pub fn validate(bytes: &[u8]) -> Result<usize, Corrupt> {

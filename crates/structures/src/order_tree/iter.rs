@@ -12,7 +12,7 @@ pub struct OrderRange<'a> {
     ranks: Range<usize>,
     /// The leaf that was read last, and the number there of the next element.
     front: Option<(&'a Leaf, usize)>,
-    /// The same from the end: the next element is the one before that number.
+    /// The place at the end: the next element is the one before that number.
     back: Option<(&'a Leaf, usize)>,
 }
 

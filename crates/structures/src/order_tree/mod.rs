@@ -32,7 +32,7 @@ use node::{Edges, FANOUT_MAX, Inner, LEAF_MAX, Leaf, Node, Usage};
 
 use crate::Handle;
 
-/// Where the bytes of members are.
+/// The holder of the bytes of members.
 pub trait Members {
     /// The bytes of the member behind a handle that the tree was given.
     fn bytes(&self, handle: Handle) -> &[u8];
@@ -70,7 +70,7 @@ pub struct OrderTree {
 }
 
 impl OrderTree {
-    /// Without elements; allocates nothing.
+    /// A tree without elements; allocates nothing.
     pub fn new() -> OrderTree {
         OrderTree::default()
     }
@@ -176,7 +176,7 @@ impl OrderTree {
         true
     }
 
-    /// Sets the score where the neighbours in the same leaf show that the order stays as it is.
+    /// Sets the score if the neighbours in the same leaf show that the order stays as it is.
     fn update_in_place<M: Members + ?Sized>(
         &mut self,
         mut rank: usize,

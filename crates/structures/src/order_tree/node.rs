@@ -201,8 +201,8 @@ impl Node {
         }
     }
 
-    /// Fetches all lines that a search in the node may look at. It looks at one after the other, and most
-    /// nodes of a large tree are in no cache.
+    /// Fetches all lines that a search in the node may look at. A search looks at one after the other,
+    /// and most nodes of a large tree are in no cache.
     #[inline]
     pub fn prefetch(&self) {
         const LINE_BYTES: usize = 64;
@@ -424,9 +424,9 @@ impl Inner {
         (node, gone)
     }
 
-    /// Makes a full child, or the one that takes its place for what `before` places, have room.
+    /// Makes room in a full child, or in the one that takes its place for elements that `before` places.
     ///
-    /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, where splitting
+    /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, while splitting
     /// at once would leave 69%. At the tree's borders a split is as uneven as can be, so that ascending or
     /// descending insertion leaves full nodes behind.
     fn make_room(&mut self, index: usize, before: impl Fn(Scored) -> bool, edges: Edges, usage: &mut Usage) {
@@ -464,9 +464,9 @@ impl Inner {
         self.refresh(index);
     }
 
-    /// Merges a child that is less than half full with a sibling where both fit one node; otherwise takes
-    /// from the sibling, unless the child lies on a border of the tree: there it may run empty, so that a
-    /// queue's elements are not moved before they are taken.
+    /// Merges a child that is less than half full with a sibling if both fit one node; otherwise takes
+    /// from the sibling. A child on a border of the tree may run empty instead, so that a queue's
+    /// elements are not moved before they are taken.
     fn settle(&mut self, index: usize, edges: Edges, usage: &mut Usage) {
         let child = self.child(index);
         let max = child.max();

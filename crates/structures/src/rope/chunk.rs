@@ -47,7 +47,7 @@ impl Chunk {
         Self(Arc::new(ChunkBytes::Part(part)))
     }
 
-    /// Zeros, as many as the longest chunk has. They take no memory until they are read.
+    /// Zeros, as many as the longest chunk has. The zeros take no memory until they are read.
     pub(super) fn zeros() -> Self {
         ZEROS.get_or_init(|| Self::new(vec![0; CHUNK_BYTES_MAX])).clone()
     }
@@ -57,7 +57,7 @@ impl Chunk {
         ZEROS.get().is_some_and(|zeros| Arc::ptr_eq(&self.0, &zeros.0))
     }
 
-    /// The bytes; more than the rope has of them where they are shared zeros.
+    /// The bytes; more than the rope has of them if they are shared zeros.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         self.0.as_ref().as_ref()
@@ -79,7 +79,7 @@ impl Chunk {
         }
     }
 
-    /// Its part of an allocation, where it is one without other holders.
+    /// Its part of an allocation, if it is one without other holders.
     pub(super) fn part_mut(&mut self) -> Option<&mut Part> {
         match Arc::get_mut(&mut self.0)? {
             ChunkBytes::Own(_) => None,
@@ -115,7 +115,7 @@ impl Chunk {
         self.extend(length, length + bytes.len(), length_max, |own| own.extend_from_slice(bytes));
     }
 
-    /// The same with zeros, until it is `length_after` long.
+    /// Appends zeros after the first `length` bytes, until the chunk is `length_after` long.
     pub(super) fn append_zeros(&mut self, length: usize, length_after: usize, length_max: usize) {
         // Shared zeros go on as they are.
         if !self.is_zeros() {
@@ -143,7 +143,7 @@ impl Chunk {
         *self = Self::new(copy);
     }
 
-    /// The first `length` bytes, where they have no other holder.
+    /// The first `length` bytes, if they have no other holder.
     fn own_mut(&mut self, length: usize) -> Option<&mut [u8]> {
         match Arc::get_mut(&mut self.0)? {
             ChunkBytes::Own(own) => Some(&mut own[..length]),

@@ -52,7 +52,7 @@ impl<const CHUNK_BYTES: usize> From<&[u8]> for Rope<CHUNK_BYTES> {
     }
 }
 
-/// The same bytes where they stand: nothing is copied. O(chunks).
+/// A rope of the bytes in their place: nothing is copied. O(chunks).
 impl<const CHUNK_BYTES: usize> From<Vec<u8>> for Rope<CHUNK_BYTES> {
     fn from(bytes: Vec<u8>) -> Self {
         let mut rope = Self::default();
@@ -79,7 +79,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -122,7 +122,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         (at < self.len).then(|| self.chunks[at / Self::CHUNK_BYTES].bytes()[at % CHUNK_BYTES])
     }
 
-    /// Copies bytes from `at` on to `out`; how many there were. O(out).
+    /// Copies bytes from `at` on to `out`. Returns how many there were. O(out).
     pub fn read(&self, at: usize, out: &mut [u8]) -> usize {
         let mut read = 0;
         for slice in self.slices(at..at.saturating_add(out.len())) {
@@ -188,7 +188,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         }
         let (whole_chunks, tail) = rest.split_at(rest.len() - rest.len() % CHUNK_BYTES);
         if whole_chunks.len() > CHUNK_BYTES {
-            // One large allocation takes far fewer page faults than many of the size of a chunk.
+            // A single large allocation takes far fewer page faults than many of the size of a chunk.
             self.adopt(whole_chunks.to_vec());
             rest = tail;
         }
@@ -203,8 +203,8 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         }
     }
 
-    /// Appends zeros until it is so long; does nothing where it is. O(`CHUNK_BYTES` + chunks): whole chunks of zeros take
-    /// no memory.
+    /// Appends zeros until it is `len` long; does nothing if it is. O(`CHUNK_BYTES` + chunks): whole chunks of zeros
+    /// take no memory.
     pub fn grow(&mut self, len: usize) {
         let last_length = self.len % Self::CHUNK_BYTES;
         if last_length > 0 && len > self.len {

@@ -42,7 +42,7 @@ pub(super) struct Allocation {
     origin: Origin,
 }
 
-/// Where an allocation comes from, and so how it is freed.
+/// The source of an allocation, and so how it is freed.
 #[derive(Clone, Copy)]
 enum Origin {
     /// A vector of this capacity.
@@ -51,7 +51,7 @@ enum Origin {
     Mapping { bytes: usize },
 }
 
-// SAFETY: its pointer is used to free it once, and by holders who see to it that no thread writes where others read.
+// SAFETY: its pointer is used to free it once, and by holders that keep threads from writing where others read.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
@@ -104,14 +104,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A range for so many bytes, not one of them memory yet. `None` where the system refuses.
+    /// A range for `bytes` bytes, not one of them memory yet. `None` if the system refuses.
     pub(super) fn reserve(bytes: usize) -> Option<Self> {
         let reserved = bytes.max(1).checked_next_multiple_of(rustix::param::page_size())?;
         let start = memory_map::reserve(reserved)?;
         Some(Self { start, reserved, committed: 0 })
     }
 
-    /// Makes at least the first `bytes` memory; whether the system did.
+    /// Makes at least the first `bytes` memory. Returns whether the system did.
     pub(super) fn commit(&mut self, bytes: usize) -> bool {
         let wanted = bytes.next_multiple_of(rustix::param::page_size()).min(self.reserved);
         if wanted <= self.committed {
@@ -141,11 +141,11 @@ impl Drop for Mapping {
 }
 
 impl Part {
-    /// Divides a vector into parts of so many bytes; the last may be shorter. The vector's spare capacity goes back to
+    /// Divides a vector into parts of `part_bytes`; the last may be shorter. The vector's spare capacity goes back to
     /// the system, as far as it is whole pages.
     ///
     /// # Panics
-    /// Where `part_bytes` is 0.
+    /// If `part_bytes` is 0.
     pub(super) fn divide(bytes: Vec<u8>, part_bytes: usize) -> impl Iterator<Item = Self> {
         // SAFETY: the allocation is new, and not shared yet.
         unsafe { Self::divide_from(Allocation::of_vector(bytes), 0, part_bytes) }
@@ -154,10 +154,10 @@ impl Part {
     /// Divides the bytes of an allocation from `start` on.
     ///
     /// # Safety
-    /// It is done once for an allocation, and no thread uses [`Allocation::bytes`] while a part is changed.
+    /// An allocation is divided once, and no thread uses [`Allocation::bytes`] while a part is changed.
     ///
     /// # Panics
-    /// Where `part_bytes` is 0.
+    /// If `part_bytes` is 0.
     pub(super) unsafe fn divide_from(
         allocation: Arc<Allocation>,
         start: usize,
@@ -174,7 +174,7 @@ impl Part {
         })
     }
 
-    /// Says that these parts are about to be dropped together. Where they are all that is left of their allocation, it is
+    /// Says that these parts are about to be dropped together. If they are all that is left of their allocation, it is
     /// freed at once then: to give the pages of each back first would be a system call for each.
     pub(super) fn prepare_drop(parts: &mut [&mut Self]) {
         for parts in parts.chunk_by_mut(|one, next| Arc::ptr_eq(&one.allocation, &next.allocation)) {

@@ -77,8 +77,8 @@ impl GrowingBlock {
         self.length - self.arrived
     }
 
-    /// Has at most `bytes_max` of the next bytes written by `fill`, which answers how many of the room offered it has filled
-    /// from the beginning on.
+    /// Lets `fill` write at most `bytes_max` of the next bytes. `fill` answers how much of the room offered it has
+    /// filled from the beginning on.
     ///
     /// # Panics
     /// When it claims to have filled more.
@@ -99,7 +99,7 @@ impl GrowingBlock {
         Ok(filled)
     }
 
-    /// Appends bytes, as many as belong to the block; how many.
+    /// Appends bytes, as many as belong to the block. Returns how many.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut rest = &bytes[..bytes.len().min(self.missing())];
         let count = rest.len();
@@ -172,7 +172,7 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
         self.allocation.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -185,7 +185,7 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
         unsafe { self.allocation.bytes() }
     }
 
-    /// A rope of the bytes from a place on, that shares them. O(chunks) the first time, O(1) then; `None` where the source
+    /// A rope of the bytes from a place on, that shares them. O(chunks) the first time, O(1) then; `None` if the source
     /// was divided from another place on.
     pub fn rope_from(&self, skipped: usize) -> Option<Arc<Rope<CHUNK_BYTES>>> {
         let division = self.division.get_or_init(|| {
@@ -235,8 +235,8 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         self.len += rest.len;
     }
 
-    /// Overwrites bytes from `at` on with all of a source, sharing its bytes where they make whole chunks; the chunks whose
-    /// places they take, which may be large. O(chunks + `CHUNK_BYTES`), unless it was divided otherwise before.
+    /// Overwrites bytes from `at` on with all of a source, sharing its bytes if they make whole chunks; the chunks
+    /// whose places they take, which may be large. O(chunks + `CHUNK_BYTES`), unless it was divided otherwise before.
     ///
     /// # Panics
     /// When they would reach behind the end.
@@ -262,8 +262,8 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         replaced
     }
 
-    /// How many of a source's bytes stand in front of the first whole chunk where it begins at a place of a rope, and a rope
-    /// of those behind them, if these are a whole chunk at least.
+    /// How many of a source's bytes stand in front of the first whole chunk if it begins at a place of a rope, and a
+    /// rope of those behind them, if these are a whole chunk at least.
     fn split_source(source: &RopeSource<CHUNK_BYTES>, at: usize) -> (usize, Option<Arc<Self>>) {
         let head = at.next_multiple_of(CHUNK_BYTES) - at;
         let has_chunk = source.len() >= head + CHUNK_BYTES;

@@ -6,7 +6,7 @@
 //! after    (to the pool)    [x x x x x x .]  [x x x x x x x]
 //! ```
 //!
-//! A page is left where less than an eighth of it is free. A cell moves only into a page that is at least as full as the
+//! A page is left if less than an eighth of it is free. A cell moves only into a page that is at least as full as the
 //! one that it leaves. So each move brings two pages further apart, and a walk over all pages ends.
 
 use std::ptr;
@@ -20,9 +20,9 @@ const TARGETS_MAX: usize = 16;
 /// where it will meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellWalk {
-    /// Where it goes on.
+    /// Its next cell.
     pub next: CellPosition,
-    /// Where it ends.
+    /// Its end.
     pub end: CellPosition,
 }
 
@@ -52,9 +52,9 @@ impl Slab {
         self.page_bytes() - self.used_bytes()
     }
 
-    /// Looks at pages from `from` on, at so many of `pages_max`, and moves cells out of sparse ones until about `cells_max`
-    /// have been moved, beside `walks` that are under way. `moved` is told of each, after its contents were copied: the old handle, and the new one. The
-    /// next position; [`CellPosition::START`] behind the last page. O(pages + cells).
+    /// Looks at `pages_max` pages from `from` on, and moves cells out of sparse ones until about `cells_max` have been
+    /// moved, beside `walks` that are under way. `moved` is told of each, after its contents were copied: the old
+    /// handle, and the new one. The next position; [`CellPosition::START`] behind the last page. O(pages + cells).
     pub fn compact(
         &mut self,
         from: CellPosition,
@@ -129,7 +129,7 @@ impl Slab {
         }
     }
 
-    /// The fullest of some allowed pages with room that have at least so many live cells.
+    /// The fullest of some allowed pages with room that have at least `live_min` live cells.
     fn target(&self, class: usize, live_min: u16, allowed: impl Fn(u32) -> bool) -> Option<u32> {
         let mut best = None;
         let mut most = live_min;

@@ -1,4 +1,4 @@
-//! The progress, for a user who watches: on standard error, where that is a terminal.
+//! The progress, for a user who watches: on standard error, if that is a terminal.
 
 use std::{io::IsTerminal, sync::mpsc::channel, thread, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) fn watched<R>(
         let (working, done) = channel::<()>();
         let position = &position;
         scope.spawn(move || {
-            // It ends when the other end is dropped, however the work has ended.
+            // The wait ends when the other end is dropped, however the work has ended.
             while done.recv_timeout(REDRAW) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let (at, total) = position();
                 bar.set_length(total);

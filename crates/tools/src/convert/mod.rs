@@ -69,6 +69,9 @@ Versions of RDB files and who loads them:
   10  Redis 7.0 and newer, Valkey; no fields that expire
   11  Redis 7.2 and newer, Valkey; no fields that expire
   12  Redis 7.4 and newer, Dunlin
+  13  Redis 8.6 and newer, Dunlin; with the producers of streams
+  14  Redis 8.8 and newer, Dunlin; with arrays and with deliveries that XNACK has released
+  15  Redis 8.10 and newer, Dunlin
   80  Valkey 9 and newer, Dunlin
 Without --rdb-version it is 10, or 80 where fields of hashes expire. What a version cannot hold is refused with the key
 that has it. Version 9 has no place for what Redis 7.0 counts of streams (entries added and read): that alone is left
@@ -86,7 +89,7 @@ pub(crate) struct Arguments {
     /// The format to write [default: by the name of DEST: .rdb, .aof, or else a directory].
     #[arg(long, value_enum)]
     to: Option<Target>,
-    /// The version of RDB files to write, for the servers that are to load it: 9, 10, 11, 12 or 80.
+    /// The version of RDB files to write, for the servers that are to load it: 9 to 15, or 80.
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     rdb_version: Option<Version>,
     /// Begin the log with commands instead of an RDB file (aof-use-rdb-preamble no).
@@ -122,7 +125,7 @@ enum Target {
 
 fn parse_version(text: &str) -> Result<Version, String> {
     let version = text.parse().ok().and_then(Version::writable);
-    version.ok_or_else(|| "versions that can be written are 9, 10, 11, 12 and 80".to_owned())
+    version.ok_or_else(|| "versions that can be written are 9 to 15, and 80".to_owned())
 }
 
 /// `dunlin convert …`: 0 where DEST was written. `words` are those behind `convert`.
@@ -284,12 +287,12 @@ fn expect_fit(data: &Store, context: &ExclusiveContext<'_>, version: Option<Vers
     Err(format!("key \"{key}\" in database {database}{more} has no form in version {number}: {reason}"))
 }
 
-/// Has a signal that ends the process (Ctrl-C) first remove half-written files.
+/// Makes a signal that ends the process (Ctrl-C) first remove half-written files.
 fn remove_when_interrupted(path: PathBuf) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let remove = move || {
         for signal in signals.forever() {
-            // Where it was put in place, or was not begun, there is nothing of that name.
+            // If it was put in place, or was not begun, there is nothing of that name.
             let _ = fs::remove_file(&path);
             let _ = emulate_default_handler(signal);
         }

@@ -244,8 +244,8 @@ impl Change {
         }
     }
 
-    /// Applies what the disk had time for: a cut not at all; of a write any sectors of what is written over durable bytes, and so
-    /// many of those behind as were first.
+    /// Applies the part that the disk had time for. Of a cut, nothing; of a write, any of the sectors over durable
+    /// bytes, and the first few behind these.
     fn apply_partly(&self, durable_bytes: usize, to: &mut Vec<u8>, random: &mut Random) {
         let Self::Write { offset, bytes } = self else { return };
         let over = durable_bytes.saturating_sub(*offset).min(bytes.len());
@@ -279,7 +279,7 @@ fn durable_until(syncs: &[Sync], moment: usize) -> usize {
     ended.map(|sync| sync.begun).max().unwrap_or(0)
 }
 
-/// Of so many none, all, or a part.
+/// Returns none, all, or a part of `count`.
 fn some_of(count: usize, random: &mut Random) -> usize {
     match random.below(3) {
         0 => 0,

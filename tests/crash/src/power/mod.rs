@@ -177,8 +177,9 @@ impl Power<'_> {
         Ok(Life { disk, calls, turns, stall, begun_at: now, ended_at: Instant::now() })
     }
 
-    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends threads for up to
-    /// `stall`: under `everysec` the one that writes, the one that syncs, and the one that records it, one after the other.
+    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends threads for up
+    /// to `stall`. Under `everysec` that may be the one that writes, the one that syncs, and the one that records it,
+    /// one after the other.
     fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
         match self.policy {
             Policy::Always => writer.acknowledged_by(at),
@@ -188,7 +189,8 @@ impl Power<'_> {
         }
     }
 
-    /// When power failed at the latest, if so many calls of a life were done by then: at the end of it, if these are all.
+    /// The last moment at which power can have failed if `calls` calls of a life were done by then: at the end of it,
+    /// if these are all.
     fn moment_of(&self, life: &Life, calls: usize) -> Instant {
         match (self.policy, calls.checked_sub(1)) {
             // A server that is killed does not sync the acknowledged writes of its last second.
@@ -271,7 +273,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Has the C compiler make the library.
+    /// Makes the library with the C compiler.
     fn make(directory: &Path) -> Result<Self, String> {
         let (source, library) = (directory.join("record.c"), directory.join("record.so"));
         fs::write(&source, include_str!("record.c")).map_err(|error| error.to_string())?;
@@ -296,7 +298,7 @@ impl Recorder {
         ]
     }
 
-    /// Has the server killed between two calls; where none comes, it can be killed at once.
+    /// Kills the server between two calls; if none comes, it can be killed at once.
     fn kill(&self, server: Server<'_>) {
         let _ = fs::write(&self.stop, "");
         server.kill_after(CALLS_WITHIN);

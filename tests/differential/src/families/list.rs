@@ -5,7 +5,7 @@ use crate::grammar::{Arg, Family, row};
 
 const END: Arg = Pick(&["LEFT", "RIGHT", "LEFT", "RIGHT", "LEFT", "RIGHT", "MIDDLE"]);
 
-/// Short where it is one, or no client comes to end the wait.
+/// Short if it is one, or no client comes to end the wait.
 pub(super) const TIMEOUT: Arg = Pick(&["0.001", "0.01", "-1", "x", "inf"]);
 
 /// The table.

@@ -1,4 +1,4 @@
-//! One file per command family; each holds one table.
+//! A file for each command family, which holds one table.
 
 mod bitmap;
 mod connection;

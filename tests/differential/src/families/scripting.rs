@@ -190,8 +190,8 @@ const COLLECTION: Arg = Text(&[
     "local t = {} for k, v in pairs(redis.call('hgetall', KEYS[1])) do t[#t + 1] = v end return t",
 ]);
 
-/// Expressions over `ARGV[1]` that call the libraries. They reset all that they set: in Redis it would
-/// outlive the script.
+/// Expressions over `ARGV[1]` that call the libraries. Such expressions reset all that they set: in
+/// Redis it would outlive the script.
 const EXPRESSION: Arg = Text(&[
     "return cjson.encode(ARGV[1])",
     "return cjson.encode({ARGV[1], #ARGV[1], tonumber(ARGV[1]) or 0.5})",

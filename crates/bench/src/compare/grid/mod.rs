@@ -4,8 +4,8 @@
 //! cells (what is compared) ─→ measure (a fresh server for each) ─→ page (.json after each cell; .md, .svg)
 //! ```
 //!
-//! Invariants: a server has at least the total that is asked for, so that its fixed cost is small; a page has figures of
-//! one executable a column, and an interrupted run goes on where it ended.
+//! Invariants: a server has at least the total that is asked for, so that its fixed cost is small. A page has figures
+//! of one executable a column, and an interrupted run goes on where it ended.
 
 mod cells;
 mod page;
@@ -25,7 +25,7 @@ pub use cells::Kind;
 use cells::{Cell, EXAMPLES, PANELS, look_up_keys};
 use page::{Column, Figure, Memory, Page};
 
-/// What the keys of a server take together, at least: 90 MB are asked for, so that no server has less than 64.
+/// The least that the keys of a server take together: 90 MB are asked for, so that no server has less than 64.
 const TOTAL_BYTES: u64 = 90 << 20;
 const TOTAL_BYTES_MIN: u64 = 64 << 20;
 const QUICK_TOTAL_BYTES: u64 = 12 << 20;

@@ -16,7 +16,7 @@ const TITLE: &str = "Memory of keys";
 /// Ratio that Dunlin is to stay below in every cell.
 pub const GOAL: f64 = 0.85;
 
-/// What one server takes for keys of one cell.
+/// Memory that one server takes for keys of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Keys that were written.

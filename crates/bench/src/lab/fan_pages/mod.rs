@@ -183,7 +183,7 @@ fn columns<'a>(
 }
 
 impl Column<'_> {
-    /// Does the job; nothing where the store has no such way.
+    /// Does the job; nothing if the store has no such way.
     fn run(&self, way: Way, profiles: &[Vec<u32>]) -> Result<Option<Run>, String> {
         match (self, way) {
             (Self::Null, Way::Rewrite) => rewrite(Null, profiles, self).map(Some),

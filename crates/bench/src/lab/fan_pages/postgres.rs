@@ -67,7 +67,7 @@ impl Schema {
 
 impl Drop for Schema {
     fn drop(&mut self) {
-        // Where it fails, the next run finds the schema.
+        // If this fails, the next run finds the schema.
         let _ = self.0.batch_execute("ROLLBACK");
         let _ = self.0.batch_execute("DROP SCHEMA dunlin_lab CASCADE");
         let _ = self.0.batch_execute(UNLOCK);
@@ -169,7 +169,7 @@ fn connect(url: &str) -> Result<Client, String> {
     .map_err(text)
 }
 
-/// The server's own words where there are some.
+/// The server's own words if there are some.
 fn text(error: Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(said), _) => said.message().to_string(),

@@ -11,7 +11,7 @@ use crate::target::{Client, encode};
 
 /// Keeps whole records: the author's way, read and rewritten one by one.
 pub trait RecordStore {
-    /// The text of a page's record; nothing where there is none yet.
+    /// The text of a page's record; nothing if there is none yet.
     fn read(&mut self, page: u32) -> Result<Option<Vec<u8>>, String>;
     /// Replaces a page's record.
     fn write(&mut self, page: u32, record: &[u8]) -> Result<(), String>;

@@ -23,7 +23,7 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// So many profiles over so many pages, at least as many as the largest profile wants.
+    /// A workload of `profiles` over `pages`, at least as many as the largest profile wants.
     pub fn new(profiles: u64, pages: u64, seed: u64) -> Self {
         assert!(pages as f64 > 2.0 * PAGES_OF_A_PROFILE_MAX);
         Self { random: Random::new(seed), zipf: Zipf::new(pages, 1.0), left: profiles }

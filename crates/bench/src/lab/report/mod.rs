@@ -110,7 +110,7 @@ impl Report {
         Ok(())
     }
 
-    /// One line for each sample.
+    /// CSV text with a line for each sample.
     pub fn csv(&self) -> String {
         let mut text = String::from("experiment,section,row,server,metric,unit,round,value\n");
         for results in &self.results {

@@ -77,7 +77,7 @@ impl World {
         process.withheld = rest;
         let ready: Vec<Withheld> = ready;
         for reply in ready {
-            // Writes that a recovery has given up are owed to nobody.
+            // Writes that a recovery has given up are not owed to any client.
             let known = if reply.known.0 == self.oracle.generation { reply.known.1 } else { 0 };
             let checked = self.oracle.reply(&self.nodes[at], reply.seen, known, reply.is_write);
             self.check(checked);

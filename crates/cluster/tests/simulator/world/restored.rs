@@ -1,7 +1,8 @@
 //! The store goes back to an earlier state: nodes that have seen more keep their data, until an operator says which side is right.
 //!
-//! From then on there may be two lines of acknowledged writes, and no node can know of both. What is checked is I13: a member that has
-//! obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's numbers say.
+//! From then on there may be two lines of acknowledged writes, and no node can know of both. The check is I13: a member
+//! that has obeyed a newer state than the restored one loses nothing that was committed before, whatever the store's
+//! numbers say.
 
 use dunlin_cluster::lineage::DECISION_EPOCHS;
 
@@ -62,9 +63,12 @@ impl World {
     pub(super) fn signed_by_planner(&mut self, transaction: Transaction) -> Transaction {
         let planner = NodeId::from_bytes([if self.restored.is_some() { 202 } else { 201 }; 20]);
         let before = self.marks().get(&planner).copied();
-        let mut writer = Writer::new(planner);
-        writer.seen(before);
+        if self.planner.0 != planner {
+            self.planner = (planner, Writer::new(planner));
+        }
         let id = self.random.below(u64::MAX);
+        let writer = &mut self.planner.1;
+        writer.seen(before);
         writer.sign(transaction, &self.keys, id).0
     }
 
@@ -76,7 +80,7 @@ impl World {
         if process.strays {
             let boot = process.boot;
             let failed = Outcome::Failed(MetaError::Refused("it does not obey".to_owned()));
-            let answer = Answer::Outcome(proposal.number, failed, Mark { count: 0, id: 0 });
+            let answer = Answer::Outcome(proposal.number, failed, Mark::new(0, 0));
             return self.at(1, Happening::Answer { node: at, boot, answer });
         }
         let (signed, mark) = process.writer.sign(transaction.clone(), &self.keys, id);
@@ -132,25 +136,37 @@ impl World {
         true
     }
 
-    /// Views come one after the other. One that was asked for after another one had come, and has an earlier revision of a record, is of
-    /// a store that has gone back without losing what counts: the machine begins anew.
+    /// Views come one after the other. A view that was asked for after another one had come, and has an earlier revision of a record, is of
+    /// a store that has gone back without losing what counts: the machine begins anew. So does a machine whose record was read before the
+    /// store went back, and which no view has shown.
     pub(super) fn follow_view(
         &mut self,
         at: usize,
+        known: Option<&Known>,
         nodes: &[(NodeId, u64, BootId, Option<Restart>)],
         sent: u64,
     ) {
         let now = self.now;
         let process = self.nodes[at].process.as_mut().expect("it runs");
-        if sent < process.view.0 {
+        let record = known.map_or(0, |(revision, _)| *revision);
+        let mut revisions: BTreeMap<NodeId, u64> =
+            nodes.iter().map(|(id, revision, ..)| (*id, *revision)).collect();
+        if sent < process.view.came {
+            // This view was overtaken, and the machine hears what is newer in it all the same.
+            for (id, revision) in &process.view.nodes {
+                let newest = revisions.entry(*id).or_default();
+                *newest = (*newest).max(*revision);
+            }
+            process.view = View { came: now, record: record.max(process.view.record), nodes: revisions };
             return;
         }
-        let revisions: BTreeMap<NodeId, u64> =
-            nodes.iter().map(|(id, revision, ..)| (*id, *revision)).collect();
         let is_earlier =
             |(id, known): (&NodeId, &u64)| revisions.get(id).is_some_and(|revision| revision < known);
-        let goes_back = process.view.1.iter().any(is_earlier);
-        process.view = (now, revisions);
+        let contradicts = |shard: &Shard| known.is_some_and(|known| shard.contradicts(known));
+        let goes_back = record < process.view.record
+            || process.view.nodes.iter().any(is_earlier)
+            || process.shard.as_ref().is_some_and(contradicts);
+        process.view = View { came: now, record, nodes: revisions };
         if goes_back && !self.is_fault() {
             self.anew(at);
             self.tell_lineage(at);
@@ -178,7 +194,7 @@ impl World {
         }
     }
 
-    /// A process whose record is not its own any more writes it again: the store has gone back.
+    /// A process that finds a foreign record in the place of its own writes it again: the store has gone back.
     pub(super) fn announce_again(&mut self, at: usize, nodes: &[(NodeId, u64, BootId, Option<Restart>)]) {
         let me = self.nodes[at].id;
         let (Some(shard), Some(process)) = (self.nodes[at].shard(), &self.nodes[at].process) else { return };
@@ -198,6 +214,7 @@ impl World {
             return;
         }
         let (_, record) = self.record();
+        let newest = self.lineage();
         let pick = self.random.below(self.backups.len() as u64) as usize;
         self.store = self.backups.swap_remove(pick);
         for node in 0..self.nodes.len() {
@@ -231,7 +248,8 @@ impl World {
                 self.nodes.iter().filter(|node| is_ahead(node)).map(|node| node.id).collect::<Vec<_>>()
             );
         }
-        let is_forked = self.nodes.iter().any(is_ahead);
+        // A change counts although no node has heard yet that it is made.
+        let is_forked = !found.covers(&newest);
         self.oracle.is_forked |= is_forked;
         self.seen.forks += u64::from(is_forked);
         self.restored = Some(Restored {
@@ -256,7 +274,8 @@ impl World {
         Ok(())
     }
 
-    /// An operator says which side is right, at a node that does not obey; and once more, where another one still does not.
+    /// An operator says which side is right, at a node that does not obey; and once more, if another one still does
+    /// not.
     pub(super) fn decide(&mut self) {
         self.at(1_000, Happening::Decide);
         if self.restored.is_none() {
@@ -299,7 +318,7 @@ impl World {
         assert!(matches!(self.store.commit(&transaction), Outcome::Done(_)));
     }
 
-    /// Where the nodes were right, all is there that was committed before the store went back.
+    /// If the nodes were right, all is there that was committed before the store went back.
     pub(super) fn kept_at_the_end(&self, primary: &Node) -> Result<(), Violation> {
         let Some(restored) = self.restored.as_ref().filter(|restored| restored.nodes_are_right) else {
             return Ok(());

@@ -24,7 +24,7 @@ impl World {
 
     pub(super) fn store_asked(&mut self, node: usize, boot: BootId, request: Request) {
         if self.store_down_until > self.now {
-            // It may be in the store's own queue, and be done when the store is back.
+            // The request may be in the store's own queue, and be done when the store is back.
             if self.random.chance(30) {
                 self.at(self.store_down_until - self.now, Happening::Ask { node, boot, request });
             }
@@ -156,7 +156,11 @@ impl World {
                 if let Outcome::Done(revision) = outcome {
                     self.made(node, revision, mark);
                 }
+                let is_nothing = matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_));
                 let process = self.nodes[node].process.as_mut().expect("it runs");
+                if is_nothing {
+                    process.writer.undone(mark);
+                }
                 if process.asked.remove(&number).is_some() {
                     self.step(node, Event::Outcome(number, outcome));
                 }
@@ -170,7 +174,7 @@ impl World {
                 if !self.obeys(node, &seal) {
                     return;
                 }
-                self.follow_view(node, &nodes, sent);
+                self.follow_view(node, known.as_ref(), &nodes, sent);
                 self.announce_again(node, &nodes);
                 self.begin_anew(node, known.as_ref(), &seal);
                 // The first look has to be a read.

@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// An operator has a node take the shard without the members whose processes are gone.
+    /// An operator makes a node take the shard without the members whose processes are gone.
     pub(super) fn force(&mut self) {
         let gone = self.nodes.iter().filter(|node| node.process.is_none()).map(|node| node.id).collect();
         let others = 0..self.nodes.len();
@@ -60,8 +60,8 @@ impl World {
         }
     }
 
-    /// A node takes over, and just then the links of the one that it does not hear come back for a moment. It learns nothing from
-    /// the store.
+    /// A node takes over, and just then the links of the one that it does not hear come back for a moment. The old
+    /// primary learns nothing from the store.
     pub(super) fn flap(&mut self, primary: usize) {
         if self.is_trouble && self.setting.is_stormy && self.random.chance(20) {
             self.cut_off(primary, false);
@@ -82,7 +82,7 @@ impl World {
             return;
         }
         if !self.setting.is_stormy {
-            // I9: the store is gone for a minute, and nobody needs it.
+            // I9: the store is gone for a minute, and no node needs it.
             self.store_down_until = self.now + 60_000;
             return;
         }

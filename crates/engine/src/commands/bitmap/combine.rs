@@ -52,7 +52,7 @@ enum Operation {
     Not,
     /// The first and none of the others.
     Diff,
-    /// One of the others and not the first.
+    /// Bits of one of the others and not of the first.
     Diff1,
     /// The first and one of the others.
     AndOr,
@@ -119,8 +119,8 @@ fn bitop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 impl Operation {
-    /// Returns the combination of the sources; missing ones count as empty. It reads long ones a chunk at a time, so
-    /// that only the sources and the result take memory. O(n) in the length of all sources.
+    /// Returns the combination of the sources; missing ones count as empty. Long sources are read a chunk at a time,
+    /// so that only the sources and the result take memory. O(n) in the length of all sources.
     fn combine(self, sources: &[Option<StringRef<'_>>]) -> NewText {
         let length = sources.iter().flatten().map(|string| string.len()).max().unwrap_or(0);
         let mut result = NewText::with_capacity(length);
@@ -129,7 +129,7 @@ impl Operation {
             for source in sources {
                 let mut buffer = itoa::Buffer::new();
                 let window = start..start + StringRope::CHUNK_BYTES;
-                // It is one chunk of a rope, as it begins where chunks do.
+                // The window is one chunk of a rope, as it begins where chunks do.
                 let piece = source.and_then(|string| string.pieces(&mut buffer, window).next());
                 fold.add(piece.map_or(&[], |(_, piece)| piece));
             }

@@ -34,8 +34,8 @@ impl Unit {
         }
     }
 
-    /// The bits that two positions, both inclusive and counted from the end where negative, mean in
-    /// a string of `bytes` bytes.
+    /// The bits that two positions, both inclusive and counted from the end if negative, mean in a
+    /// string of `bytes` bytes.
     fn range(self, start: i64, end: i64, bytes: usize) -> Range<u64> {
         let (bits_per_unit, units) = match self {
             Self::Byte => (8, bytes as i64),
@@ -52,7 +52,7 @@ fn bytes_of(bits: &Range<u64>) -> Range<usize> {
     (bits.start / 8) as usize..bits.end.div_ceil(8) as usize
 }
 
-/// The same bits, counted from a byte on that is not behind the first, or from its first bit.
+/// The bits of a range, counted from a byte on that is not behind the first, or from its first bit.
 fn range_from(bits: &Range<u64>, byte: usize) -> Range<u64> {
     let first = 8 * byte as u64;
     bits.start.saturating_sub(first)..bits.end.saturating_sub(first)

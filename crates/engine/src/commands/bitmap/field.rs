@@ -100,7 +100,7 @@ pub(super) const BITFIELD_RO: Command = Command {
 /// Bytes that a field of 64 bits is in at most.
 const FIELD_BYTES_MAX: usize = 9;
 
-/// One operation on one field.
+/// An operation on a field.
 #[derive(Debug, Clone, Copy)]
 struct Operation {
     field: FieldType,
@@ -185,7 +185,7 @@ impl Operation {
         }
     }
 
-    /// The same in a text that is at least as long as every field that is written to.
+    /// Runs in a text that is at least as long as every field that is written to.
     fn run_in_slice(self, text: &mut [u8], reply: &mut ReplyBuffer) -> bool {
         match text.get_mut(self.range()) {
             Some(bytes) => self.run(bytes, reply),

@@ -52,7 +52,7 @@ impl FieldType {
         if self.signed { ((value << unused) as i64) >> unused } else { (value << unused >> unused) as i64 }
     }
 
-    /// `base` + `amount` as a number of this type; `None` where it does not fit and must.
+    /// `base` + `amount` as a number of this type; `None` if it does not fit and must.
     ///
     /// To set a field is to add to 0, and an unsigned field takes the amount for one of 64 bits without
     /// a sign: −1 is too large, not too small.
@@ -64,8 +64,8 @@ impl FieldType {
     /// The number that a field is set to, see [`Self::add`].
     pub(super) fn convert(self, value: i64, overflow: Overflow) -> Option<i64> {
         if self.signed && self.width < FIELD_BITS_MAX && overflow == Overflow::Saturate {
-            // The reference server takes the distance to the upper bound in 64 bits: where that
-            // wraps, a number far too small saturates as one too large.
+            // The reference server takes the distance to the upper bound in 64 bits: if that wraps,
+            // a number far too small saturates as one too large.
             let high = (1i64 << (self.width - 1)) - 1;
             if high.checked_sub(value).is_none() {
                 return Some(high);

@@ -135,6 +135,9 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         DumpError::Footer => FOOTER,
         DumpError::Value(_) => FORMAT,
     })?;
+    if value.foreign_type().is_some() && context.policy().refuses_foreign {
+        return Err(FORMAT);
+    }
     let expiry = match ttl {
         0 => None,
         at if options.absolute => Some(at),

@@ -119,7 +119,7 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let filter = pattern.map(glob::filter).transpose()?.flatten();
     let (mut keys, mut found) = (ReplyBuffer::default(), 0);
     let is_of_type = |entry: EntryRef<'_>| {
-        type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.value_type().name().as_bytes()))
+        type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.type_name().as_bytes()))
     };
     let cursor = context.scan(cursor, count, stripe, is_of_type, |key| {
         if filter.as_ref().is_none_or(|glob| glob.matches(key)) {

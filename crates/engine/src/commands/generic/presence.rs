@@ -97,7 +97,10 @@ fn touch(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 }
 
 fn value_type(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.simple(context.inspect(args.word()).map_or("none", |entry| entry.value_type().name()));
+    match context.inspect(args.word()) {
+        None => reply.simple("none"),
+        Some(entry) => reply.simple(entry.type_name()),
+    }
     Ok(())
 }
 

@@ -74,7 +74,7 @@ fn pexpiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
     answer(context, args, reply, |expiry| expiry)
 }
 
-/// `tell` is only asked about expiries that have not passed, except in a replay, where nothing expires.
+/// `tell` is only asked about expiries that have not passed, except in a replay, in which nothing expires.
 fn answer(
     context: &mut ReadContext<'_>,
     args: &mut Args<'_>,

@@ -25,8 +25,8 @@ pub(super) const COMMANDS: &[Command] = &[
     rows::GEOSEARCHSTORE,
 ];
 
-/// The place that a score stands for. One that is no geohash is converted as x86-64 does it, for the
-/// places of such scores to be those of Redis.
+/// The place that a score stands for. A score that is not a geohash is converted as x86-64 does it,
+/// so that its place is that of Redis.
 fn place_of(score: f64) -> Place {
     const HALF: f64 = (1_u64 << 63) as f64;
     Place::decode(if score < HALF {

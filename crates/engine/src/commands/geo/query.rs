@@ -19,7 +19,7 @@ pub(super) enum Form {
     Search { stores: bool },
 }
 
-/// Where and how the result is stored.
+/// The key that gets the result, and the form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) key: &'a [u8],
@@ -37,7 +37,7 @@ pub(super) enum Order {
 /// A search.
 #[derive(Debug)]
 pub(super) struct Query<'a> {
-    /// `None` where it is to be a member of a sorted set that is missing.
+    /// `None` if it is to be a member of a sorted set that is missing.
     pub(super) center: Option<Place>,
     pub(super) shape: Shape,
     /// The unit of distances in the reply.
@@ -45,7 +45,7 @@ pub(super) struct Query<'a> {
     pub(super) with_distance: bool,
     pub(super) with_geohash: bool,
     pub(super) with_place: bool,
-    /// At most so many places; 0 for all.
+    /// The largest number of places; 0 for all.
     pub(super) count: usize,
     /// Any of them instead of the nearest.
     pub(super) any: bool,
@@ -241,7 +241,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Where the destination of a GEORADIUS is among its words: the last one named.
+/// The place of a GEORADIUS's destination among its words: the last one named.
 pub(super) fn stored_at(words: &[&[u8]], options_at: usize) -> Option<usize> {
     let mut at = options_at;
     let mut found = None;

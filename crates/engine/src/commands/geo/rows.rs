@@ -184,9 +184,9 @@ pub(super) const GEOSEARCHSTORE: Command = Command {
     ..GEORADIUS
 };
 
-/// Where the options of GEORADIUS begin.
+/// Place of the first option of GEORADIUS.
 const RADIUS_OPTIONS_AT: usize = 6;
-/// Where those of GEORADIUSBYMEMBER begin.
+/// Place of the first option of GEORADIUSBYMEMBER.
 const MEMBER_OPTIONS_AT: usize = 5;
 
 fn georadius(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

@@ -33,7 +33,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Those of a query. O(log n).
+    /// The ranks and the area of a query. O(log n).
     pub(super) fn of(set: &SortedSet, query: &Query<'_>) -> Self {
         let ranks = query.center.into_iter().flat_map(|center| query.shape.ranges(center)).map(|geohashes| {
             let start = set.partition_scores(|score| score < geohashes.start as f64);
@@ -45,7 +45,7 @@ impl Around {
 
     /// Roughly how many members will be visited.
     pub(super) fn visits(&self) -> usize {
-        /// Members around an area for one in it, where it is neither tiny nor empty.
+        /// Members around an area for one in it, if it is neither tiny nor empty.
         const VISITS_PER_PLACE: usize = 8;
         let members = self.ranks.iter().map(ExactSizeIterator::len).sum::<usize>();
         members.min(self.limit.saturating_mul(VISITS_PER_PLACE))

@@ -7,7 +7,7 @@ use dunlin_structures::geohash::{Bounds, Place, covering};
 /// An area. Lengths are in meters.
 #[derive(Debug, Clone)]
 pub(super) enum Shape {
-    /// All places at most so far from the center.
+    /// All places within this distance from the center.
     Circle { radius: f64 },
     /// All places at most half of these lengths from the center, along its meridian and along their own
     /// parallel.
@@ -17,8 +17,8 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The middle of a polygon's corners, from which its distances are measured: where the mean of
-    /// their directions from the middle of the earth leaves it.
+    /// The middle of a polygon's corners, from which its distances are measured: the place at which
+    /// the mean of their directions from the middle of the earth leaves it.
     pub(super) fn middle(corners: &[Place]) -> Place {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for corner in corners {
@@ -32,7 +32,7 @@ impl Shape {
         Place { longitude: degrees(y.atan2(x)), latitude: degrees(z.atan2((x * x + y * y).sqrt())) }
     }
 
-    /// The meters from the center to a place, where that is in the area.
+    /// The meters from the center to a place, if that is in the area.
     pub(super) fn distance_to(&self, center: Place, place: Place) -> Option<f64> {
         let is_inside = match self {
             Self::Circle { radius } => {

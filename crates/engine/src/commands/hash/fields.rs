@@ -51,7 +51,7 @@ fn hmset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     Ok(())
 }
 
-/// Stores the pairs of a request; how many fields are new.
+/// Stores the pairs of a request. Returns how many fields are new.
 #[inline]
 fn set_pairs(context: &mut WriteContext<'_>, args: &mut Args<'_>, name: &str) -> Result<usize, CommandError> {
     let (key, pairs) = (args.word(), args.take_rest());

@@ -4,7 +4,7 @@ use dunlin_resp::number::parse_integer;
 
 use crate::command::{Argument, CommandError};
 
-/// The reply of most commands where the count is not that of the fields.
+/// The reply of most commands if the count is not that of the fields.
 pub(super) const WRONG_COUNT: CommandError =
     CommandError::text("ERR numfields should be greater than 0 and match the provided number of fields");
 
@@ -23,7 +23,7 @@ pub(super) fn split_options(words: Words<'_>) -> Result<(Words<'_>, Words<'_>), 
     Ok((&words[..at], &words[at + 1..]))
 }
 
-/// The words behind FIELDS, where no option may come before it.
+/// The words behind FIELDS, if no option may come before it.
 pub(super) fn behind_fields(words: Words<'_>) -> Result<Words<'_>, CommandError> {
     match words {
         [first, rest @ ..] if first.eq_ignore_ascii_case(b"FIELDS") => Ok(rest),

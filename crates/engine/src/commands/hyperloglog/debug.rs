@@ -59,7 +59,7 @@ fn simd(state: &[u8], reply: &mut ReplyBuffer) -> CommandResult {
     Ok(())
 }
 
-/// Turns the HyperLogLog under a key dense; whether it was not.
+/// Turns the HyperLogLog under a key dense. Returns whether it was not.
 fn make_dense(context: &mut WriteContext<'_>, key: &[u8]) -> Result<bool, CommandError> {
     let is_dense = match context.string(key)? {
         Some(string) => hyperloglog_of(string)?.is_dense(),

@@ -32,7 +32,7 @@ fn hyperloglog_of(string: StringRef<'_>) -> Result<HyperLogLog<'_>, CommandError
         StringRef::Integer(_) => &[],
         StringRef::Inline(bytes) => bytes,
         StringRef::Shared(payload) => payload.bytes(),
-        // None is so long: its head decides which error it gets.
+        // No HyperLogLog is that long: its head decides which error it gets.
         StringRef::Rope(rope) => {
             let head = rope.rope().slices(0..rope.rope().len()).next().unwrap_or_default();
             return Err(HyperLogLog::read(head).map_or(NONE, |_| corrupt(Corrupt("it is too long"))));

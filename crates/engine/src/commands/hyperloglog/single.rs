@@ -77,7 +77,7 @@ pub(super) const PFCOUNT: Command = Command {
     group: Group::HyperLogLog,
     complexity: "O(1) for one key whose estimate is cached, otherwise O(n) in the number of keys",
     arity: Arity::AtLeast(2),
-    // It keeps the estimate in the value.
+    // PFCOUNT keeps the estimate in the value.
     run: Run::Write(pfcount),
     flags: Flags::READ_ONLY,
     keys: &[KeySpec::at(1).through(-1, 1).read_write().accesses()],

@@ -28,7 +28,7 @@ pub(super) const LSET: Command = Command {
 
 fn lset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    // As in Redis, the number is looked at only where there is a list.
+    // As in Redis, the number is looked at only if there is a list.
     let len = context.collection::<List>(key)?.ok_or(CommandError::NoSuchKey)?.len();
     let (index, text) = (args.integer(), args.word());
     args.finish()?;

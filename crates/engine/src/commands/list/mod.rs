@@ -82,7 +82,7 @@ fn parse_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
     }
 }
 
-/// Has blocks that were taken out of a list freed where that delays no client.
+/// Frees blocks that were taken out of a list at a moment that delays no client.
 fn discard(context: &mut WriteContext<'_>, taken: TakenBlocks) {
     /// 512 KiB of blocks, as they are by default.
     const BLOCKS_MAX: usize = 64;
@@ -103,8 +103,8 @@ fn parse_signed_count(args: &mut Args<'_>) -> Result<i64, CommandError> {
     Ok(count)
 }
 
-/// The number of an element counted from the front, of one that counts from the back where it is
-/// negative. It may lie outside the list on either side.
+/// The number of an element counted from the front; a negative `index` counts from the back. The
+/// result may lie outside the list on either side.
 fn from_front(index: i64, len: usize) -> i64 {
     if index < 0 { index.saturating_add(len as i64) } else { index }
 }

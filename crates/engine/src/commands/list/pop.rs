@@ -60,7 +60,7 @@ fn pop(
     Ok(())
 }
 
-/// Answers and removes one element; whether there was one.
+/// Answers and removes one element. Returns whether there was one.
 #[inline]
 pub(super) fn pop_one(
     context: &mut WriteContext<'_>,
@@ -155,7 +155,7 @@ pub(super) fn pop_word(end: ListEnd) -> &'static [u8] {
     }
 }
 
-/// Answers and removes up to `count` elements, the one at the end first; how many.
+/// Answers and removes up to `count` elements, the one at the end first. Returns how many.
 pub(super) fn pop_many(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -166,7 +166,7 @@ pub(super) fn pop_many(
     remove_many(context, key, count, end, |list| tell(list, count, reply, end))
 }
 
-/// Removes up to `count` elements from one end of a list, which `see` sees before; how many.
+/// Removes up to `count` elements from one end of a list, which `see` sees before. Returns how many.
 fn remove_many(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -240,8 +240,8 @@ impl<'a> ManyKeys<'a> {
         Ok(Self { keys, end, count })
     }
 
-    /// Answers and removes elements of the first list that is there and not for others; whether there
-    /// is one.
+    /// Answers and removes elements of the first list that is there and not for others. Returns
+    /// whether there is one.
     pub(super) fn pop(
         &self,
         context: &mut WriteContext<'_>,
@@ -281,7 +281,7 @@ impl<'a> ManyKeys<'a> {
         Ok(removed > 0)
     }
 
-    /// The reply, where it is long enough to be offloaded.
+    /// The reply, if it is long enough to be offloaded.
     fn told_apart(
         &self,
         context: &mut WriteContext<'_>,

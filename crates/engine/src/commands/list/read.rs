@@ -44,7 +44,7 @@ pub(super) const LINDEX: Command = Command {
 
 fn lindex(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let list = context.collection::<List>(args.word())?;
-    // As in Redis, the number is looked at only where there is a list.
+    // As in Redis, the number is looked at only if there is a list.
     let Some(list) = list else {
         reply.null();
         return Ok(());
@@ -135,7 +135,7 @@ struct Search {
     from: ListEnd,
     /// Matches that are passed over.
     skipped: usize,
-    /// How many matches the reply has, where it is to be an array.
+    /// The number of matches in the reply, if it is to be an array.
     count: Option<usize>,
     /// How many elements are looked at.
     elements_max: usize,

@@ -77,7 +77,7 @@ impl<'a> Transfer<'a> {
         Self { source, destination, from: ListEnd::Back, to: ListEnd::Front }
     }
 
-    /// Moves the element and answers it; whether there is one.
+    /// Moves the element and answers it. Returns whether there is one.
     pub(super) fn run(
         &self,
         context: &mut WriteContext<'_>,
@@ -106,7 +106,7 @@ impl<'a> Transfer<'a> {
             is_empty = emptied.unwrap_or(false);
             context.edit_or_create(destination, |list: &mut List| list.push(to, &[&text], layout))?;
         }
-        // One element has moved, though two keys have changed.
+        // A single element has moved, though two keys have changed.
         context.count_changes(1);
         reply.bulk(&text);
         notify_push(context, to, destination);

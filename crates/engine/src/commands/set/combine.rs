@@ -256,7 +256,7 @@ fn difference<'a>(sets: &[Option<&'a Set>], layout: Layout<'_>, mut visit: impl 
     });
 }
 
-/// The smallest set and the others by size, or `None` where one is missing: its intersection with
+/// The smallest set and the others by size, or `None` if one is missing: its intersection with
 /// anything is empty.
 fn by_size<'a>(sets: &[Option<&'a Set>]) -> Option<(&'a Set, Vec<&'a Set>)> {
     let mut sets = sets.iter().copied().collect::<Option<Vec<_>>>()?;

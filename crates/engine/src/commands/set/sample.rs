@@ -120,7 +120,7 @@ fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
 
 /// How many members an offloaded pop of `count` of them visits.
 fn visits(set: &Set, count: usize) -> usize {
-    /// A member that is drawn takes as long as so many that are come upon: each waits for memory three times.
+    /// Drawing a member takes as long as coming upon this many: each draw waits for memory three times.
     const DRAWN: usize = 8;
     match count.min(set.len()) {
         _ if !set.is_in_table() => 0,
@@ -129,7 +129,7 @@ fn visits(set: &Set, count: usize) -> usize {
     }
 }
 
-/// Whether those that stay are copied when so many are popped, instead of removing these.
+/// Whether, if `popped` members go, those that stay are copied instead of removing the popped ones.
 fn is_copied(set: &Set, popped: usize) -> bool {
     /// Members that stay for one that goes, at most.
     const STAYING_MAX: usize = 8;

@@ -55,9 +55,9 @@ pub(in crate::commands) struct Conditions {
     pub(in crate::commands) new_only: bool,
     /// Only members that are there.
     pub(in crate::commands) existing_only: bool,
-    /// Of those that are there, only where the score grows.
+    /// Members that are there change only if the score grows.
     greater_only: bool,
-    /// Of those that are there, only where the score shrinks.
+    /// Members that are there change only if the score shrinks.
     less_only: bool,
     /// The score is added to the present one.
     increment: bool,
@@ -70,12 +70,12 @@ pub(in crate::commands) struct Outcome {
     pub(in crate::commands) added: usize,
     /// Members whose score is another one now.
     pub(in crate::commands) updated: usize,
-    /// The score of the last member, where the conditions let it pass.
+    /// The score of the last member, if the conditions let it pass.
     score: Option<f64>,
 }
 
 impl Conditions {
-    /// The score that a member gets: `None` where the conditions leave it alone.
+    /// The score that a member gets: `None` if the conditions leave it alone.
     #[inline]
     fn decide(
         self,

@@ -101,7 +101,7 @@ impl<'a> LexRange<'a> {
         low.zip(high).map(|(low, high)| Self { low, high }).ok_or(error)
     }
 
-    /// The ranks of the members in the range, where all scores are equal. O(log n); in a listpack
+    /// The ranks of the members in the range, if all scores are equal. O(log n); in a listpack
     /// O(n).
     pub(super) fn ranks(self, set: &SortedSet) -> Range<usize> {
         let start = match self.low {

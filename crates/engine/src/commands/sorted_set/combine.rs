@@ -136,7 +136,7 @@ impl Aggregate {
     }
 }
 
-/// A score, or 0 where arithmetic gave none.
+/// A score, or 0 if arithmetic gave none.
 fn or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -204,7 +204,7 @@ impl<'a> Source<'a> {
 /// The options behind the keys.
 #[derive(Debug)]
 struct Options {
-    /// A factor for each input, where they were given.
+    /// A factor for each input, if they were given.
     weights: Option<Vec<f64>>,
     aggregate: Aggregate,
     scores: bool,

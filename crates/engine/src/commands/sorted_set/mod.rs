@@ -74,7 +74,7 @@ pub(super) fn reply_member(reply: &mut ReplyBuffer, member: Element<'_>) {
     }
 }
 
-/// Writes members, with their scores where they are wanted: behind each member in RESP2, in pairs in
+/// Writes members, with their scores if they are wanted: behind each member in RESP2, in pairs in
 /// RESP3.
 struct MemberReply<'r> {
     reply: &'r mut ReplyBuffer,
@@ -107,7 +107,7 @@ pub(super) fn set_of(entry: EntryRef<'_>) -> Option<CollectionRef<'_, SortedSet>
     entry.object().and_then(CollectionRef::of)
 }
 
-/// Reports that members were removed, and the key where it went with the last of them.
+/// Reports that members were removed, and the key if it went with the last of them.
 fn notify_removal(context: &mut WriteContext<'_>, event: &'static str, key: &[u8], is_empty: bool) {
     context.notify(EventClass::SortedSet, event, key);
     if is_empty {

@@ -145,7 +145,7 @@ pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End
     Ok((keys, end, count.unwrap_or(1)))
 }
 
-/// Records that members were popped from a key that a command has chosen itself: one, or so many.
+/// Records that members were popped from a key that a command has chosen itself: one, or `count`.
 pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
     let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
     match count {
@@ -212,7 +212,7 @@ fn pop_told(
 }
 
 /// Removes up to `count` members from one end of a sorted set and writes them to the reply, the
-/// outermost first; returns how many, `None` where there is no key.
+/// outermost first; returns how many, `None` if there is no key.
 pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],

@@ -122,7 +122,7 @@ enum By {
     Lex,
 }
 
-/// The properties that a command's name fixes; `None` where options say it.
+/// The properties that a command's name fixes; `None` if options say it.
 #[derive(Debug, Clone, Copy)]
 struct Fixed {
     by: Option<By>,
@@ -182,7 +182,7 @@ impl<'a> Query<'a> {
                 "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
             ));
         }
-        // The highest bound comes first where the highest member does.
+        // The highest bound comes first if the highest member does.
         let (low, high) = if reverse && by != By::Rank { (high, low) } else { (low, high) };
         let bounds = match by {
             By::Rank => {

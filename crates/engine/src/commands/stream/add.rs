@@ -112,7 +112,7 @@ fn digest(pairs: &[&[u8]]) -> [u8; 16] {
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Added(StreamId),
-    /// It was added before.
+    /// The entry was added before.
     Known(StreamId),
 }
 
@@ -188,7 +188,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         })
     })?;
     let (Outcome::Added(id) | Outcome::Known(id)) = outcome;
-    // One that was known is counted.
+    // An entry that was known is counted.
     record_edit(context, key, args.words(), Some((id_at, id)));
     if let Outcome::Known(_) = outcome {
         reply_id(reply, id);

@@ -122,19 +122,19 @@ fn read_idle(args: &mut Args<'_>, name: &str) -> Result<u64, CommandError> {
     Ok(u64::try_from(idle_ms).unwrap_or(0))
 }
 
-/// The error where key or group is missing; counts a hit or a miss.
+/// The error if key or group is missing; counts a hit or a miss.
 fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> CommandResult {
     let group = context.read_collection::<Stream>(key)?.and_then(|stream| stream.group(name));
     group.map(drop).ok_or_else(|| no_group(key, name))
 }
 
-/// The group of that name beside the log, where an entry is a stream that has it.
+/// The group of that name beside the log, if an entry is a stream that has it.
 fn group_in<'a>(entry: Option<EntryRef<'a>>, name: &[u8]) -> Option<(&'a ConsumerGroup, &'a StreamLog)> {
     let stream = Stream::of(entry?.stored_object()?)?;
     Some((stream.group(name)?, stream.log()))
 }
 
-/// Works on a group beside the log; the error where key or group is missing.
+/// Works on a group beside the log; the error if key or group is missing.
 fn edit_group<R>(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -228,7 +228,7 @@ struct AutoClaim<'a> {
 /// The deliveries that can be taken over.
 struct Takeover {
     claimed: Vec<StreamId>,
-    /// Those whose entries are gone.
+    /// Deliveries whose entries are gone.
     deleted: Vec<StreamId>,
     /// The delivery to go on from; the least ID where there is none.
     next: StreamId,
@@ -244,7 +244,7 @@ impl Takeover {
 /// A takeover that an offloaded command has found, with its reply.
 struct OffloadedClaim {
     takeover: Takeover,
-    /// The group from now on, and whether the consumer is new in it, where many deliveries change.
+    /// The group from now on, and whether the consumer is new in it, if many deliveries change.
     taken: Option<(ConsumerGroup, bool)>,
     reply: Vec<SharedSlice>,
 }
@@ -293,7 +293,7 @@ impl AutoClaim<'_> {
         found.deleted.iter().for_each(|id| reply_id(reply, *id));
     }
 
-    /// Finds the deliveries and writes the reply on an offload thread, where there may be many. A few deliveries
+    /// Finds the deliveries and writes the reply on an offload thread, if there may be many. A few deliveries
     /// are left to be taken under the locks; for many a copy of the group is made, to be put in its place.
     fn find_offloaded(
         &self,

@@ -259,7 +259,7 @@ fn reply_full(reply: &mut ReplyBuffer, stream: &Stream, count: u64) {
         for (id, delivery) in group.pending().iter().take(limited(group.pending().len(), count)) {
             reply.array(4);
             reply_id(reply, *id);
-            reply.bulk(&delivery.consumer);
+            reply.bulk(delivery.owner());
             reply.integer(delivery.time_ms as i64);
             reply.integer(delivery.count as i64);
         }

@@ -10,6 +10,7 @@ mod pending;
 mod propagation;
 mod range;
 mod read;
+mod release;
 mod set_id;
 mod trim;
 
@@ -34,6 +35,7 @@ pub(super) const COMMANDS: &[Command] = &[
     group::XGROUP,
     info::XINFO,
     range::XLEN,
+    release::XNACK,
     pending::XPENDING,
     range::XRANGE,
     read::XREAD,

@@ -115,7 +115,7 @@ fn xpending(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let group = group.ok_or_else(|| no_group(key, name))?;
     context.weigh(match &filter {
         None => group.consumers().len(),
-        // Those that are not idle enough are looked at, too.
+        // Deliveries that are not idle enough are looked at, too.
         Some(filter) if filter.idle_ms_min != 0 => group.pending().len(),
         Some(filter) => group.pending().len().min(usize::try_from(filter.count).unwrap_or(usize::MAX)),
     })?;
@@ -152,14 +152,15 @@ fn reply_deliveries(reply: &mut ReplyBuffer, group: &ConsumerGroup, filter: &Fil
     let mut told = 0;
     let mut tell = |id: StreamId| {
         let Some(delivery) = group.pending().get(&id) else { return true };
+        let is_released = delivery.consumer.is_none();
         let idle_ms = (now_ms as i64).wrapping_sub(delivery.time_ms as i64);
-        if filter.idle_ms_min != 0 && idle_ms < filter.idle_ms_min {
+        if !is_released && filter.idle_ms_min != 0 && idle_ms < filter.idle_ms_min {
             return true;
         }
         reply.array(4);
         reply_id(reply, id);
-        reply.bulk(&delivery.consumer);
-        reply.integer(idle_ms.max(0));
+        reply.bulk(delivery.owner());
+        reply.integer(if is_released { -1 } else { idle_ms.max(0) });
         reply.integer(delivery.count as i64);
         told += 1;
         told as u64 != filter.count

@@ -1,7 +1,7 @@
 //! Records of changes to streams, as commands that do the same again.
 //!
-//! A record states the ID that was made, and the length that an approximate trim came to. It lists deliveries one
-//! by one, as claims that state everything about them; Redis does it so.
+//! A record states the ID that was made, and the length that an approximate trim came to. Deliveries are listed
+//! one by one, as claims that state everything about them; Redis does it so.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) fn record_edit(
             continue;
         }
         if word.eq_ignore_ascii_case(b"LIMIT") {
-            // It has done its part: the threshold is its result.
+            // LIMIT has done its part: the threshold is its result.
             rest = rest.get(1..).unwrap_or_default();
             continue;
         }
@@ -94,7 +94,7 @@ pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliverie
     for id in &done.ids {
         let delivery = group.pending().get(id);
         let told = delivery.map(|delivery| {
-            (delivery.consumer.to_vec(), delivery.time_ms.to_string(), delivery.count.to_string())
+            (delivery.owner().to_vec(), delivery.time_ms.to_string(), delivery.count.to_string())
         });
         deliveries.push((id.to_string(), told));
     }
@@ -138,7 +138,7 @@ pub(super) struct Removals {
 }
 
 impl Removals {
-    /// Notes that a group lists an entry no more.
+    /// Notes that a group has ceased to list an entry.
     pub(super) fn acknowledge(&mut self, group: &[u8], id: StreamId) {
         match self.deliveries.get_mut(group) {
             Some(ids) => ids.push(id),

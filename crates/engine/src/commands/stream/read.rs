@@ -72,10 +72,10 @@ type Outcome<'a> = Result<Blocking<'a>, CommandError>;
 struct ReadRequest<'a> {
     /// 0 for all.
     count: u64,
-    /// Whether to wait where there is nothing, and for how many milliseconds.
+    /// Whether to wait if there is nothing, and for how many milliseconds.
     block: Option<Option<NonZeroU64>>,
     group: Option<(&'a [u8], &'a [u8])>,
-    /// Milliseconds for which a delivery must have been idle for the consumer to take it over; `None` where it takes
+    /// Milliseconds for which a delivery must have been idle for the consumer to take it over; `None` if it takes
     /// none.
     claim_idle_ms_min: Option<u64>,
     no_ack: bool,
@@ -146,7 +146,7 @@ impl<'a> ReadRequest<'a> {
         if self.count == 0 { usize::MAX } else { self.count as usize }
     }
 
-    /// The outcome where there is nothing to read; entries may come of age at a time in Unix milliseconds.
+    /// The outcome if there is nothing to read; entries may come of age at a time in Unix milliseconds.
     fn find_nothing(
         &self,
         words: Option<Vec<Box<[u8]>>>,
@@ -239,14 +239,14 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
     Ok(Blocking::Done)
 }
 
-/// The entries of a stream, and the first ID behind `after`, where there are entries behind that.
+/// The entries of a stream, and the first ID behind `after`, if there are entries behind that.
 fn unread(entry: Option<EntryRef<'_>>, after: StreamId) -> Option<(&StreamLog, StreamId)> {
     let log = Stream::of(entry?.stored_object()?)?.log();
     log.last_entry_id().filter(|last| *last > after)?;
     Some((log, after.next()?))
 }
 
-/// Ends the answer of so many streams.
+/// Ends the answer of `streams` streams.
 fn close(reply: &mut ReplyBuffer, mark: Mark, streams: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array_since(mark, streams),
@@ -339,7 +339,7 @@ struct GroupReading<'a> {
     request: &'a ReadRequest<'a>,
     name: &'a [u8],
     consumer: &'a [u8],
-    /// Of each key.
+    /// The entries wanted of each key.
     wanted: Vec<Wanted>,
 }
 
@@ -353,7 +353,7 @@ struct Done {
     has_read: bool,
     /// The entries whose deliveries have changed.
     ids: Vec<StreamId>,
-    /// Where there was nothing, the Unix time in milliseconds from which on there is a delivery to take over.
+    /// The Unix time in milliseconds from which on there is a delivery to take over, if there was nothing.
     again_ms: Option<u64>,
 }
 
@@ -445,7 +445,7 @@ impl GroupReading<'_> {
         }
     }
 
-    /// Hands the entries behind the group's last to the consumer, so many at most; which these are.
+    /// Hands the entries behind the group's last to the consumer, at most `entries_max`. Returns which these are.
     fn deliver(
         &self,
         group: &mut ConsumerGroup,
@@ -470,14 +470,14 @@ impl GroupReading<'_> {
         delivered
     }
 
-    /// Roughly how many entries the streams have for the consumer; 0 only where they have none.
+    /// Roughly how many entries the streams have for the consumer; 0 only if they have none.
     fn entries_about(&self, entries: &[Option<EntryRef<'_>>], now_ms: u64) -> usize {
         let entries_max = self.request.entries_max();
         let of_stream = |(entry, wanted): (&Option<EntryRef<'_>>, &Wanted)| {
             let stream = Stream::of((*entry)?.stored_object()?)?;
             let group = stream.group(self.name)?;
             let unread = match wanted {
-                // Where there is nothing the command may have to wait, and nothing is to be offloaded.
+                // If there is nothing the command may have to wait, and nothing is to be offloaded.
                 Wanted::New if stream.log().last_entry_id() <= Some(group.last_id()) => 0,
                 Wanted::New => stream.log().entries_about(group.last_id().next()?, StreamId::MAX),
                 Wanted::HistoryBehind(_) => group.consumers().get(self.consumer)?.pending().len(),
@@ -493,7 +493,7 @@ impl GroupReading<'_> {
         entries.iter().zip(&self.wanted).filter_map(of_stream).sum()
     }
 
-    /// Reads from copies of the groups, without the locks, where there is much to read: under the locks, the command
+    /// Reads from copies of the groups, without the locks, if there is much to read: under the locks, the command
     /// then only puts the copies in their place.
     fn offloaded(
         &self,

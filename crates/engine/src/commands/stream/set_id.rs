@@ -69,8 +69,8 @@ fn xsetid(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Whether the IDs and entries of the stream stay in order. A log is believed where it is behind the largest deleted ID: Redis
-/// 7.0 does not check that, and records it.
+/// Whether the IDs and entries of the stream stay in order. A log is believed if it is behind the largest deleted ID:
+/// Redis 7.0 does not check that, and records it.
 fn check(log: &StreamLog, id: StreamId, entries_added: Option<u64>, is_replayed: bool) -> CommandResult {
     if !is_replayed && id < log.max_deleted_id() {
         return Err(CommandError::text(

@@ -57,10 +57,10 @@ pub(super) const REFERENCES: Argument = Argument::one_of(
 /// The treatment of the deliveries of an entry that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum References {
-    /// They stay.
+    /// Deliveries stay.
     #[default]
     Keep,
-    /// They go too.
+    /// Deliveries go too.
     Delete,
     /// Entries that a group has not read or not acknowledged stay.
     Acknowledged,
@@ -91,7 +91,7 @@ pub(super) struct TrimPlan {
 }
 
 impl TrimOptions {
-    /// Reads one option; whether there was one.
+    /// Reads one option. Returns whether there was one.
     pub(super) fn read(&mut self, args: &mut Args<'_>) -> Result<bool, CommandError> {
         if args.token_with("MAXLEN", 1) {
             self.read_operator(args)?;
@@ -117,7 +117,7 @@ impl TrimOptions {
         Ok(true)
     }
 
-    /// Reads `~` or `=`, which are operators only where a threshold follows.
+    /// Reads `~` or `=`, which are operators only if a threshold follows.
     fn read_operator(&mut self, args: &mut Args<'_>) -> CommandResult {
         if self.to.is_some() {
             return Err(CommandError::text(
@@ -131,7 +131,7 @@ impl TrimOptions {
         Ok(())
     }
 
-    /// Combines the options to a plan; `None` where nothing is to be trimmed. Logs of Redis have `LIMIT`
+    /// Combines the options to a plan; `None` if nothing is to be trimmed. Logs of Redis have `LIMIT`
     /// where clients must not.
     pub(super) fn plan(
         &self,
@@ -182,7 +182,7 @@ impl TrimPlan {
     }
 }
 
-/// Has trimmed nodes freed where that delays no client; returns how many entries were trimmed.
+/// Frees trimmed nodes at a moment that delays no client; returns how many entries were trimmed.
 pub(super) fn discard(context: &mut WriteContext<'_>, trimmed: Trimmed) -> u64 {
     let entries = trimmed.entries;
     if trimmed.is_large() {

@@ -53,7 +53,7 @@ impl Comparison {
         })
     }
 
-    /// Whether it holds where there is no string.
+    /// Whether it holds if there is no string.
     pub(super) fn holds_for_missing(self) -> bool {
         matches!(self, Self::NotEqual | Self::DigestNotEqual)
     }

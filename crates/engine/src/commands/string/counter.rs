@@ -102,7 +102,7 @@ fn incrbyfloat(
 ) -> CommandResult {
     let (key, amount) = (args.word(), args.word());
     let current = match context.string(key)? {
-        // No number is so long that it stands in chunks.
+        // A number is never long enough to stand in chunks.
         Some(value) => value
             .short_text(&mut itoa::Buffer::new())
             .and_then(ExtendedFloat::parse)

@@ -2,7 +2,7 @@
 //!
 //! The textbook dynamic program: `length[i][j]` is the length of the longest common subsequence of
 //! the first `i` bytes of one and the first `j` of the other; walking it back from the far corner
-//! gives the subsequence. Where both ways back are equally long, the walk gives up a byte of the
+//! gives the subsequence. If both ways back are equally long, the walk gives up a byte of the
 //! second string: that decides which of several longest subsequences is answered, so it is part of
 //! the protocol.
 

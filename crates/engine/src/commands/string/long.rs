@@ -25,7 +25,7 @@ impl Story {
         self.reply_to(&table, &request, Protocol::Resp2)
     }
 
-    /// The same with long words in blocks of their own, as they come from the network.
+    /// Says a command with long words in blocks of their own, as they come from the network.
     fn say_lent(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let long = |word: &&&[u8]| word.len() >= LONG_WORD_BYTES_MIN;
         let lent: Vec<Arc<LongWord>> = words.iter().filter(long).map(|word| Arc::new(lend(word))).collect();
@@ -64,7 +64,7 @@ enum Step {
     SetRange(usize, Vec<u8>),
     SetBit(usize, bool),
     SetField(usize, u32, u16),
-    /// Has another key share the value.
+    /// Makes another key share the value.
     Copy,
     /// Combines the value with that of the other key.
     Xor,
@@ -105,7 +105,7 @@ fn grow(model: &mut Vec<u8>, length: usize) {
     model.resize(model.len().max(length), 0);
 }
 
-/// The same changes of a vector.
+/// Makes the step's changes in a vector.
 fn apply(model: &mut Vec<u8>, other: &mut Vec<u8>, step: &Step) {
     match step {
         Step::Set(text) => model.clone_from(text),
@@ -131,7 +131,7 @@ fn apply(model: &mut Vec<u8>, other: &mut Vec<u8>, step: &Step) {
     }
 }
 
-/// Has a store take a step; whether its long words come in blocks of their own is to make no difference.
+/// Makes a store take a step; whether its long words come in blocks of their own is to make no difference.
 fn play(story: &mut Story, step: &Step, lends: bool) {
     let mut say = |words: &[&[u8]]| if lends { story.say_lent(words) } else { story.say(words) };
     match step {
@@ -293,7 +293,7 @@ fn records_share_what_was_stored() {
         assert!(records.take() == [expected], "row {number}");
         assert_eq!(records.shared(), number + 1);
     }
-    // The words of the next command may stand where this one's did.
+    // The words of the next command may take the place of this one's.
     story.say(&[b"APPEND", b"k", &b]);
     assert!(records.take() == [format!("APPEND k {b_text}")]);
     story.database = 3;

@@ -170,7 +170,7 @@ pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8
     match expiry {
         ExpiryChange::Clear => context.propagate(&[b"SET", key, value]),
         ExpiryChange::Keep => context.propagate(&[b"SET", key, value, b"KEEPTTL"]),
-        // It is gone at once, which a replay, knowing no time, would not see.
+        // The key is gone at once, which a replay, knowing no time, would not see.
         ExpiryChange::At(at) if at <= context.now_ms() => context.record_removal(key),
         ExpiryChange::At(at) => {
             context.propagate(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
@@ -259,7 +259,7 @@ fn set_for(
     Ok(())
 }
 
-/// Reports that a string was stored, and its expiry where it was given one.
+/// Reports that a string was stored, and its expiry if it was given one.
 pub(super) fn notify_set(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange) {
     context.notify(EventClass::String, "set", key);
     if let ExpiryChange::At(at) = expiry {

@@ -17,8 +17,8 @@ use super::{ExpiryChange, WriteContext, collection_of};
 pub enum Change {
     /// Nothing.
     None,
-    /// The groups of a stream, or its memory of its past. It counts, and clients that wait for the key are served;
-    /// WATCH and tracking are about the entries, and hear nothing.
+    /// The groups of a stream, or its memory of its past. Such a change counts, and clients that wait for the key
+    /// are served; WATCH and tracking are about the entries, and hear nothing.
     Groups,
     /// The elements.
     Elements,
@@ -38,7 +38,7 @@ impl From<bool> for Change {
 }
 
 impl WriteContext<'_> {
-    /// The collection under a key; an error where it holds another type.
+    /// The collection under a key; an error if it holds another type.
     pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<T::Ref<'_>>, CommandError> {
         self.find(key).map(collection_of::<T>).transpose()
     }
@@ -48,7 +48,7 @@ impl WriteContext<'_> {
         self.read(key).map(collection_of::<T>).transpose()
     }
 
-    /// Works on the collection under a key; `None` where there is none, an error where the key holds
+    /// Works on the collection under a key; `None` if there is none, an error if the key holds
     /// another type. A collection that is empty afterwards is removed with its key.
     pub fn edit<T: Collection, R>(
         &mut self,
@@ -58,8 +58,8 @@ impl WriteContext<'_> {
         self.update(key, |collection| (edit(collection), true))
     }
 
-    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
-    /// stored.
+    /// [`Self::edit`], on a new collection if the key is missing. A collection that is left empty
+    /// is not stored.
     pub fn edit_or_create<T: Collection, R>(
         &mut self,
         key: &[u8],
@@ -114,7 +114,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// [`Self::update`], on a new collection where the key is missing.
+    /// [`Self::update`], on a new collection if the key is missing.
     pub fn update_or_create<T: Collection, R, C: Into<Change>>(
         &mut self,
         key: &[u8],
@@ -147,12 +147,12 @@ impl WriteContext<'_> {
         self.set_value_in(self.database, key, NewValue::Object(collection.into_object()), expiry);
     }
 
-    /// Has a collection that is no longer wanted freed where that delays no client.
+    /// Frees a collection that is no longer wanted at a moment that delays no client.
     pub fn discard<T: Collection>(&mut self, collection: T) {
         self.worker.garbage.push(Owned::Object(collection.into_object()));
     }
 
-    /// [`Self::discard`] for values that are no collections.
+    /// [`Self::discard`] for values that are not collections.
     pub fn discard_other<T: Any + Send>(&mut self, other: T) {
         self.worker.garbage.push_other(Box::new(other));
     }

@@ -31,7 +31,7 @@ pub struct WriteContext<'a> {
     worker: &'a mut Worker,
     /// Whether a waiter's command is being run again.
     serving: bool,
-    /// Whether keys that have expired stay where they are, seen by nobody.
+    /// Whether keys that have expired stay where they are, hidden from clients.
     keeps_expired: bool,
     phase: Phase<'a>,
     /// Changes of keys so far.
@@ -73,8 +73,8 @@ impl<'a> WriteContext<'a> {
         Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
     }
 
-    /// For a command that may be one that only reads: it leaves expired keys alone where those are not its server's to remove
-    /// ([`Caller::keep_expired`]).
+    /// For a command that may be one that only reads: it leaves expired keys alone if those are not its server's to
+    /// remove ([`Caller::keep_expired`]).
     #[inline]
     pub(crate) fn of(self, command: &Command) -> Self {
         let keeps_expired = self.environment.caller.keep_expired && command.is_read_only();
@@ -112,8 +112,8 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Has the values that the command removes from here on freed before its answer leaves, though
-    /// outside the locks, instead of handing them over.
+    /// From here on, the values that the command removes are freed before its answer leaves, though
+    /// outside the locks, instead of being handed over.
     pub fn free_before_answering(&mut self) {
         self.worker.garbage.free_soon();
     }
@@ -304,12 +304,12 @@ impl<'a> WriteContext<'a> {
         self.check_room(database, bytes)
     }
 
-    /// Refuses to give a database so many bytes more than its limit has room for.
+    /// Refuses to give a database `bytes` bytes if that is more than its limit has room for.
     pub fn check_room(&self, database: usize, bytes: usize) -> CommandResult {
         self.environment.check_room(self.locked.keyspace(), database, bytes)
     }
 
-    /// The string under a key; an error where it holds another type.
+    /// The string under a key; an error if it holds another type.
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'_>>, CommandError> {
         self.find(key).map(string_of).transpose()
     }
@@ -324,8 +324,8 @@ impl<'a> WriteContext<'a> {
         Layout { limits: &self.environment.policy.collection_limits, resources: self.resources() }
     }
 
-    /// Reclaims the expired elements of a collection that is about to change, or to be read for a change, for the
-    /// record's sake: the command would find them there again in a replay, which knows no time.
+    /// Reclaims the expired elements of a collection that is about to change, or to be read for a change. The
+    /// record needs this: the command would find them there again in a replay, which knows no time.
     #[cold]
     fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
         let now_ms = self.environment.caller.now_ms;
@@ -394,7 +394,7 @@ impl<'a> WriteContext<'a> {
         self.changed(database, key);
     }
 
-    /// [`Self::store`] without telling anyone, the accounting included.
+    /// Does what [`Self::store`] does, without telling any listener, the accounting included.
     #[inline]
     fn put(
         &mut self,
@@ -438,7 +438,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key. Returns whether it was there.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         self.remove_in(self.database, key)
     }
@@ -452,8 +452,8 @@ impl<'a> WriteContext<'a> {
         true
     }
 
-    /// Gives a key another expiry, or none; whether the key is there. A time that has passed
-    /// removes the key.
+    /// Gives a key another expiry, or none. Returns whether the key is there. A time that has
+    /// passed removes the key.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
         if expiry.is_some_and(|at| at <= self.environment.caller.now_ms) {
             return self.remove(key);
@@ -480,7 +480,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Makes a key seem to have been last used so many seconds ago, or so often, whichever the policy goes by.
+    /// Makes a key seem to have been last used that many seconds ago, or that often, whichever the policy goes by.
     pub fn set_usage(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
         let clock = self.locked.keyspace().access_clock();
         let stamp = match (clock.ranking(), idle_seconds, frequency) {
@@ -503,8 +503,9 @@ impl<'a> WriteContext<'a> {
         self.environment.caller.access.one(|| self.worker.random())
     }
 
-    /// Copies a value with its expiry to another place, replacing a value there; whether the source
-    /// is there. Long strings are shared, not copied; of a collection `copy` may have been made before.
+    /// Copies a value with its expiry to another place, replacing a value there. Returns whether the
+    /// source is there. Long strings are shared, not copied; of a collection `copy` may have been made
+    /// before.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), copy: Option<Object>) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let Some(entry) = self.find_in(from.0, from.1) else { return false };
@@ -526,8 +527,8 @@ impl<'a> WriteContext<'a> {
         self.environment.policy.notifications.has(EventClass::New)
     }
 
-    /// Moves a value with its expiry to another place, replacing a value there; whether the source
-    /// is there. The places must differ. Long values are handed on, not copied.
+    /// Moves a value with its expiry to another place, replacing a value there. Returns whether the
+    /// source is there. The places must differ. Long values are handed on, not copied.
     pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let key = self.key(from.1);
@@ -558,7 +559,7 @@ impl<'a> WriteContext<'a> {
         self.changed_in_place(database, key);
     }
 
-    /// [`Self::changed`] where the value takes as much memory as before, or that has been published.
+    /// [`Self::changed`] if the value takes as much memory as before, or that has been published.
     #[inline(always)]
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
         self.changed_keys += 1;
@@ -599,13 +600,13 @@ impl<'a> WriteContext<'a> {
         self.worker.propagation.are_recorded()
     }
 
-    /// Records the command's changes, in the client's database, where its own words would not change the same again.
+    /// Records the command's changes, in the client's database, if its own words would not change the same again.
     /// Several in a row belong together. Their form is that of Redis 7 in such a case.
     pub fn propagate(&mut self, words: &[&[u8]]) {
         self.worker.propagation.replace(self.database, words);
     }
 
-    /// Says that a key now expires at a time, or has been removed where that has passed.
+    /// Says that a key now expires at a time, or has been removed if that has passed.
     pub fn record_expiry(&mut self, key: &[u8], at_ms: u64) {
         if !self.is_recorded() {
             return;
@@ -622,8 +623,8 @@ impl<'a> WriteContext<'a> {
         self.propagate(&[removal_word(self.environment.policy.lazyfree_expire), key]);
     }
 
-    /// Counts so many changes for the command, rather than one for each key that it changes: elements, as
-    /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts where no key changes.
+    /// Counts `changes` changes for the command, rather than one for each key that it changes: elements, as
+    /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts if no key changes.
     #[inline]
     pub fn count_changes(&mut self, changes: usize) {
         self.declared_changes = Some(self.declared_changes.unwrap_or(0) + changes as u64);
@@ -657,7 +658,7 @@ impl<'a> WriteContext<'a> {
         self.notify_in(self.database, class, name, key);
     }
 
-    /// Reports `del` where a key that has lost elements has gone with the last one.
+    /// Reports `del` if a key that has lost elements has gone with the last one.
     pub fn notify_if_gone(&mut self, key: &[u8]) {
         if self.environment.policy.notifications.has(EventClass::Generic)
             && !self.contains_in(self.database, key)

@@ -49,7 +49,7 @@ impl<'a> WriteContext<'a> {
         Self { phase, ..Self::new(nothing.stripes(), database, &[], environment, worker) }
     }
 
-    /// Has the command use the result that it has computed before, if there is one.
+    /// Makes the command use the result that it has computed before, if there is one.
     pub(crate) fn finish_with(&mut self, result: Option<Box<dyn Any + Send>>) {
         if result.is_some() {
             self.phase = Phase::Finish(result);
@@ -82,7 +82,7 @@ impl<'a> WriteContext<'a> {
         Ok(compute(&entries, layout))
     }
 
-    /// [`Self::compute`] for work that is done sooner in place while no client waits: `None` where it is little
+    /// [`Self::compute`] for work that is done sooner in place while no client waits: `None` if it is little
     /// enough, or has to be done at once.
     pub fn compute_offloaded<R: Any + Send>(
         &mut self,
@@ -119,8 +119,8 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Whether [`Self::compute_all_offloaded`] of so many elements at most may have anything to say: it need not be
-    /// asked where it does not.
+    /// Whether [`Self::compute_all_offloaded`] of at most `elements_max` elements may have anything to say: if not,
+    /// it need not be asked.
     pub fn may_offload(&self, elements_max: usize) -> bool {
         match self.phase {
             Phase::Whole => self.visits_max().is_some_and(|max| elements_max > max),
@@ -129,8 +129,8 @@ impl<'a> WriteContext<'a> {
     }
 
     /// Returns the result of `answer` on the entries of some keys, for a command that turns out to change nothing.
-    /// If it would visit more than a few elements, the error, which is to be passed on, has an offload thread run
-    /// the whole command.
+    /// If it would visit more than a few elements, the error, which is to be passed on, makes an offload thread
+    /// run the whole command.
     pub fn examine<R>(
         &mut self,
         keys: &[&[u8]],
@@ -156,14 +156,14 @@ impl<'a> WriteContext<'a> {
         Some(*result.downcast().expect("the handler that has made it"))
     }
 
-    /// How many elements may be visited here; `None` where the command has to be done at once.
+    /// How many elements may be visited here; `None` if the command has to be done at once.
     fn visits_max(&self) -> Option<usize> {
         let must_stay = self.serving || self.environment.caller.deny_blocking || self.locked.is_everything();
         self.environment.caller.visits_max.filter(|_| !must_stay)
     }
 
-    /// Whether the command is being offloaded, where it gets no farther than its computation: only the keys
-    /// that it reads or changes are there, and only to be read.
+    /// Whether the command is being offloaded, in which it gets no farther than its computation: only the
+    /// keys that it reads or changes are there, and only to be read.
     pub fn is_offloaded(&self) -> bool {
         self.view().is_some()
     }
@@ -176,7 +176,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// The entries of several keys at once, each counted as a hit or a miss; an error where `check` finds one.
+    /// The entries of several keys at once, each counted as a hit or a miss; an error if `check` finds one.
     pub fn check_entries(
         &mut self,
         keys: &[&[u8]],

@@ -98,8 +98,8 @@ impl WriteContext<'_> {
         Ok(true)
     }
 
-    /// Works on the bytes of a string under a key that is no rope: the caller has seen that. The result replaces the
-    /// text; the expiry stays. A missing key is an empty text, and is created.
+    /// Works on the bytes of a string under a key that is not a rope: the caller has seen that. The result replaces
+    /// the text; the expiry stays. A missing key is an empty text, and is created.
     ///
     /// Long strings are edited in their block: O(edit), not O(text).
     pub fn edit_string<R>(
@@ -130,8 +130,8 @@ impl WriteContext<'_> {
         self.edit_found(&key, found, |_| Ok(length), edit)
     }
 
-    /// Appends to the string under a key, where the key is there; how long it is then. `check` is asked with the length
-    /// before.
+    /// Appends to the string under a key, if the key is there. Returns its length afterwards. `check` is asked with the
+    /// length before.
     pub fn append_to_existing(
         &mut self,
         key: &[u8],
@@ -149,7 +149,8 @@ impl WriteContext<'_> {
         self.edit_found(&key, Some(slot), length, append).map(Some)
     }
 
-    /// Overwrites the text under a key from `offset` on, which grows with zeros as needed and is created where it is missing.
+    /// Overwrites the text under a key from `offset` on, which grows with zeros as needed and is created if it is
+    /// missing.
     pub fn overwrite_string(&mut self, key: &[u8], offset: usize, part: &[u8]) -> Result<(), CommandError> {
         let long = self.long_word(part);
         let end = offset + part.len();
@@ -195,15 +196,15 @@ impl WriteContext<'_> {
             let mut rope = StringRope::from(&text[..]);
             (edit(TextMut::Rope(&mut rope)), NewString::Rope(Arc::new(rope)))
         };
-        // Even where the bytes are the same: an integer has become a text.
+        // Even if the bytes are the same: an integer has become a text.
         self.put(self.database, key, found, NewValue::String(value), ExpiryChange::Keep);
         self.settle_edit(key, changed);
         self.worker.scratch = text;
         Ok(result)
     }
 
-    /// A text was worked on. Even where its bytes are the same, it may take another amount of memory: it was copied because
-    /// it was shared, or has become a rope.
+    /// A text was worked on. Even if its bytes are the same, it may take another amount of memory: it was copied
+    /// because it was shared, or has become a rope.
     fn settle_edit(&mut self, key: &Key<'_>, changed: bool) {
         if changed {
             self.changed(self.database, key);
@@ -212,9 +213,9 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Works on the bytes of the string under a key where its length does not change. `None`, and
-    /// nothing done, where there is no such text (no key, an integer, another type) or where `edit`
-    /// says so and has left the bytes alone. `edit` also answers whether it has changed them.
+    /// Works on the bytes of the string under a key without a change of its length. `None`, and
+    /// nothing done, if there is no such text (no key, an integer, another type) or if `edit` says
+    /// so and has left the bytes alone. `edit` also answers whether it has changed them.
     pub fn edit_string_in_place<R>(
         &mut self,
         key: &[u8],

@@ -46,7 +46,7 @@ impl Database {
         self.preserve_as(slot, false)
     }
 
-    /// The same before an entry, or its value, is removed.
+    /// Preserves an entry for snapshots before it, or its value, is removed.
     #[inline]
     pub(super) fn preserve_leaving(&mut self, slot: Slot) {
         self.preserve_as(slot, true);
@@ -89,7 +89,7 @@ impl Database {
         pieces
     }
 
-    /// Has pieces of a collection, which has come to a key that stands in `slot`, go on from there.
+    /// Lets pieces of a collection, which has come to a key that stands in `slot`, go on from there.
     pub(crate) fn receive_pieces(&mut self, slot: Slot, pieces: Vec<IncrementalEntry>) {
         let cell = self.slab.pointer(slot.handle());
         // SAFETY: as in `preserve_as`.
@@ -118,8 +118,8 @@ impl Database {
         }
     }
 
-    /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers;
-    /// whether it has seen all, but for pieces of collections ([`Self::next_piece`]).
+    /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers.
+    /// Returns whether it has seen all, but for pieces of collections ([`Self::next_piece`]).
     pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };

@@ -11,7 +11,7 @@ impl Database {
         (self.slab.page_bytes(), self.slab.slack_bytes())
     }
 
-    /// Whether at least one part in so many of the pages is free.
+    /// Whether at least one `slack_parts`th of the pages is free.
     pub(crate) fn is_worth_compacting(&self, slack_parts: usize) -> bool {
         self.slab.slack_bytes() * slack_parts > self.slab.page_bytes()
     }
@@ -28,7 +28,7 @@ impl Database {
         let walks: Vec<CellWalk> = captures.map(Capture::walk).collect();
         let (table, hasher) = (&mut self.table, &self.hasher);
         let (next, done) = self.slab.compact(from, limits, &walks, |slab, old, new| {
-            // SAFETY: the cell has a copy of an entry that nobody changes meanwhile.
+            // SAFETY: the cell has a copy of an entry that no thread changes meanwhile.
             let entry = unsafe { EntryRef::new(slab.pointer(new)) };
             let slot = table.find(hasher.hash(entry.key()), |handle| handle == old);
             table.replace(slot.expect("all live cells are entries of the table"), new);

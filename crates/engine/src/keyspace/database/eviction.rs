@@ -21,7 +21,7 @@ use crate::{
 const CANDIDATES_MAX: usize = 16;
 /// Most entries that are looked at for one eviction.
 const SAMPLES_MAX: usize = 64;
-/// Most buckets that are looked at for one eviction, where few keys expire.
+/// Most buckets that are looked at for one eviction, if few keys expire.
 const BUCKETS_MAX: usize = 1024;
 
 /// How keys that are to give way are found.
@@ -36,7 +36,7 @@ pub(crate) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// How much an entry is worth removing; `None` where it must stay.
+    /// How much an entry is worth removing; `None` if it must stay.
     #[inline]
     fn rank(&self, entry: EntryRef<'_>) -> Option<u64> {
         let expiry = entry.expiry();
@@ -71,7 +71,7 @@ struct Candidate {
 pub(super) struct Candidates {
     order: EvictionOrder,
     sorted: Vec<Candidate>,
-    /// Evictions that may turn out to be mistakes, where the ranking learns from them.
+    /// Evictions that may turn out to be mistakes, if the ranking learns from them.
     notes: Option<Box<Notes>>,
     /// The stamps of the last sample.
     stamps: Vec<u8>,
@@ -105,8 +105,8 @@ impl Candidates {
         self.sorted.insert(at, candidate);
     }
 
-    /// Why an entry goes rather than the other candidates and those of the last sample; `None` where it is both the oldest and
-    /// the least used, or neither.
+    /// Why an entry goes rather than the other candidates and those of the last sample; `None` if it is both the oldest
+    /// and the least used, or neither.
     fn reason(&self, victim: &Candidate, sampling: &Sampling<'_>) -> Option<Reason> {
         let age_ms = |stamp| sampling.now_ms.saturating_sub(sampling.clock.start_ms(stamp));
         // Epochs are coarse: of about the same age is as old.
@@ -121,7 +121,7 @@ impl Candidates {
         }
     }
 
-    /// Has the ranking learn from an eviction, of one of so many keys.
+    /// Lets the ranking learn from an eviction, of one of `keys` keys.
     fn learn(&mut self, victim: &Candidate, sampling: &Sampling<'_>, keys: usize) {
         let weighing = sampling.clock.weighing();
         let reason = if weighing.is_thrashed() { None } else { self.reason(victim, sampling) };
@@ -147,7 +147,7 @@ impl Database {
         if expiring_only { self.expiries.keys == 0 } else { self.is_empty() }
     }
 
-    /// The entry that gives way next; `None` where the part of the table that was looked at has none.
+    /// The entry that gives way next; `None` if the part of the table that was looked at has none.
     pub(crate) fn victim(&mut self, sampling: &Sampling<'_>, random: &mut Random) -> Option<Slot> {
         if self.has_no_victim(sampling.expiring_only) {
             return None;

@@ -41,7 +41,7 @@ impl<'a> EntryMut<'a> {
         self.entry.touch(touch);
     }
 
-    /// Overwrites the expiry by one that takes as many bytes; whether it could.
+    /// Overwrites the expiry by one that takes as many bytes. Returns whether it could.
     pub(crate) fn set_expiry(&mut self, expiry: u64) -> bool {
         let entry = self.entry;
         let old = entry.near_expiry();
@@ -49,7 +49,8 @@ impl<'a> EntryMut<'a> {
             return false;
         }
         let (at, length) = entry.value_range();
-        // SAFETY: EXPIRES is set, so an expiry stands there, and behind the value where it is far; they are ours to change.
+        // SAFETY: EXPIRES is set, so an expiry stands there, and behind the value if it is far; they are ours to
+        // change.
         unsafe { write_expiry(entry.cell, at + length, entry.cell.add(entry.expiry_at()), expiry) };
         true
     }
@@ -96,7 +97,7 @@ impl<'a> EntryMut<'a> {
         unsafe { self.entry.cell.copy_to_nonoverlapping(to, self.entry.expiry_at()) };
     }
 
-    /// Overwrites an integer with one that takes as many bytes; whether it could.
+    /// Overwrites an integer with one that takes as many bytes. Returns whether it could.
     #[inline]
     pub(crate) fn set_integer(&mut self, value: i64) -> bool {
         let (at, length) = self.entry.value_range();
@@ -139,9 +140,9 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// Works on the object; `None` for strings and packed collections. It is copied first if a view shares it, before anything is looked up in
-    /// it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell before and
-    /// takes there now.
+    /// Works on the object; `None` for strings and packed collections. A value that a view shares is copied first, before anything is looked
+    /// up in it: places in a table are not places in its copy. Answers also the bytes that it took outside the cell
+    /// before and takes there now.
     #[inline]
     pub(crate) fn edit_object<R>(
         &mut self,
@@ -184,7 +185,7 @@ impl<'a> EntryMut<'a> {
         Some((edited, before, after))
     }
 
-    /// Works on a long string, which needs room for `length` bytes; `None` for other kinds. Where replies or a snapshot
+    /// Works on a long string, which needs room for `length` bytes; `None` for other kinds. If replies or a snapshot
     /// share it, a block is copied first, and of a rope each chunk that changes.
     pub(crate) fn edit_long<R>(&mut self, length: usize, edit: impl FnOnce(TextMut<'_>) -> R) -> Option<R> {
         if self.entry.kind() == Kind::Shared && length > BLOCK_BYTES_MAX {
@@ -193,8 +194,8 @@ impl<'a> EntryMut<'a> {
         match self.entry.kind() {
             Kind::Rope => {
                 let (at, _) = self.entry.value_range();
-                // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before anyone
-                // can look, even if `edit` unwinds.
+                // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before any
+                // thread can look, even if `edit` unwinds.
                 let mut rope = unsafe { PutBack::<StringRope>::new(self.entry, at) };
                 Some(edit(TextMut::Rope(Arc::make_mut(&mut rope.value))))
             }
@@ -202,7 +203,7 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Works on the block of a string; `None` for other kinds. It is copied first where it is shared.
+    /// Works on the block of a string; `None` for other kinds. A block that is shared is copied first.
     pub(crate) fn edit_block<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
         if self.entry.kind() != Kind::Shared {
             return None;
@@ -213,7 +214,7 @@ impl<'a> EntryMut<'a> {
         Some(edit(Arc::make_mut(&mut block.value)))
     }
 
-    /// Makes a rope of a block, which must be there; it is copied where others share it.
+    /// Makes a rope of a block, which must be there; it is copied if others share it.
     #[cold]
     fn block_to_rope(&mut self) {
         let (at, _) = self.entry.value_range();

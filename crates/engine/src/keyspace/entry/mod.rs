@@ -102,8 +102,8 @@ pub(crate) struct Shape {
     value_bytes: usize,
 }
 
-/// Whether so many bytes of a collection take no more memory in a cell, behind its head, key and expiry of so many bytes, than
-/// in a block of their own. The sizes of large cells are far apart.
+/// Whether a collection of `bytes` bytes takes at most as much memory in a cell, behind `behind` bytes of head, key and
+/// expiry, as in a block of its own. The sizes of large cells are far apart.
 #[inline]
 fn is_worth_packing(behind: usize, bytes: usize) -> bool {
     /// Below, an object is always more than what sizes are apart.
@@ -172,8 +172,8 @@ impl Shape {
         self.kind == Kind::Packed
     }
 
-    /// Makes a packed collection that has become a little shorter keep its cell, which an entry of so many bytes has, with
-    /// some room: a list whose elements come and go is not moved each time.
+    /// Keeps the cell of an entry of `bytes` bytes for a packed collection that has become a little shorter, with room behind
+    /// it: a list whose elements come and go is not moved each time.
     pub(crate) fn keep_cell(&mut self, bytes: usize) {
         let cell = class_bytes(bytes);
         let room = cell.saturating_sub(class_bytes(self.bytes()));
@@ -288,7 +288,7 @@ impl Shape {
     }
 }
 
-/// Writes an expiry to its place `at`, and behind the value, which ends at `value_end`, where it is far.
+/// Writes an expiry to its place `at`; a far one also behind the value, which ends at `value_end`.
 ///
 /// # Safety
 /// Both must be places of the cell, and valid for writes.
@@ -304,7 +304,7 @@ unsafe fn write_expiry(cell: NonNull<u8>, value_end: usize, at: NonNull<u8>, exp
     }
 }
 
-/// Where a value of that kind begins whose place is free from `behind` on; the high byte of a length comes first.
+/// The start of a value of that kind whose place is free from `behind` on; the high byte of a length comes first.
 #[inline]
 fn value_at(kind: Kind, behind: usize) -> usize {
     if kind == Kind::Object { behind.next_multiple_of(align_of::<Object>()) } else { behind }
@@ -384,7 +384,7 @@ impl<'a> EntryRef<'a> {
         Some(if near == FAR { self.far_expiry() } else { near })
     }
 
-    /// The expiry where it is not far, FAR otherwise.
+    /// The expiry if it is not far, FAR otherwise.
     #[inline]
     fn near_expiry(self) -> Option<u64> {
         (self.byte(0) & EXPIRES != 0).then(|| {
@@ -420,7 +420,7 @@ impl<'a> EntryRef<'a> {
         [self.expiry(), of_elements].into_iter().flatten().min()
     }
 
-    /// Whether so many bytes of a collection may stand in the entry's cell.
+    /// Whether a collection of `bytes` bytes may stand in the entry's cell.
     #[inline]
     fn packs(self, bytes: usize) -> bool {
         let behind = self.expiry_at() + if self.byte(0) & EXPIRES != 0 { EXPIRY_BYTES } else { 0 };
@@ -455,7 +455,7 @@ impl<'a> EntryRef<'a> {
         at + length - self.value_place(self.byte(0) & EXPIRES != 0)
     }
 
-    /// Where the value would begin with an expiry, or without: with the high byte of its length, if it has one.
+    /// The start of the value if it had an expiry, or had none: with the high byte of its length, if it has one.
     #[inline]
     fn value_place(self, expires: bool) -> usize {
         value_at(self.kind(), self.expiry_at() + if expires { EXPIRY_BYTES } else { 0 })
@@ -466,7 +466,7 @@ impl<'a> EntryRef<'a> {
         class_bytes(self.bytes()) + self.key_heap_bytes() + self.value_heap_bytes() + SLOT_BYTES
     }
 
-    /// Where it stands in memory, for people who look for patterns.
+    /// Its address in memory, for people who look for patterns.
     pub(crate) fn address(self) -> *const u8 {
         self.cell.as_ptr()
     }
@@ -507,7 +507,8 @@ impl<'a> EntryRef<'a> {
     }
 
     /// The eight bytes of the entry that end where its value does, at `end`: an integer is the upper part of them,
-    /// so that one load or store takes the place of a copy of so many bytes. `None` in the smallest of entries.
+    /// so that one load or store takes the place of a copy of a variable number of bytes. `None` in the smallest
+    /// of entries.
     #[inline]
     fn word_before(self, end: usize) -> Option<NonNull<[u8; 8]>> {
         // SAFETY: only called with the end of a live entry, which begins no later than the word.
@@ -569,6 +570,11 @@ impl<'a> EntryRef<'a> {
             Some(packed) => packed.form.value_type(),
             None => self.stored_object().map_or(ValueType::String, Object::value_type),
         }
+    }
+
+    /// The name that `TYPE` answers.
+    pub fn type_name(&self) -> &str {
+        self.stored_object().map_or_else(|| self.value_type().name(), Object::type_name)
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -635,8 +641,8 @@ impl<'a> EntryRef<'a> {
         self.byte(1)
     }
 
-    /// Notes an access. The store is left out where it would change nothing, so that reading a hot
-    /// key does not dirty its cache line.
+    /// Notes an access. The store is left out if it would change nothing, so that reading a hot key
+    /// does not dirty its cache line.
     #[inline]
     pub(crate) fn touch(self, touch: Touch) {
         let stamp = self.byte(1);

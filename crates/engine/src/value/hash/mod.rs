@@ -14,12 +14,14 @@
 //! memory may not have been reclaimed yet.
 
 mod stored;
+mod template;
 
 use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
 pub(crate) use stored::write_deadline;
+pub use template::HashTemplates;
 
 use super::{
     Collection, CollectionRef, Layout, Object, ObjectRef, Packed, PackedForm, Record, Resources,
@@ -144,7 +146,7 @@ impl Hash {
         Self { fields: Fields::Listpack(listpack) }
     }
 
-    /// Without fields, ready to get `count` of them, which decides whether it begins compact.
+    /// A hash without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();
         if count > layout.limits.hash_max_listpack_entries as u64 {
@@ -154,7 +156,7 @@ impl Hash {
         hash
     }
 
-    /// The fields and values of a listpack, whose fields must differ; compact where there are not too
+    /// The fields and values of a listpack, whose fields must differ; compact if there are not too
     /// many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
         let fits = listpack.len() / 2 <= layout.limits.hash_max_listpack_entries && listpack.fits(0);
@@ -175,7 +177,7 @@ impl Hash {
         }
     }
 
-    /// How many fields have expired and were not reclaimed. O(log n), O(1) where none has.
+    /// How many fields have expired and were not reclaimed. O(log n), O(1) if none has.
     pub fn expired(&self, now_ms: u64) -> usize {
         match &self.fields {
             Fields::Listpack(_) => 0,
@@ -194,7 +196,7 @@ impl Hash {
         }
     }
 
-    /// The earliest deadline of a field, in unix milliseconds. O(1) where there is none.
+    /// The earliest deadline of a field, in unix milliseconds. O(1) if there is none.
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match &self.fields {
@@ -213,7 +215,7 @@ impl Hash {
         }
     }
 
-    /// Whether all fields have expired. O(1) where one never expires.
+    /// Whether all fields have expired. O(1) if one never expires.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         match &self.fields {
@@ -254,8 +256,8 @@ impl Hash {
         }
     }
 
-    /// When a field expires, in unix milliseconds, if ever; `None` where there is no such field. O(1);
-    /// in a listpack O(n).
+    /// When a field expires, in unix milliseconds, if ever; `None` if there is no such field. O(1); in
+    /// a listpack O(n).
     pub fn deadline_ms(&self, field: &[u8], now_ms: u64) -> Option<Option<u64>> {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.view().find(field, 1).map(|_| None),
@@ -264,7 +266,7 @@ impl Hash {
         }
     }
 
-    /// Makes ready for `texts`, fields and values that are about to be stored: where one is too long
+    /// Makes ready for `texts`, fields and values that are about to be stored: if one is too long
     /// for the compact encoding, or they are too many together, the hash leaves it at once.
     pub fn expect(&mut self, texts: &[&[u8]], layout: Layout<'_>) {
         let Fields::Listpack(listpack) = &mut self.fields else { return };
@@ -286,8 +288,8 @@ impl Hash {
         }
     }
 
-    /// Gives a field a value and, as `expiry` says, a deadline; whether the field is new. O(1),
-    /// O(log n) where it expires; in a listpack O(n).
+    /// Gives a field a value and, as `expiry` says, a deadline. Returns whether the field is new.
+    /// O(1), O(log n) if it expires; in a listpack O(n).
     #[inline]
     pub fn set(
         &mut self,
@@ -340,7 +342,7 @@ impl Hash {
         }
     }
 
-    /// Removes a field; whether it was there. O(1), O(log n) where it expires; in a listpack O(n).
+    /// Removes a field. Returns whether it was there. O(1), O(log n) if it expires; in a listpack O(n).
     pub fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         match &mut self.fields {
             Fields::Listpack(listpack) => {
@@ -352,8 +354,8 @@ impl Hash {
         }
     }
 
-    /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
-    /// `removing` is shown each. O(log n) each.
+    /// Reclaims fields that have expired, the earliest first and no more than `fields_max`. Returns
+    /// how many. `removing` is shown each. O(log n) each.
     pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,
@@ -401,8 +403,8 @@ impl Hash {
         }
     }
 
-    /// Visits some fields behind `cursor` with their values and returns the next cursor, 0 at the end:
-    /// a field that is there from the call with 0 to the one that returns 0 is visited at least once.
+    /// Visits some fields behind `cursor` with their values and returns the next cursor, 0 at the end.
+    /// A field that is there from the call with 0 to the one that returns 0 is visited at least once.
     /// A compact hash is visited whole.
     pub fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         let visit_record =
@@ -430,8 +432,8 @@ impl Hash {
         }
     }
 
-    /// Visits `count` different fields, nearly uniformly chosen, or all where there are fewer.
-    /// O(count), or O(n) where that is not much more.
+    /// Visits `count` different fields, nearly uniformly chosen, or all if there are fewer.
+    /// O(count), or O(n) if that is not much more.
     pub(crate) fn sample<'a>(
         &'a self,
         count: usize,

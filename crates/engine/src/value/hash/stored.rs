@@ -15,6 +15,7 @@
 //! HASH_LISTPACK_EX earliest: i64 LE │ a string: the listpack          field, value, deadline or 0 …
 //! …_PRE_GA         as these, without the earliest, times in full      release candidates of Redis 7.4
 //! HASH_ZIPMAP      a string: the zipmap
+//! HASH_TEMPLATE…   see `template`
 //! ```
 //!
 //! Times are unix milliseconds. Fields whose time has come are not written; they may be read, and are
@@ -24,7 +25,7 @@ use std::{io, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Fields, Hash};
+use super::{Fields, Hash, template};
 use crate::{
     aof_rewrite::CommandWriter,
     context::ExpiryChange,
@@ -99,7 +100,7 @@ impl Stored for Hash {
 
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let form = if has_deadlines(self) { RecordForm::ExpiringField } else { RecordForm::Field };
-        // Those included that have expired.
+        // Fields included that have expired.
         let fields = self.len(0);
         Some(IncrementalCopy::Records(form, self.copied_table()?.begin(fields, snapshot_queue)))
     }
@@ -190,6 +191,9 @@ impl Stored for Hash {
                 .milliseconds()
                 .and_then(|_| read_listpack(input))
                 .and_then(|listpack| from_triples(&listpack, layout)),
+            _ if matches!(version, Version::Redis(_)) => {
+                return template::read_whole(type_number, input, layout);
+            }
             _ => return None,
         })
     }
@@ -281,7 +285,7 @@ fn write_metadata<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<'_
     hash.for_each_with_deadline(now_ms, |_, _, deadline_ms| {
         earliest = earliest.min(deadline_ms.unwrap_or(u64::MAX))
     });
-    // Where all that expires has, nothing counts from it.
+    // If all that expires has expired, nothing counts from it.
     output.milliseconds(if earliest == u64::MAX { 0 } else { earliest as i64 })?;
     output.length(hash.len(now_ms) as u64)?;
     let mut result = Ok(());
@@ -302,7 +306,7 @@ fn deadline(time_ms: i64) -> Result<Option<u64>, RdbError> {
 }
 
 /// Adds a field that must be new.
-fn add(
+pub(super) fn add(
     hash: &mut Hash,
     field: &[u8],
     value: &[u8],
@@ -343,7 +347,7 @@ fn read_triples<R: io::BufRead>(input: &mut Input<R>, layout: Layout<'_>) -> Res
     Ok(hash)
 }
 
-/// HASH_METADATA; times count from `earliest`, or are whole where there is none.
+/// HASH_METADATA; times count from `earliest`, or are whole if there is none.
 fn read_metadata<R: io::BufRead>(
     input: &mut Input<R>,
     earliest: Option<i64>,

@@ -33,13 +33,13 @@ use table::SharedTableCopy;
 /// The cost of going on by a block or a node, in bytes copied.
 const VISIT_COST_BYTES: usize = 64;
 
-/// A copy, as whoever takes the pieces has it.
+/// A copy, as the thread that takes the pieces has it.
 pub(crate) enum IncrementalCopy {
-    /// Of a table's records.
+    /// A copy of a table's records.
     Records(RecordForm, SharedTableCopy),
-    /// Of a list's blocks.
+    /// A copy of a list's blocks.
     Blocks(SharedPast, Arc<SnapshotQueue>),
-    /// Of a stream's nodes.
+    /// A copy of a stream's nodes.
     Nodes(SharedNodeCopy),
 }
 
@@ -80,8 +80,8 @@ impl Elements {
 
 impl IncrementalCopy {
     /// Begins: from here on, parts that are about to change are set aside first. None of that snapshot is under way.
-    /// `None` where the
-    /// collection is not made of parts that can be set aside. O(1), but for a bit for some ten records of a table.
+    /// `None` if the collection is not made of parts that can be set aside. O(1), but for a bit for some ten records
+    /// of a table.
     pub(crate) fn begin(object: &Object, snapshot_queue: &Arc<SnapshotQueue>) -> Option<Self> {
         each!(object, collection => collection.begin_copy(snapshot_queue))
     }
@@ -95,7 +95,7 @@ impl IncrementalCopy {
         }
     }
 
-    /// Goes on for about `budget` bytes, which it lowers, and more where changes have set more aside: the elements, and
+    /// Goes on for about `budget` bytes, which it lowers, and more if changes have set more aside: the elements, and
     /// whether they are the last. `object` is the collection, or what is in its place.
     pub(crate) fn next_piece(&self, object: Option<&Object>, budget: &mut usize) -> (Elements, bool) {
         match self {

@@ -44,7 +44,7 @@ pub(crate) struct NodeCopy {
     aside_bytes: usize,
     /// Nodes of the cut that are still to be copied.
     left: usize,
-    /// `None` once the snapshot fetches nothing any more: the stream may keep this for long.
+    /// `None` once the snapshot has ended: the stream may keep this for long.
     snapshot_queue: Option<Arc<SnapshotQueue>>,
 }
 
@@ -109,14 +109,14 @@ impl NodeCopy {
         (nodes, is_last)
     }
 
-    /// The snapshot fetches nothing any more.
+    /// Notes that the snapshot has ended.
     pub(super) fn end(&mut self) {
         self.aside.clear();
         self.let_go(self.aside_bytes);
         self.snapshot_queue = None;
     }
 
-    /// So many bytes are not aside any more.
+    /// Notes that `bytes` bytes have left the nodes set aside.
     fn let_go(&mut self, bytes: usize) {
         self.aside_bytes -= bytes;
         if let Some(snapshot_queue) = &self.snapshot_queue {
@@ -136,7 +136,7 @@ impl NodeCopies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same without the lock.
+    /// The copies, without the lock.
     #[inline]
     fn own(&mut self) -> &mut Vec<SharedNodeCopy> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
@@ -147,7 +147,7 @@ impl NodeCopies {
         self.own().is_empty()
     }
 
-    /// Begins, with so many nodes of which `last` is the last.
+    /// Begins, with a number of nodes of which `last` is the last.
     pub(in crate::value) fn begin(
         &self,
         nodes: usize,
@@ -168,7 +168,7 @@ impl NodeCopies {
         copy
     }
 
-    /// Has the copies of the stream that this is copied from go on with this.
+    /// Makes the copies of the stream that this is copied from go on with this.
     pub(in crate::value) fn carry(&self, from: &Self) {
         let carried = from.shared().clone();
         *self.shared() = carried;

@@ -34,15 +34,14 @@ pub(in crate::value) type TableCopies = [Option<SharedTableCopy>; SNAPSHOTS_MAX]
 
 /// A table that can be copied in pieces.
 pub(crate) trait CopiedTable {
-    /// Begins: from here on, records are copied before they change. None of that snapshot is under way. So many
-    /// `elements` have not
-    /// expired at its cut. O(1), but for a bit for some ten elements.
+    /// Begins: from here on, records are copied before they change. None of that snapshot is under way.
+    /// `elements` of them have not expired at its cut. O(1), but for a bit for some ten elements.
     fn begin(&self, elements: usize, snapshot_queue: &Arc<SnapshotQueue>) -> SharedTableCopy;
 
     /// Whether changes are copied to it first.
     fn has(&self, copy: &SharedTableCopy) -> bool;
 
-    /// Goes on for about `budget` bytes, which it lowers, and more where changes have copied more: the records, and
+    /// Goes on for about `budget` bytes, which it lowers, and more if changes have copied more: the records, and
     /// whether they are the last.
     fn next_piece(&self, copy: &mut TableCopy, budget: &mut usize) -> (Vec<u8>, bool);
 }
@@ -60,7 +59,7 @@ pub(crate) struct TableCopy {
     records: Vec<u8>,
     /// Records of the cut that are still to be copied.
     left: usize,
-    /// `None` once the snapshot fetches nothing any more: the table may keep this for long.
+    /// `None` once the snapshot has ended: the table may keep this for long.
     snapshot_queue: Option<Arc<SnapshotQueue>>,
 }
 
@@ -78,8 +77,8 @@ pub(crate) fn locked(copy: &SharedTableCopy) -> MutexGuard<'_, TableCopy> {
 }
 
 impl TableCopy {
-    /// Of a table of so many records whose buckets have so many address bits. `in_order` where the walk is that of a sorted
-    /// set, from the last member to the first.
+    /// A copy of a table of `records` records, with the number of address bits of its buckets. `in_order` if the walk
+    /// is that of a sorted set, from the last member to the first.
     pub(in crate::value) fn new(
         records: usize,
         level: u32,
@@ -191,13 +190,13 @@ impl TableCopy {
         }
     }
 
-    /// Whether the snapshot fetches nothing any more.
+    /// Whether the snapshot has ended.
     pub(in crate::value) fn is_over(&self) -> bool {
         self.snapshot_queue.is_none()
     }
 
-    /// Returns the records that changes have copied since the last piece, and those that `walk` adds. They no longer
-    /// count as held.
+    /// Returns the records that changes have copied since the last piece, and those that `walk` adds. These no
+    /// longer count as held.
     pub(in crate::value) fn piece(&mut self, walk: impl FnOnce(&mut Self)) -> Vec<u8> {
         if let Some(snapshot_queue) = &self.snapshot_queue {
             snapshot_queue.let_go(self.records.len());
@@ -211,7 +210,7 @@ impl TableCopy {
         self.left == 0 && self.records.is_empty()
     }
 
-    /// The snapshot fetches nothing any more.
+    /// Notes that the snapshot has ended.
     pub(crate) fn end(&mut self) {
         self.taken = Vec::new();
         self.piece(|_| ());

@@ -5,9 +5,9 @@
 //! quicklist   the rest: a deque of such blocks
 //! ```
 //!
-//! As in Redis 7.2, a list becomes a quicklist before something is added that could be too much for one
-//! block, by an estimate that leaves the elements' heads out, and a listpack again when its only block has
-//! come down to half the limit: between the two its encoding stays.
+//! As in Redis 7.2, a list becomes a quicklist before something is added that could be too much for one block, by an
+//! estimate that leaves the elements' heads out. The list becomes a listpack again when its only block has come down to
+//! half the limit: between the two its encoding stays.
 
 mod stored;
 
@@ -151,7 +151,7 @@ impl List {
         BlockDeque::new(block_limit(layout.limits))
     }
 
-    /// A list of these blocks; a listpack where there is only one that may be.
+    /// A list of these blocks; a listpack if there is only one that may be.
     pub(crate) fn from_blocks(mut blocks: BlockDeque, layout: Layout<'_>) -> Self {
         let directive = layout.limits.list_max_listpack_size;
         let is_small = |listpack: &Listpack| !exceeds(directive, listpack.bytes().len(), || listpack.len());
@@ -288,9 +288,9 @@ impl List {
         }
     }
 
-    /// Puts an element on one side of the first one whose text is `pivot`; whether there is one. O(n).
+    /// Puts an element on one side of the first one whose text is `pivot`. Returns whether there is one. O(n).
     pub fn insert(&mut self, side: ListEnd, pivot: &[u8], text: &[u8], layout: Layout<'_>) -> bool {
-        // As Redis does, which does not look for the pivot twice: even where there is none.
+        // As Redis does, which does not look for the pivot twice: even if there is none.
         self.expect(&[text], layout.limits);
         match &mut self.items {
             Items::Listpack(listpack) => {
@@ -308,8 +308,8 @@ impl List {
         }
     }
 
-    /// Puts an element on one side of the one with number `place`; whether there is one. O(blocks from the nearer
-    /// end); in a listpack O(n).
+    /// Puts an element on one side of the one with number `place`. Returns whether there is one. O(blocks from
+    /// the nearer end); in a listpack O(n).
     pub fn insert_beside(&mut self, side: ListEnd, place: usize, text: &[u8], layout: Layout<'_>) -> bool {
         self.expect(&[text], layout.limits);
         match (&mut self.items, side) {
@@ -327,7 +327,7 @@ impl List {
         }
     }
 
-    /// Puts an element in the place of the one with number `index`; whether there is one.
+    /// Puts an element in the place of the one with number `index`. Returns whether there is one.
     pub fn set(&mut self, index: usize, text: &[u8], layout: Layout<'_>) -> bool {
         self.expect(&[text], layout.limits);
         match &mut self.items {
@@ -339,7 +339,7 @@ impl List {
         }
     }
 
-    /// Removes the elements with these numbers, as far as they exist; how many.
+    /// Removes the elements with these numbers, as far as they exist. Returns how many.
     pub fn remove_range(&mut self, range: ops::Range<usize>) -> usize {
         self.take_range(range).0
     }
@@ -358,7 +358,7 @@ impl List {
         }
     }
 
-    /// Removes up to `count` elements whose text is `text`, the nearest to `end` first; how many. O(n).
+    /// Removes up to `count` elements whose text is `text`, the nearest to `end` first. Returns how many. O(n).
     pub fn remove_equal(&mut self, text: &[u8], count: usize, end: ListEnd) -> usize {
         let listpack = match &mut self.items {
             Items::Quicklist(deque) => return deque.remove_equal(text, count, end),
@@ -392,7 +392,7 @@ impl List {
         removed
     }
 
-    /// Makes ready for elements that are about to be added: where they could be too much for a listpack,
+    /// Makes ready for elements that are about to be added: if they could be too much for a listpack,
     /// the list becomes a quicklist.
     #[inline]
     fn expect(&mut self, texts: &[&[u8]], limits: &CollectionLimits) {

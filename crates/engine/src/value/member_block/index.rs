@@ -19,7 +19,7 @@ const FINGERPRINT_MIN: u8 = 2;
 /// Places of a group that are filled on average, at most: more would lengthen searches for keys that are not there.
 const GROUP_FILLED_MAX: usize = 14;
 
-/// Groups for so many records.
+/// Groups for `records` records.
 pub(super) fn groups_for(records: usize) -> usize {
     match records {
         ..=LINEAR_MAX => 0,
@@ -28,7 +28,7 @@ pub(super) fn groups_for(records: usize) -> usize {
     }
 }
 
-/// Places of so many groups that records and graves may fill.
+/// Places of `groups` groups that records and graves may fill.
 #[inline]
 pub(super) fn places_filled_max(groups: usize) -> usize {
     match groups {
@@ -55,7 +55,7 @@ fn equal_bytes(bytes: u128, byte: u8) -> u128 {
     !(((differs & LOW) + LOW) | differs | LOW)
 }
 
-/// A public hash: of a block's records only so many can collide.
+/// A public hash: only as many can collide as a block has records.
 #[inline]
 fn hash(key: &[u8]) -> u64 {
     const ONE: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -146,7 +146,7 @@ impl MemberBlock {
         None
     }
 
-    /// [`MemberBlock::find`] where there is an index.
+    /// [`MemberBlock::find`] if there is an index.
     #[inline]
     pub(super) fn find_indexed(&self, key: &[u8]) -> Option<usize> {
         self.search(hash(key), |at| self.record(at).key == key).map(|(_, at)| at)

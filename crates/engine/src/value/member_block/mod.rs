@@ -20,7 +20,7 @@
 //! keys that collide cost a search through all records of the block, as in a listpack.
 //!
 //! Invariants: an offset is at most `u16::MAX`; records + graves fill no more than [`places_filled_max`] places; the
-//! order, where there is one, has `count` entries.
+//! order, if there is one, has `count` entries.
 
 mod index;
 #[cfg(test)]
@@ -53,7 +53,7 @@ const RECORD_BYTES: usize = 8;
 const STAMPED: usize = 12;
 const EARLIEST: usize = 14;
 const HEADER_BYTES: usize = 22;
-/// The earliest stamp where there is none.
+/// The earliest stamp if there is none.
 const NO_STAMP: u64 = u64::MAX;
 
 /// Records by key in one block; see the module's head.
@@ -72,7 +72,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Of one record more.
+    /// The demand with one record more.
     pub(super) fn with(self, record: &Record<'_>) -> Self {
         Self { records: self.records + 1, bytes: self.bytes + record.bytes() }
     }
@@ -86,7 +86,7 @@ impl Demand {
 }
 
 impl MemberBlock {
-    /// Without records, with room for some; `in_order` where the owner keeps an order.
+    /// A block without records, with room for some; `in_order` if the owner keeps an order.
     pub(super) fn with_room(room: Demand, in_order: bool) -> Self {
         let order_places = if in_order { room.records.max(1) } else { 0 };
         Self::laid_out(groups_for(room.records), order_places, room.bytes)
@@ -141,13 +141,13 @@ impl MemberBlock {
         self.bytes[RECORD_BYTES..RECORD_BYTES + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
     }
 
-    /// Where the order begins.
+    /// Start of the order.
     #[inline]
     fn order_start(&self) -> usize {
         HEADER_BYTES + self.groups() * GROUP_BYTES
     }
 
-    /// Where the records begin.
+    /// Start of the records.
     #[inline]
     fn start(&self) -> usize {
         self.order_start() + self.u16_at(ORDER_PLACES) * 2
@@ -165,7 +165,7 @@ impl MemberBlock {
         Demand { records: self.len(), bytes: self.record_bytes() }
     }
 
-    /// Whether so much may come beside its records.
+    /// Whether `more` may come beside its records.
     #[inline]
     pub(super) fn has_room_for(&self, more: Demand, limits: &CollectionLimits) -> bool {
         let own = self.demand();
@@ -184,7 +184,7 @@ impl MemberBlock {
         Records { records: self.records(), at: 0 }
     }
 
-    /// Where the record of a key is. O(1).
+    /// The offset of the record of a key. O(1).
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.groups() > 0 {
@@ -221,8 +221,8 @@ impl MemberBlock {
         self.find(key).map(|at| self.record(at))
     }
 
-    /// Adds a record whose key is not there, and for which there is room in offsets and counts; where it is. A record that
-    /// the order is to have is entered there by [`Self::enter_order`]. O(1), at times O(bytes).
+    /// Adds a record whose key is not there, and for which there is room in offsets and counts. Returns its offset. A
+    /// record that the order is to have is entered there by [`Self::enter_order`]. O(1), at times O(bytes).
     pub(super) fn insert(&mut self, record: Record<'_>) -> usize {
         let bytes = record.bytes();
         self.reserve(Demand { records: 1, bytes });
@@ -236,7 +236,7 @@ impl MemberBlock {
         at
     }
 
-    /// Gives the record at an offset another payload and another stamp, or none. O(bytes) where its length changes.
+    /// Gives the record at an offset another payload and another stamp, or none. O(bytes) if its length changes.
     pub(super) fn replace(&mut self, at: usize, payload: &[u8], stamp: Option<u64>) {
         let old = self.record(at);
         let (old_stamp, old_head, key_bytes, old_payload) = (
@@ -265,7 +265,7 @@ impl MemberBlock {
         self.note_stamp(old_stamp, stamp);
     }
 
-    /// Gives the record at an offset another stamp, or none. O(bytes) where its length changes.
+    /// Gives the record at an offset another stamp, or none. O(bytes) if its length changes.
     pub(super) fn restamp(&mut self, at: usize, stamp: Option<u64>) {
         let old = self.record(at);
         let (old_stamp, key_bytes, payload_bytes) = (old.stamp, old.key.len(), old.payload.len());
@@ -287,7 +287,7 @@ impl MemberBlock {
         self.bytes[start..start + payload.len()].copy_from_slice(payload);
     }
 
-    /// Removes the record at an offset, which is in no order any more. O(bytes).
+    /// Removes the record at an offset, which has left the order before. O(bytes).
     pub(super) fn remove(&mut self, at: usize) {
         self.leave_index(at);
         let record = self.record(at);
@@ -337,7 +337,7 @@ impl MemberBlock {
         }
     }
 
-    /// Moves everything to a block with room for so much more, and an index of so many groups.
+    /// Moves everything to a block with room for `more`, and an index of `groups` groups.
     fn rebuild(&mut self, more: Demand, groups: usize) {
         let records = self.len() + more.records;
         let order_places = match self.u16_at(ORDER_PLACES) {

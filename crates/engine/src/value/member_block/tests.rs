@@ -40,7 +40,7 @@ fn key(number: u16) -> Vec<u8> {
     key
 }
 
-/// Where a key is in the order, or would be.
+/// The place of a key in the order, or that it would have.
 fn rank_of(block: &MemberBlock, key: &[u8]) -> usize {
     (0..block.len()).take_while(|rank| block.record(block.at_rank(*rank)).key < key).count()
 }
@@ -202,7 +202,7 @@ fn colliding_keys_are_found() {
 }
 
 proptest! {
-    /// A scan meets each key that is there throughout, and once where the index stays, however many records come and go.
+    /// A scan meets each key that is there throughout, and once if the index stays, however many records come and go.
     #[test]
     fn a_scan_meets_all_that_stay(
         stay in 1u16..300,

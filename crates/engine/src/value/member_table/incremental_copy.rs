@@ -14,8 +14,9 @@ use crate::{
 const REGION_COST_BYTES: usize = 64;
 
 impl MemberTable {
-    /// Begins to hand all records over to a snapshot, of which so many have not expired at its cut; `in_order` where
-    /// the reader of the pieces goes through them as members of a sorted set. None with its number is under way.
+    /// Begins to hand all records over to a snapshot, of which a given number have not expired at its cut;
+    /// `in_order` if the reader of the pieces goes through them as members of a sorted set. None with its number is
+    /// under way.
     pub(in crate::value) fn begin_copy(
         &self,
         records: usize,
@@ -34,12 +35,12 @@ impl MemberTable {
         self.own_copies().is_some()
     }
 
-    /// The same, for a caller that changes nothing.
+    /// Whether there are copies, for a caller that changes nothing.
     pub(super) fn has_copies(&self) -> bool {
         self.copies().is_some()
     }
 
-    /// Has the copies of the table that this is copied from go on with this.
+    /// Makes the copies of the table that this is copied from go on with this.
     pub(in crate::value) fn carry_copies(&self, other: &Self) {
         let carried = other.copies().clone();
         *self.copies() = carried;
@@ -63,7 +64,7 @@ impl MemberTable {
         }
     }
 
-    /// The same of the record behind a handle.
+    /// Preserves the record behind a handle.
     #[inline]
     pub(in crate::value) fn preserve_record(&mut self, handle: Handle) {
         self.preserve(|table| table.resources.hash(table.record(handle).key));
@@ -112,7 +113,7 @@ impl MemberTable {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same without the lock.
+    /// The copies, without the lock.
     #[inline]
     fn own_copies(&mut self) -> &mut Option<Box<TableCopies>> {
         self.copies.get_mut().unwrap_or_else(PoisonError::into_inner)

@@ -10,9 +10,9 @@
 //! large    255, then a pointer to a Box<Vec<u8>> that holds the record (over CELL_BYTES_MAX)
 //! ```
 //!
-//! 8 to 9 bytes of index and 2 bytes of lengths a record, at any size of the table; a stamp, a
-//! number that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns
-//! all its memory, so it can be dropped on any thread.
+//! Index and lengths take 8 to 9 bytes and 2 bytes a record, at any size of the table. A stamp, a number
+//! that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns all
+//! its memory, so it can be dropped on any thread.
 
 mod incremental_copy;
 
@@ -48,7 +48,7 @@ const FETCHED_AHEAD: usize = 16;
 const FETCH_KEYS: usize = 64;
 /// Records of a table from which on it is too large for the caches to hold it anyway.
 const FETCH_RECORDS_MIN: usize = 4096;
-/// A table becomes a block when it has come down to this part of what a block may hold: well below, so that an owner of
+/// A table becomes a block when it has come down to this part of a block's limit: well below, so that an owner of
 /// changing size does not go to and fro.
 const BLOCK_SHARE: usize = 4;
 /// Most bytes of a record that are fetched ahead.
@@ -66,12 +66,12 @@ pub struct MemberTable {
     boxed_bytes: usize,
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
-    /// Those under way, or that were when the table last changed. A method that changes a record looks here first.
+    /// Copies under way, or that were when the table last changed. A method that changes a record looks here first.
     copies: Mutex<Option<Box<TableCopies>>>,
 }
 
-/// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until
-/// the table changes, and not in a copy.
+/// The places of records in a table: hashes of their keys and handles, in the order of the table's buckets. Valid
+/// until the table changes, and not in a copy.
 #[derive(Debug)]
 pub(crate) struct Places {
     table: usize,
@@ -293,7 +293,7 @@ impl MemberTable {
         self.table.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
@@ -326,7 +326,7 @@ impl MemberTable {
         if is_small && !self.has_doomed() && !self.has_copies() { self.room_in_block(limits) } else { None }
     }
 
-    /// Where the record of a key stands. O(1).
+    /// The place of the record of a key. O(1).
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<Slot> {
         self.find_hashed(self.resources.hash(key), key)
@@ -337,7 +337,7 @@ impl MemberTable {
         self.table.find(hash, |handle| record_at(&self.slab, handle).key == key)
     }
 
-    /// Where the record behind a handle stands. O(1).
+    /// The place of the record behind a handle. O(1).
     pub fn slot_of(&self, handle: Handle) -> Option<Slot> {
         self.table.find(self.resources.hash(self.record(handle).key), |other| other == handle)
     }
@@ -465,8 +465,8 @@ impl MemberTable {
         }
     }
 
-    /// Passes the first record that each key's bucket names for it to `tell`, nearly always the right one where there
-    /// is one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
+    /// Passes the first record that each key's bucket names for it to `tell`, nearly always the right one if there is
+    /// one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
     fn candidates(&self, keys: &[&[u8]], mut tell: impl FnMut(Handle)) {
         let probe = self.table.probe();
         for keys in keys.chunks(FETCH_KEYS) {
@@ -493,7 +493,7 @@ impl MemberTable {
         &self.resources
     }
 
-    /// Gives a record another stamp, or none; its handle from now on. O(1) where it had a stamp and
+    /// Gives a record another stamp, or none; its handle from now on. O(1) if it had a stamp and
     /// gets one of as many bytes, O(payload) otherwise.
     pub fn restamp(&mut self, slot: Slot, stamp: Option<u64>) -> Handle {
         let old = self.record(slot.handle());
@@ -519,7 +519,7 @@ impl MemberTable {
         self.free(handle);
     }
 
-    /// Where the records of some keys stand that are there. O(keys log keys).
+    /// The places of the records of some keys that are there. O(keys log keys).
     pub(crate) fn places<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Places {
         let place = |key| {
             let hash = self.resources.hash(key);
@@ -558,7 +558,7 @@ impl MemberTable {
         !self.doomed.is_empty()
     }
 
-    /// Frees cells of removed records, no more than `records_max`; how many.
+    /// Frees cells of removed records, no more than `records_max`. Returns how many.
     pub(crate) fn reap(&mut self, records_max: usize) -> usize {
         let bytes = self.fetch_bytes();
         let reaped = self.doomed.split_off(self.doomed.len().saturating_sub(records_max));
@@ -601,8 +601,8 @@ impl MemberTable {
         self.table.random(random).map(|handle| self.record(handle))
     }
 
-    /// Visits `count` different records, nearly uniformly chosen, or all where there are fewer.
-    /// O(count) expected, or O(n) where that is not much more.
+    /// Visits `count` different records, nearly uniformly chosen, or all if there are fewer.
+    /// O(count) expected, or O(n) if that is not much more.
     pub(crate) fn sample<'a>(&'a self, count: usize, random: &mut Random, mut visit: impl FnMut(Record<'a>)) {
         if count >= self.len() / 4 {
             let mut selection = Selection::new(count, self.len());
@@ -627,7 +627,7 @@ impl MemberTable {
         debug_assert_eq!(self.record(handle).stamp.map(stamp_form), Some(stamp_form(stamp)));
         let cell = self.slab.pointer(handle);
         let (bytes, length) = (stamp.to_le_bytes(), stamp_form(stamp).1);
-        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, where that is BOXED, in the
+        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, if that is BOXED, in the
         // vector of the pointer from Box::into_raw; `&mut self` makes this the only use of it.
         unsafe {
             let start = match cell.read() {

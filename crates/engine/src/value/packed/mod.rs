@@ -20,10 +20,10 @@ use super::{Collection, Hash, INLINE_BYTES_MAX, List, Object, Set, SortedSet, Va
 
 /// Most bytes of a packed collection: as many as of a string that stands in its cell, with the form.
 pub(crate) const PACKED_BYTES_MAX: usize = INLINE_BYTES_MAX - 1;
-/// A collection that has left its cell comes back once it has no more bytes than this. Between the two a collection whose
+/// A collection that has left its cell comes back once it has come down to this. Between the two a collection whose
 /// size goes up and down stays where it is.
 pub(crate) const PACKED_AGAIN_BYTES_MAX: usize = PACKED_BYTES_MAX / 4 * 3;
-/// A new collection of at most so many bytes is most likely to be packed.
+/// A new collection of up to this size is most likely to be packed.
 pub(crate) const PACKED_SURELY_BYTES_MAX: usize = 512;
 /// Bytes of the buffer for edits: the room behind the largest packed collection takes what most commands add.
 pub(super) const BUFFER_BYTES: usize = 2048;
@@ -109,7 +109,7 @@ impl<'a> Packed<'a> {
     /// A copy to be changed, in this thread's buffer; see [`recycle`].
     #[inline]
     pub(crate) fn unpacked(self) -> Object {
-        // One of the two takes it.
+        // The form has either the listpack or the intset.
         let buffer = Cell::new(take_buffer());
         self.form.object(
             || Listpack::in_buffer(buffer.take(), self.bytes),
@@ -158,7 +158,7 @@ pub(crate) fn recycle(object: Object) {
 pub enum ObjectRef<'a> {
     /// An object that stands in the cell.
     Stored(&'a Object),
-    /// One that was made to read a packed collection.
+    /// An object that was made to read a packed collection.
     Packed(PackedObject<'a>),
 }
 

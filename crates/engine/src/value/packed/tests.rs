@@ -57,7 +57,7 @@ fn check_accounting(story: &Story) {
     assert_eq!((keys, bytes), (usage.keys, usage.entry_bytes + usage.heap_bytes));
 }
 
-/// Bytes of a cell with a packed collection of so many bytes.
+/// Bytes of a cell with a packed collection.
 fn packed_bytes(key: &str, bytes: usize) -> usize {
     let value_bytes = bytes + 1;
     class_bytes(HEAD_BYTES + key.len() + usize::from(value_bytes > 255) + bytes)

@@ -143,7 +143,7 @@ impl Set {
         Self { members: Members::IntSet(integers) }
     }
 
-    /// Without members, ready to get `count` of them, which decides whether it begins compact.
+    /// A set without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;
         let mut set = Self::default();
@@ -156,13 +156,13 @@ impl Set {
         set
     }
 
-    /// The members of an intset, compact where there are not too many.
+    /// The members of an intset, compact if there are not too many.
     pub(crate) fn from_intset(integers: IntSet, layout: Layout<'_>) -> Self {
         let fits = integers.len() <= layout.limits.set_max_intset_entries;
         Self { members: Members::IntSet(integers) }.compact_if(fits, layout)
     }
 
-    /// The members of a listpack, which must differ; compact where there are not too many.
+    /// The members of a listpack, which must differ; compact if there are not too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
         let fits = listpack.len() <= layout.limits.set_max_listpack_entries && listpack.fits(0);
         Self { members: Members::Listpack(listpack) }.compact_if(fits, layout)
@@ -242,8 +242,8 @@ impl Set {
         }
     }
 
-    /// Makes ready for `members`, which are about to be added: where so many could not stay in the
-    /// compact encoding (they may repeat each other) the set leaves it at once, as Redis does,
+    /// Makes ready for `members`, which are about to be added. If that many could not stay in the
+    /// compact encoding (they may repeat each other), the set leaves it at once, as Redis does,
     /// instead of halfway.
     pub fn expect(&mut self, members: &[&[u8]], layout: Layout<'_>) {
         let (count, limits) = (members.len(), layout.limits);
@@ -268,7 +268,7 @@ impl Set {
         }
     }
 
-    /// Adds a member; whether it is new. O(1); in a compact encoding O(n).
+    /// Adds a member. Returns whether it is new. O(1); in a compact encoding O(n).
     #[inline]
     pub fn insert(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         match &mut self.members {
@@ -325,7 +325,7 @@ impl Set {
         }
     }
 
-    /// Adds a member that is no integer to an intset, which ends with that.
+    /// Adds a member that is not an integer to an intset, which ends with that.
     fn insert_beside_integers(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         let Members::IntSet(integers) = &self.members else { unreachable!("called on intsets") };
         let view = integers.view();
@@ -348,7 +348,7 @@ impl Set {
         true
     }
 
-    /// Removes a member; whether it was there. O(1); in a compact encoding O(n).
+    /// Removes a member. Returns whether it was there. O(1); in a compact encoding O(n).
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.members {
             Members::IntSet(integers) => {
@@ -386,7 +386,7 @@ impl Set {
         self.table().is_some()
     }
 
-    /// Where members of another set stand in this one, which is in a table. O(members log members).
+    /// The places of another set's members in this one, which is in a table. O(members log members).
     pub(crate) fn places(&self, others: &Self) -> Places {
         let mut names = Vec::with_capacity(others.len());
         others.for_each(|member| names.push(member.text()));
@@ -398,7 +398,7 @@ impl Set {
     pub(crate) fn doom(&mut self, others: &Self, places: &Places) {
         match &mut self.members {
             Members::Table(table) if table.has(places) => table.doom(places),
-            // It was copied since, because a view shares it.
+            // The table was copied since, because a view shares it.
             _ => others.for_each(|member| _ = self.remove(&member.text())),
         }
     }
@@ -449,8 +449,8 @@ impl Set {
         }
     }
 
-    /// Visits `count` different members, nearly uniformly chosen, or all where there are fewer.
-    /// O(count), or O(n) where that is not much more.
+    /// Visits `count` different members, nearly uniformly chosen, or all if there are fewer.
+    /// O(count), or O(n) if that is not much more.
     pub(crate) fn sample<'a>(
         &'a self,
         count: usize,

@@ -66,7 +66,7 @@ impl Ordered {
         self.order.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

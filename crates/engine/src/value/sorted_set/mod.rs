@@ -147,7 +147,7 @@ impl SortedSet {
         Self { members: Members::Packed(Packed::from_listpack(listpack)) }
     }
 
-    /// The members and scores of a listpack, which are in order and differ; compact where there are not
+    /// The members and scores of a listpack, which are in order and differ; compact if there are not
     /// too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
         let packed = Packed::from_listpack(listpack);
@@ -219,7 +219,7 @@ impl SortedSet {
     }
 
     /// Gives a member the score that `decide` makes of its present one (`None`: it is not there);
-    /// where it makes none, nothing happens. O(log n); in a listpack O(n).
+    /// if it makes none, nothing happens. O(log n); in a listpack O(n).
     #[inline]
     pub fn update(
         &mut self,
@@ -314,7 +314,7 @@ impl SortedSet {
     }
 
     /// How many members from the first on fulfil `holds`; those that do come before all others,
-    /// which is certain only where all scores are equal. O(log n); in a listpack O(n).
+    /// which is certain only if all scores are equal. O(log n); in a listpack O(n).
     pub fn partition_members(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.partition_point(|member, _| with_text(member, &mut holds)),
@@ -383,8 +383,8 @@ impl SortedSet {
         chosen
     }
 
-    /// Visits `count` different members, chosen by chance, or all where there are fewer. O(count), or
-    /// O(n) where that is not much more.
+    /// Visits `count` different members, chosen by chance, or all if there are fewer. O(count), or
+    /// O(n) if that is not much more.
     pub(crate) fn sample<'a>(
         &'a self,
         count: usize,

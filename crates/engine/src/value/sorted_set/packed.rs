@@ -83,7 +83,7 @@ impl Packed {
         self.listpack.fits(Element::String(member).encoded_bytes() + SCORE_BYTES_MAX)
     }
 
-    /// Where a member is, and its score. O(n).
+    /// The position of a member, and its score. O(n).
     #[inline]
     pub(super) fn find(&self, member: &[u8]) -> Option<(Position, f64)> {
         let view = self.listpack.view();

@@ -187,7 +187,7 @@ impl Ranked {
         !self.doomed.is_empty()
     }
 
-    /// Removes doomed records, no more than `records_max`; how many.
+    /// Removes doomed records, no more than `records_max`. Returns how many.
     pub(super) fn reap(&mut self, records_max: usize) -> usize {
         let Self { table, doomed, .. } = self;
         doomed.edit(|trees| {
@@ -210,7 +210,7 @@ impl Ranked {
         self.tree.partition_point(|entry| holds(entry.score))
     }
 
-    /// The same of members.
+    /// The partition point of members.
     pub(super) fn partition_members(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
         self.tree.partition_point(|entry| holds(self.table.record(entry.handle).key))
     }
@@ -266,8 +266,8 @@ impl Ranked {
         })
     }
 
-    /// Visits `count` different members, chosen by chance, or all where there are fewer. O(count), or O(n) where
-    /// that is not much more.
+    /// Visits `count` different members, chosen by chance, or all if there are fewer. O(count), or O(n) if that
+    /// is not much more.
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,
@@ -339,7 +339,7 @@ impl CopiedTable for Ranked {
     }
 }
 
-/// Removes the record behind a handle that is in no tree any more.
+/// Removes the record behind a handle that has left the tree.
 fn remove_record(table: &mut MemberTable, handle: Handle) {
     let slot = table.slot_of(handle).expect("what is in a tree is in the table");
     table.remove(slot);

@@ -37,7 +37,7 @@ impl RankedBlock {
         self.block.heap_bytes()
     }
 
-    /// Where a member is, and its score. O(1).
+    /// The offset of a member, and its score. O(1).
     #[inline]
     pub(super) fn find(&self, member: &[u8]) -> Option<(usize, f64)> {
         let at = self.block.find(member)?;
@@ -104,7 +104,7 @@ impl RankedBlock {
     #[inline]
     pub(super) fn set_score(&mut self, at: usize, member: &[u8], new: f64) {
         let from = self.block.rank_of(at);
-        // Where it would be if its old place were still taken.
+        // The place that it would have if its old place were still taken.
         let to = self.before(member, new);
         self.block.overwrite(at, &new.to_le_bytes());
         self.block.move_order(from, if to > from { to - 1 } else { to });
@@ -147,12 +147,12 @@ impl RankedBlock {
         if reverse { ranks.rev().for_each(visit) } else { ranks.for_each(visit) }
     }
 
-    /// As [`MemberBlock::scan`].
+    /// Does what [`MemberBlock::scan`] does.
     pub(super) fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         self.block.scan(cursor, |record| visit(record.key, score_of(record)))
     }
 
-    /// Visits `count` different members, uniformly chosen, or all where there are fewer. O(n).
+    /// Visits `count` different members, uniformly chosen, or all if there are fewer. O(n).
     pub(super) fn sample<'a>(
         &'a self,
         count: usize,

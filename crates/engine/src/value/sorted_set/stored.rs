@@ -88,7 +88,7 @@ impl Stored for SortedSet {
         }
     }
 
-    /// None where some of its table's records are those of former members.
+    /// None if some of its table's records are those of former members.
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         if self.next_deadline_ms().is_some() {
             return None;
@@ -176,7 +176,7 @@ fn write<W: io::Write>(set: &SortedSet, output: &mut Output<'_, W>) -> io::Resul
     result
 }
 
-/// ZSET_2 or ZSET, which differ in what `read_score` reads.
+/// ZSET_2 or ZSET, which differ in the form that `read_score` reads.
 fn read_pairs<R: io::BufRead>(
     input: &mut Input<R>,
     layout: Layout<'_>,

@@ -201,7 +201,7 @@ proptest! {
 }
 
 proptest! {
-    /// Pieces of a large sorted set that changes between them have its state from the beginning, in order where nothing
+    /// Pieces of a large sorted set that changes between them have its state from the beginning, in order if nothing
     /// changes.
     #[test]
     fn is_handed_over_as_it_was(
@@ -241,7 +241,7 @@ proptest! {
                 5 => set.remove_range(*number as usize % (set.len() + 1)..(*number as usize + amount).min(set.len())),
                 6 => _ = set.reap(*amount),
                 7 => {
-                    // As a transaction does where a view shares the value.
+                    // As a transaction does if a view shares the value.
                     let _view = object.clone();
                     object.unshare();
                 }

@@ -8,9 +8,12 @@
 //! A copy of a group, which a snapshot has, shares all parts that neither changes, but for the consumers' names and
 //! times.
 //!
+//! A delivery that was released (XNACK) has no consumer, and the time 0: it is claimed before all others.
+//!
 //! Invariants:
-//! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
-//! - The index by time, where there is one, holds each delivery under its present time, and nothing else.
+//! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names; in none if it was
+//!   released.
+//! - The index by time, if there is one, holds each delivery under its present time, and nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,18 +24,23 @@ use super::{StreamId, StreamLog};
 /// An entry that was handed to a consumer and has not been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Unix time of the last delivery, in milliseconds.
+    /// Unix time of the last delivery, in milliseconds; 0 after a release.
     pub time_ms: u64,
     /// How often it was delivered.
     pub count: u64,
-    /// The consumer.
-    pub consumer: Arc<[u8]>,
+    /// The consumer; `None` after a release.
+    pub consumer: Option<Arc<[u8]>>,
 }
 
 impl Delivery {
-    /// Milliseconds since the last delivery.
+    /// Milliseconds since the last delivery: as long as can be after a release.
     pub fn idle_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.time_ms)
+        if self.consumer.is_none() { u64::MAX } else { now_ms.saturating_sub(self.time_ms) }
+    }
+
+    /// The consumer's name; empty after a release.
+    pub fn owner(&self) -> &[u8] {
+        self.consumer.as_deref().unwrap_or_default()
     }
 }
 
@@ -64,6 +72,17 @@ pub struct Claim {
     pub keeps_count: bool,
 }
 
+/// The change of a delivery's count by a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseCount {
+    /// The delivery does not count: one less.
+    Undone,
+    /// The count stays.
+    Kept,
+    /// The count from now on.
+    Exactly(u64),
+}
+
 /// Bytes of a tree that is five eighths full.
 fn tree_bytes(entries: usize, bytes: usize) -> usize {
     entries * bytes * 8 / 5
@@ -75,6 +94,8 @@ pub struct ConsumerGroup {
     last_id: StreamId,
     entries_read: Option<u64>,
     pending: LeafMap<StreamId, Delivery>,
+    /// How many of them were released.
+    released: usize,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
     /// Deliveries in the order of their times. Only groups that claim by idle time pay for it.
     by_time: Option<LeafMap<(u64, StreamId), ()>>,
@@ -85,12 +106,13 @@ pub struct ConsumerGroup {
 }
 
 impl ConsumerGroup {
-    /// A group that has read up to `last_id`, which is so many entries where that is known.
+    /// A group that has read up to `last_id`, and with that `entries_read` entries, if that is known.
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
         Self {
             last_id,
             entries_read,
             pending: LeafMap::default(),
+            released: 0,
             consumers: BTreeMap::new(),
             by_time: None,
             name_bytes: 0,
@@ -103,7 +125,7 @@ impl ConsumerGroup {
         self.last_id
     }
 
-    /// How many entries have been read, where that is known.
+    /// The number of entries read, if that is known.
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
@@ -114,7 +136,7 @@ impl ConsumerGroup {
         self.doubt_count(log);
     }
 
-    /// Forgets how many entries have been read where the group is ahead of the log: entries that are added up to its
+    /// Forgets how many entries have been read if the group is ahead of the log: entries that are added up to its
     /// last ID are never read, nor counted.
     pub(super) fn doubt_count(&mut self, log: &StreamLog) {
         if self.last_id > log.last_id() {
@@ -148,9 +170,9 @@ impl ConsumerGroup {
         &self.consumers
     }
 
-    /// Entries that the group has yet to read, where the counts and the IDs at both ends of the log say so. O(log n).
+    /// Entries that the group has yet to read, if the counts and the IDs at both ends of the log say so. O(log n).
     ///
-    /// A count of entries read that a client has set is not believed where it contradicts the log.
+    /// A count of entries read that a client has set is not believed if it contradicts the log.
     pub fn lag(&self, log: &StreamLog) -> Option<u64> {
         if log.is_empty() || self.last_id >= log.last_id() {
             return Some(0);
@@ -187,7 +209,7 @@ impl ConsumerGroup {
         self.own_bytes
     }
 
-    /// The same without the index by time, sharing all parts that neither changes.
+    /// This group without the index by time, sharing all parts that neither changes.
     pub(super) fn unindexed(&self) -> Self {
         Self { pending: self.pending.clone(), consumers: self.consumers.clone(), by_time: None, ..*self }
     }
@@ -200,7 +222,7 @@ impl ConsumerGroup {
             + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>() + ROOT_BYTES)
     }
 
-    /// Adds a consumer; whether it is new.
+    /// Adds a consumer. Returns whether it is new.
     pub fn create_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         if self.consumers.contains_key(name) {
             return false;
@@ -210,7 +232,7 @@ impl ConsumerGroup {
         true
     }
 
-    /// Notes that a consumer has called, which may be the first time; whether it was.
+    /// Notes that a consumer has called. Returns whether this was the first time.
     pub fn see_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
         let is_new = self.create_consumer(name, now_ms);
         if let Some(consumer) = self.consumers.get_mut(name) {
@@ -219,7 +241,7 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Removes a consumer with its deliveries; how many these were.
+    /// Removes a consumer with its deliveries. Returns how many these were.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len() + 2 * size_of::<usize>();
@@ -252,22 +274,33 @@ impl ConsumerGroup {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return };
         let name = Arc::clone(name);
         for id in ids {
-            self.assign(id, &name, Delivery { time_ms: now_ms, count: 1, consumer: Arc::clone(&name) });
+            self.assign(id, Delivery { time_ms: now_ms, count: 1, consumer: Some(Arc::clone(&name)) });
             self.consumer_mut(&name).active_ms = Some(now_ms);
         }
     }
 
     /// Puts a delivery in place of the one there may be.
-    fn assign(&mut self, id: StreamId, name: &Arc<[u8]>, delivery: Delivery) {
-        let time_ms = delivery.time_ms;
+    fn assign(&mut self, id: StreamId, delivery: Delivery) {
+        let (time_ms, name) = (delivery.time_ms, delivery.consumer.clone());
+        self.released += usize::from(name.is_none());
         if let Some(former) = self.pending.insert(id, delivery) {
             self.forget_time(former.time_ms, id);
-            if former.consumer != *name {
-                self.edit_own(&former.consumer, |own| own.remove(&id));
+            if former.consumer.is_none() || former.consumer != name {
+                self.disown(&former, id);
             }
         }
         self.note_time(time_ms, id);
-        self.edit_own(name, |own| own.insert(id, ()));
+        if let Some(name) = name {
+            self.edit_own(&name, |own| own.insert(id, ()));
+        }
+    }
+
+    /// Takes a delivery from the consumer that it names, or from those that were released.
+    fn disown(&mut self, delivery: &Delivery, id: StreamId) {
+        match &delivery.consumer {
+            Some(name) => _ = self.edit_own(name, |own| own.remove(&id)),
+            None => self.released -= 1,
+        }
     }
 
     /// Works on the deliveries of a consumer.
@@ -292,7 +325,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made where there is none, which takes
+    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made if there is none, which takes
     /// O(n log n) once.
     pub fn index_by_time(&mut self) {
         let pending = &self.pending;
@@ -309,13 +342,16 @@ impl ConsumerGroup {
         self.by_time.iter().flat_map(LeafMap::keys).copied()
     }
 
-    /// Deliveries that have been idle for so many milliseconds at least, longest first.
+    /// Deliveries that have been idle for at least `idle_ms_min` milliseconds, longest first.
     pub fn idle_deliveries(&self, idle_ms_min: u64, now_ms: u64) -> impl Iterator<Item = StreamId> {
-        let is_idle = move |(time_ms, _): &(u64, StreamId)| now_ms.saturating_sub(*time_ms) >= idle_ms_min;
+        // Deliveries that were released have the time 0.
+        let is_idle = move |(time_ms, _): &(u64, StreamId)| {
+            *time_ms == 0 || now_ms.saturating_sub(*time_ms) >= idle_ms_min
+        };
         self.deliveries_by_time().take_while(is_idle).map(|(_, id)| id)
     }
 
-    /// Roughly how many of them there are, up to a number; 0 only where there are none. Without an index they count
+    /// Roughly how many of them there are, up to a number; 0 only if there are none. Without an index they count
     /// all, since making it visits all. O(max).
     pub fn idle_deliveries_about(&self, idle_ms_min: u64, now_ms: u64, max: usize) -> usize {
         match self.by_time {
@@ -328,11 +364,11 @@ impl ConsumerGroup {
         self.consumers.get_mut(name).expect("deliveries name consumers of their group")
     }
 
-    /// Takes an acknowledgement; whether there was a delivery.
+    /// Takes an acknowledgement. Returns whether there was a delivery.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
         self.forget_time(delivery.time_ms, id);
-        self.edit_own(&delivery.consumer, |own| own.remove(&id));
+        self.disown(&delivery, id);
         true
     }
 
@@ -353,7 +389,7 @@ impl ConsumerGroup {
         let name = Arc::clone(name);
         let count = self.pending.get(&id).map_or(1, |delivery| delivery.count);
         let count = claim.count.unwrap_or(count + u64::from(!claim.keeps_count));
-        self.assign(id, &name, Delivery { time_ms: claim.time_ms, count, consumer: Arc::clone(&name) });
+        self.assign(id, Delivery { time_ms: claim.time_ms, count, consumer: Some(Arc::clone(&name)) });
         self.consumer_mut(&name).active_ms = Some(now_ms);
     }
 
@@ -364,16 +400,42 @@ impl ConsumerGroup {
         is_new
     }
 
-    /// Puts a delivery back as it was saved; `false` where the consumer is missing or the entry has
+    /// Puts a delivery back as it was saved; `false` if the consumer is missing or the entry has
     /// been delivered already.
     pub fn restore_delivery(&mut self, id: StreamId, name: &[u8], time_ms: u64, count: u64) -> bool {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return false };
         if self.pending.contains_key(&id) {
             return false;
         }
-        let name = Arc::clone(name);
-        self.assign(id, &name, Delivery { time_ms, count, consumer: Arc::clone(&name) });
+        let consumer = Some(Arc::clone(name));
+        self.assign(id, Delivery { time_ms, count, consumer });
         true
+    }
+
+    /// Takes a delivery from its consumer, so that any other may claim it at once; `creates` makes one, with a count of 0, if
+    /// there is none. Returns whether there is one now.
+    pub fn release(&mut self, id: StreamId, count: ReleaseCount, creates: bool) -> bool {
+        let Some(former) = self.pending.get(&id).map_or(creates.then_some(0), |found| Some(found.count))
+        else {
+            return false;
+        };
+        let count = match count {
+            ReleaseCount::Undone => former.saturating_sub(1),
+            ReleaseCount::Kept => former,
+            ReleaseCount::Exactly(count) => count,
+        };
+        self.assign(id, Delivery { time_ms: 0, count, consumer: None });
+        true
+    }
+
+    /// How many deliveries were released.
+    pub fn released_len(&self) -> usize {
+        self.released
+    }
+
+    /// Deliveries that were released, in the order of their IDs. O(n) in the number of all deliveries, if there are any.
+    pub fn released(&self) -> impl Iterator<Item = (&StreamId, &Delivery)> {
+        self.pending.iter().filter(|(_, delivery)| delivery.consumer.is_none()).take(self.released)
     }
 }
 
@@ -389,7 +451,7 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// An entry so many milliseconds behind the last ID.
+        /// An entry this many milliseconds behind the last ID.
         Add(u64),
         Delete(u64),
         TrimToLength(u64),
@@ -401,7 +463,8 @@ mod tests {
         Advance(u64),
         /// XGROUP SETID to an ID, with the true number of entries read or none.
         Move(u64, bool),
-        /// XSETID: a last ID so much larger than there must be, and so many more entries added than there are.
+        /// XSETID: a last ID larger than it must be by the first number, and a count of entries added larger by the
+        /// second.
         Reset(u64, Option<u64>),
     }
 
@@ -486,8 +549,8 @@ mod tests {
     }
 
     proptest! {
-        /// A lag that is known is the number of entries behind the group's last ID. It is always known where entries are
-        /// added, trimmed and read only.
+        /// A lag that is known is the number of entries behind the group's last ID. The lag is always known if entries
+        /// are added, trimmed and read only.
         #[test]
         fn lag_is_the_number_of_unread_entries(
             steps in prop::collection::vec(step(), 1..80),

@@ -79,7 +79,7 @@ impl NewId {
     }
 }
 
-/// The numbers of an ID before and behind its first dash. The text ends at a NUL, as for Redis.
+/// The numbers of an ID before and after its first dash. The text ends at a NUL, as for Redis.
 fn split(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     if text.len() > TEXT_MAX {
         return None;

@@ -34,9 +34,9 @@ pub enum AddError {
 /// Which entries `XTRIM` and `XADD` remove, from the oldest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrimTo {
-    /// All but so many.
+    /// All but this many entries.
     Length(u64),
-    /// Those before an ID.
+    /// Entries before an ID.
     From(StreamId),
 }
 
@@ -47,7 +47,7 @@ pub struct Trim {
     pub to: TrimTo,
     /// Whether only whole nodes are removed.
     pub is_approximate: bool,
-    /// No more entries than this; 0 for no limit.
+    /// At most this many entries; 0 for no limit.
     pub entries_max: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct Trimmed {
 }
 
 impl Trimmed {
-    /// That so many entries were removed, one by one.
+    /// A selection of `entries` entries, removed one by one.
     pub(super) fn singly(entries: u64) -> Self {
         Self { entries, nodes: VecDeque::new() }
     }
@@ -109,7 +109,7 @@ pub struct StreamLog {
     listpack_bytes: usize,
     len: u64,
     last_id: StreamId,
-    /// Of the first live entry; `0-0` where there is none.
+    /// ID of the first live entry; `0-0` if there is none.
     first_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
@@ -133,7 +133,7 @@ impl StreamLog {
         Self { nodes: VecDeque::new(), listpack_bytes: 0, copies: NodeCopies::default(), ..*self }
     }
 
-    /// Has a node that is about to change set aside as it was.
+    /// Sets a node aside as it was, before it changes.
     #[inline]
     fn preserve(&mut self, at: usize) {
         let node = &self.nodes[at];
@@ -155,7 +155,7 @@ impl StreamLog {
         self.last_id
     }
 
-    /// The ID of the first live entry, `0-0` where there is none.
+    /// The ID of the first live entry, `0-0` if there is none.
     pub fn first_id(&self) -> StreamId {
         self.first_id
     }
@@ -180,7 +180,7 @@ impl StreamLog {
         self.nodes.iter().map(|node| (node.first, &node.entries))
     }
 
-    /// The same of the nodes whose ID is `from` or larger. O(log n) to begin with.
+    /// The listpacks of nodes whose ID is `from` or larger. O(log n) to begin with.
     pub(in crate::value) fn listpacks_from(
         &self,
         from: StreamId,
@@ -321,7 +321,7 @@ impl StreamLog {
         (placed.entry.id == id && placed.is_live).then_some(placed.entry)
     }
 
-    /// Removes an entry, as `XDEL` does; whether it was there. O(log n).
+    /// Removes an entry, as `XDEL` does. Returns whether it was there. O(log n).
     pub fn remove(&mut self, id: StreamId) -> bool {
         let removed = self.remove_entry(id);
         if removed {
@@ -367,7 +367,7 @@ impl StreamLog {
         front
     }
 
-    /// Has copies keep nodes that were taken out; returns the others.
+    /// Lets copies keep nodes that were taken out; returns the others.
     fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
         if self.copies.are_none() {
             return nodes;
@@ -390,7 +390,7 @@ impl StreamLog {
         self.first_id = self.iter().next().map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Removes entries from the oldest on. O(nodes removed), which are looked at but not moved where fewer stay.
+    /// Removes entries from the oldest on. O(nodes removed), which are looked at but not moved if fewer stay.
     pub fn trim(&mut self, trim: Trim) -> Trimmed {
         let (mut removed, mut whole, mut ends) = (0, 0, true);
         while let Some(node) = self.nodes.get(whole) {
@@ -416,7 +416,7 @@ impl StreamLog {
     }
 
     /// The IDs of the entries that [`Self::trim`] would remove but for those that `keeps` says; in place
-    /// of the latter, younger ones are removed where a length is to be reached. O(entries).
+    /// of the latter, younger ones are removed if a length is to be reached. O(entries).
     pub(super) fn select(&self, trim: Trim, mut keeps: impl FnMut(StreamId) -> bool) -> Vec<StreamId> {
         let (mut len, mut selected) = (self.len, Vec::new());
         for (at, node) in self.nodes.iter().enumerate() {
@@ -489,7 +489,7 @@ impl StreamLog {
         StreamRange::new(self, at, start, end, false)
     }
 
-    /// The same from `end` to `start`.
+    /// The entries from `end` to `start`.
     pub fn range_reversed(&self, start: StreamId, end: StreamId) -> StreamRange<'_> {
         match self.node_of(end) {
             Some(at) => StreamRange::new(self, at, start, end, true),
@@ -508,7 +508,7 @@ impl StreamLog {
         self.len > 0 && !self.is_whole() && start < self.max_deleted_id
     }
 
-    /// The number of an entry among all ever added, counted from 1, where it can be known; of an ID without an entry, how
+    /// The number of an entry among all ever added, counted from 1, if it can be known; of an ID without an entry, how
     /// many are not behind it.
     pub(crate) fn number_of(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {

@@ -19,12 +19,12 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use group::{Claim, Consumer, ConsumerGroup, Delivery};
+pub use group::{Claim, Consumer, ConsumerGroup, Delivery, ReleaseCount};
 pub use id::{NewId, StreamId};
 pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo, Trimmed};
 pub use node::StreamEntry;
 pub use producers::{ProducerLimits, Producers};
-pub(crate) use stored::{read_producers, write_node, write_tail};
+pub(crate) use stored::{read_producers, read_released, write_node, write_tail};
 
 use super::{Collection, Object, ObjectRef, Resources, shared::Shared};
 
@@ -138,7 +138,7 @@ impl Stream {
         self.groups.get(name)
     }
 
-    /// Works on the group of that name, beside the log; `None` where there is no such group.
+    /// Works on the group of that name, beside the log; `None` if there is no such group.
     pub fn edit_group<R>(
         &mut self,
         name: &[u8],
@@ -151,7 +151,7 @@ impl Stream {
         Some(result)
     }
 
-    /// Adds a group; whether the name was free.
+    /// Adds a group. Returns whether the name was free.
     pub fn create_group(&mut self, name: &[u8], mut group: ConsumerGroup) -> bool {
         if self.groups.contains_key(name) {
             return false;
@@ -162,7 +162,7 @@ impl Stream {
         true
     }
 
-    /// Removes a group; whether it was there.
+    /// Removes a group. Returns whether it was there.
     pub fn remove_group(&mut self, name: &[u8]) -> bool {
         let Some(group) = self.groups.remove(name) else { return false };
         self.group_bytes -= Self::bytes_of_group(name, &group);
@@ -173,7 +173,7 @@ impl Stream {
         name.len() + size_of::<(Box<[u8]>, ConsumerGroup)>() + group.heap_bytes()
     }
 
-    /// The producers whose entries are added once, where there have been any.
+    /// The producers whose entries are added once, if there have been any.
     pub fn producers(&self) -> Option<&Producers> {
         self.producers.as_deref()
     }
@@ -218,7 +218,7 @@ impl Stream {
     /// Trims the log but for the entries that groups still refer to.
     pub fn trim_unreferenced(&mut self, trim: Trim) -> Trimmed {
         let selected = self.log.select(trim, |id| self.is_referenced(id));
-        // Those behind one that stays leave gaps, which removing remembers.
+        // Removed entries behind one that stays leave gaps, which removing remembers.
         for id in &selected {
             self.log.remove(*id);
         }

@@ -24,7 +24,7 @@ pub(super) struct Node {
     /// The ID to which IDs inside are relative.
     pub(super) first: StreamId,
     pub(super) entries: Listpack,
-    /// The counts of the master entry, kept where they need no decoding.
+    /// The counts of the master entry, kept if they need no decoding.
     live: u32,
     deleted: u32,
 }
@@ -137,7 +137,7 @@ impl Node {
         Some(Master { fields, names: elements })
     }
 
-    /// Where the first entry stands.
+    /// Position of the first entry.
     fn first_entry(&self, master: &Master<'_>) -> Option<Position> {
         let mut elements = master.names.clone();
         for _ in 0..master.fields {
@@ -197,7 +197,7 @@ impl Node {
         self.entries.replace(position, i64::from(count));
     }
 
-    /// The entry whose flags stand at `position`; `None` where the bytes make none.
+    /// The entry whose flags stand at `position`; `None` if the bytes make none.
     fn entry_at<'a>(&'a self, position: Position, master: &Master<'a>) -> Option<Placed<'a>> {
         let mut elements = self.entries.view().iter_from(position);
         let mut integer = || elements.next()?.as_integer();
@@ -223,7 +223,7 @@ impl Node {
         Some(Placed { entry, is_live, flags_at: position, flags, next: elements.position() })
     }
 
-    /// Where the entry before `position`, or the last one, stands.
+    /// Position of the entry before `position`, or of the last one.
     fn entry_before(&self, position: Option<Position>) -> Option<Position> {
         let view = self.entries.view();
         let count_at = match position {
@@ -253,7 +253,7 @@ impl Node {
         NodeEntries { node: self, master: self.master(), next: self.entry_before(None), is_reversed: true }
     }
 
-    /// Marks the live entries as deleted that `decide` chooses until it says `None`; how many.
+    /// Marks the live entries as deleted that `decide` chooses until it says `None`. Returns how many.
     pub(super) fn delete_while(&mut self, mut decide: impl FnMut(&Placed<'_>) -> Option<bool>) -> usize {
         let mut chosen = Vec::new();
         for placed in self.iter() {
@@ -278,7 +278,7 @@ impl Node {
         chosen.len()
     }
 
-    /// Marks one entry as deleted; whether it was there.
+    /// Marks one entry as deleted. Returns whether it was there.
     pub(super) fn delete(&mut self, id: StreamId) -> bool {
         let deleted = self.delete_while(|placed| (placed.entry.id <= id).then_some(placed.entry.id == id));
         deleted > 0

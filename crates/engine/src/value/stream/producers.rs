@@ -4,8 +4,8 @@
 //! Producers ── producer ─▶ Recent ─┬─ name of an entry ─▶ ID        the entry that was added under the name
 //!                                  └─ (ID, name), oldest first      the next to be forgotten
 //! ```
-//! A name is forgotten so many seconds behind the time in its entry's ID, or when so many newer ones are there. Names that
-//! are past their time may stay until the stream gets the next such entry, but are found no more.
+//! A name is forgotten a number of seconds behind the time in its entry's ID, or when a number of newer ones are there.
+//! Names that are past their time may stay until the stream gets the next such entry, but are not found.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -42,7 +42,7 @@ impl Default for ProducerLimits {
 #[derive(Debug, Clone, Default)]
 struct Recent {
     ids: BTreeMap<Arc<[u8]>, StreamId>,
-    /// The same, oldest first.
+    /// These names, oldest first.
     order: VecDeque<(StreamId, Arc<[u8]>)>,
 }
 
@@ -67,7 +67,7 @@ pub struct Producers {
 const SWEPT_AT_ONCE: usize = 2;
 
 impl Producers {
-    /// Without any producer yet.
+    /// The state without any producer yet.
     pub fn new(limits: ProducerLimits) -> Self {
         Self {
             limits,
@@ -85,7 +85,7 @@ impl Producers {
         self.limits
     }
 
-    /// Changes that, and forgets all names; nothing where it is so already. Whether it was not.
+    /// Changes that, and forgets all names; nothing if it is so already. Returns whether it was not.
     pub fn set_limits(&mut self, limits: ProducerLimits) -> bool {
         if self.limits == limits {
             return false;
@@ -194,7 +194,7 @@ impl Producers {
         self.recent.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.recent.is_empty()
     }
@@ -208,7 +208,7 @@ impl Producers {
         })
     }
 
-    /// Puts an entry back as it was saved; `false` where the producer has the name already, or more entries than are
+    /// Puts an entry back as it was saved; `false` if the producer has the name already, or more entries than are
     /// remembered.
     pub fn restore(&mut self, producer: &[u8], name: &[u8], id: StreamId) -> bool {
         let recent = self.recent.get(producer);

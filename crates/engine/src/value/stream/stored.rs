@@ -21,17 +21,27 @@
 //! STREAM_LISTPACKS_4   STREAM_LISTPACKS_3 │ producers
 //! producers            seconds │ entries at most │ count │ producer … │ added │ duplicates: all lengths
 //! producer             name │ count │ (its name for an entry, the entry's ID: two lengths), oldest first …
+//! STREAM_LISTPACKS_5   STREAM_LISTPACKS_4, each group with more behind its consumers: count │ ID of a delivery that was released …
+//! ```
+//!
+//! In older forms, a delivery that was released (XNACK) stands in an auxiliary field before the key, [`RELEASED_FIELD`]:
+//!
+//! ```text
+//! released             count │ group …
+//! group                name │ count │ (ID │ times delivered) …
 //! ```
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use dunlin_structures::Listpack;
 
-use super::{ConsumerGroup, ProducerLimits, Producers, Stream, StreamId, StreamLog, StreamTail};
+use super::{
+    ConsumerGroup, Delivery, ProducerLimits, Producers, ReleaseCount, Stream, StreamId, StreamLog, StreamTail,
+};
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
-    rdb::{Input, Output, PRODUCERS_FIELD, RdbError, Version, read_listpack, types},
+    rdb::{Input, Output, PRODUCERS_FIELD, RELEASED_FIELD, RdbError, Version, read_listpack, types},
     snapshot::SnapshotQueue,
     value::{Layout, ValueType, incremental_copy::IncrementalCopy, shared::Shared, stored::Stored},
 };
@@ -40,11 +50,13 @@ use crate::{
 const STREAM_3_SINCE: u16 = 11;
 /// Redis's version in which streams remember producers.
 const PRODUCERS_SINCE: u16 = 13;
+/// Redis's version in which deliveries can be released.
+const RELEASED_SINCE: u16 = 14;
 
 /// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
 /// or some thousand consumers.
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
-/// The entries-read of a group where nobody knows it.
+/// The entries-read of a group for which it is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 /// When a consumer last got an entry that never got one.
@@ -61,12 +73,15 @@ enum Form {
     Three,
     /// STREAM_LISTPACKS_4, of Redis 8.6.
     Four,
+    /// STREAM_LISTPACKS_5, of Redis 8.8.
+    Five,
 }
 
 impl Form {
     /// The form of a stream in files of a version.
     fn of(stream: &Stream, version: Version) -> Self {
         match version {
+            Version::Redis(RELEASED_SINCE..) if has_released(stream) => Self::Five,
             Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => Self::Four,
             Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => Self::Three,
             _ if version.has_listpacks() => Self::Two,
@@ -80,6 +95,7 @@ impl Form {
             Self::Two => types::STREAM_LISTPACKS_2,
             Self::Three => types::STREAM_LISTPACKS_3,
             Self::Four => types::STREAM_LISTPACKS_4,
+            Self::Five => types::STREAM_LISTPACKS_5,
         }
     }
 }
@@ -109,14 +125,23 @@ impl Stored for Shared<Stream> {
         Self::is_shared(self)
     }
 
-    /// None where the parts behind the nodes, which are copied at once or shared, are too large for that.
+    /// None if the parts behind the nodes, which are copied at once or shared, are too large for that.
     fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> Option<IncrementalCopy> {
         let is_small = self.tail_bytes() <= TAIL_BYTES_MAX;
         is_small.then(|| IncrementalCopy::Nodes(self.log().begin_copy(snapshot_queue)))
     }
 
     fn whole_version(&self) -> Version {
-        if self.producers().is_some() { Version::PRODUCERS } else { self.oldest_version() }
+        match (has_released(self), self.producers()) {
+            (true, _) => Version::Redis(RELEASED_SINCE),
+            (false, Some(_)) => Version::PRODUCERS,
+            (false, None) => self.oldest_version(),
+        }
+    }
+
+    /// Without the deliveries that were released, messages would be lost.
+    fn dump_version(&self) -> Version {
+        if has_released(self) { Version::Redis(RELEASED_SINCE) } else { self.oldest_version() }
     }
 
     fn rdb_type(&self, version: Version) -> u8 {
@@ -132,25 +157,35 @@ impl Stored for Shared<Stream> {
         write(self, Form::of(self, version), output)
     }
 
-    /// The producers, where the form has no place for them.
-    fn auxiliary_field(&self, version: Version) -> Option<(&'static [u8], Vec<u8>)> {
-        let producers = self.producers()?;
-        if Form::of(self, version) == Form::Four {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        write_producers(producers, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
-        Some((PRODUCERS_FIELD, bytes))
+    /// The producers and the deliveries that were released, if the form has no place for them.
+    fn auxiliary_fields(&self, version: Version) -> Vec<(&'static [u8], Vec<u8>)> {
+        let form = Form::of(self, version);
+        let producers = self.producers().filter(|_| form < Form::Four);
+        let producers = producers.map(|producers| {
+            let mut bytes = Vec::new();
+            let written = write_producers(producers, &mut Output::new(&mut bytes, None));
+            written.expect("a vector takes everything");
+            (PRODUCERS_FIELD, bytes)
+        });
+        let released = (form < Form::Five && has_released(self)).then(|| {
+            let mut bytes = Vec::new();
+            let written = write_released(self, &mut Output::new(&mut bytes, None));
+            written.expect("a vector takes everything");
+            (RELEASED_FIELD, bytes)
+        });
+        producers.into_iter().chain(released).collect()
     }
 
     fn read_rdb<R: io::BufRead>(
         type_number: u8,
-        _: Version,
+        version: Version,
         input: &mut Input<R>,
         _: Layout<'_>,
     ) -> Option<Result<Self, RdbError>> {
-        let form = [Form::One, Form::Two, Form::Three, Form::Four]
+        let is_known = |form: &Form| *form < Form::Four || matches!(version, Version::Redis(_));
+        let form = [Form::One, Form::Two, Form::Three, Form::Four, Form::Five]
             .into_iter()
+            .filter(is_known)
             .find(|form| form.rdb_type() == type_number)?;
         Some(read(input, form).map(Shared::new))
     }
@@ -159,7 +194,10 @@ impl Stored for Shared<Stream> {
     /// one. XCLAIM would drop a delivery of an entry that is gone, and no command makes producers.
     fn write_commands(&self, version: Version, _: u64, commands: &mut CommandWriter<'_>) -> bool {
         let has_all_entries = self.groups().values().all(|group| has_all_entries(self, group));
-        if !has_all_entries || self.producers().is_some() && version == Version::PRODUCERS {
+        if !has_all_entries
+            || has_released(self)
+            || self.producers().is_some() && version == Version::PRODUCERS
+        {
             return false;
         }
         write_stream(self, version, commands);
@@ -175,6 +213,11 @@ impl Stored for Shared<Stream> {
             }
         }
     }
+}
+
+/// Whether a group has deliveries that were released. O(groups).
+fn has_released(stream: &Stream) -> bool {
+    stream.groups().values().any(|group| group.released_len() > 0)
 }
 
 /// Whether all entries that a group has delivered are there.
@@ -193,7 +236,7 @@ fn write_stream(stream: &Stream, version: Version, commands: &mut CommandWriter<
         let elements: Vec<_> = entry.fields().flat_map(|(field, value)| [field, value]).collect();
         commands.command_with(&[b"XADD", key, text_of(entry.id).as_bytes()], elements.into_iter());
     }
-    // Before Redis 7.0 nobody counts what was added and read.
+    // Before Redis 7.0 no server counts what was added and read.
     let counts = version.has_listpacks();
     let (last, deleted) = (text_of(log.last_id()), text_of(log.max_deleted_id()));
     let added = log.entries_added().to_string();
@@ -224,7 +267,7 @@ fn write_stream(stream: &Stream, version: Version, commands: &mut CommandWriter<
                 b"XCLAIM",
                 key,
                 name,
-                &delivery.consumer,
+                delivery.owner(),
                 b"0",
                 id.as_bytes(),
                 b"TIME",
@@ -283,7 +326,8 @@ fn write_tail_in<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<
         write_group(group, form, output)?;
     }
     match stream.producers() {
-        Some(producers) if form == Form::Four => write_producers(producers, output),
+        Some(producers) if form >= Form::Four => write_producers(producers, output),
+        None if form >= Form::Four => write_producers(&Producers::new(ProducerLimits::default()), output),
         _ => Ok(()),
     }
 }
@@ -339,8 +383,12 @@ fn write_group<W: io::Write>(
     if form > Form::One {
         output.length(group.entries_read().unwrap_or(UNKNOWN))?;
     }
-    output.length(group.pending().len() as u64)?;
-    for (id, delivery) in group.pending().iter() {
+    let owned = |delivery: &Delivery| form >= Form::Five || delivery.consumer.is_some();
+    output.length(match form >= Form::Five {
+        true => group.pending().len(),
+        false => group.pending().len() - group.released_len(),
+    } as u64)?;
+    for (id, delivery) in group.pending().iter().filter(|(_, delivery)| owned(delivery)) {
         output.raw(&id_bytes(*id))?;
         output.milliseconds(delivery.time_ms as i64)?;
         output.length(delivery.count)?;
@@ -355,6 +403,47 @@ fn write_group<W: io::Write>(
         output.length(consumer.pending().len() as u64)?;
         for id in consumer.pending().keys() {
             output.raw(&id_bytes(*id))?;
+        }
+    }
+    if form < Form::Five {
+        return Ok(());
+    }
+    output.length(group.released_len() as u64)?;
+    group.released().try_for_each(|(id, _)| output.raw(&id_bytes(*id)))
+}
+
+/// Writes the deliveries that were released, with the names of their groups.
+fn write_released<W: io::Write>(stream: &Stream, output: &mut Output<'_, W>) -> io::Result<()> {
+    let groups = || stream.groups().iter().filter(|(_, group)| group.released_len() > 0);
+    output.length(groups().count() as u64)?;
+    for (name, group) in groups() {
+        output.string(name)?;
+        output.length(group.released_len() as u64)?;
+        for (id, delivery) in group.released() {
+            output.raw(&id_bytes(*id))?;
+            output.length(delivery.count)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the deliveries that were released into the stream to which they belong.
+pub(crate) fn read_released<R: io::BufRead>(
+    stream: &mut Stream,
+    input: &mut Input<R>,
+) -> Result<(), RdbError> {
+    for _ in 0..input.length()? {
+        let name = input.string()?;
+        for _ in 0..input.length()? {
+            let (id, count) = (id_of(input.array()?), ReleaseCount::Exactly(input.length()?));
+            let is_new = stream.edit_group(&name, |group, _| {
+                !group.pending().contains_key(&id) && group.release(id, count, true)
+            });
+            if is_new != Some(true) {
+                return Err(RdbError::Corrupt(
+                    "a delivery that was released has no group, or is there twice",
+                ));
+            }
         }
     }
     Ok(())
@@ -388,7 +477,7 @@ fn read<R: io::BufRead>(input: &mut Input<R>, form: Form) -> Result<Stream, RdbE
             return Err(RdbError::Corrupt("a stream has a group twice"));
         }
     }
-    if form == Form::Four {
+    if form >= Form::Four {
         stream.set_producers(read_producers(input)?);
     }
     Ok(stream)
@@ -402,7 +491,9 @@ fn read_group<R: io::BufRead>(
     let last_id = read_id(input)?;
     let entries_read = match form {
         Form::One => log.number_of(last_id),
-        Form::Two | Form::Three | Form::Four => Some(input.length()?).filter(|read| *read != UNKNOWN),
+        Form::Two | Form::Three | Form::Four | Form::Five => {
+            Some(input.length()?).filter(|read| *read != UNKNOWN)
+        }
     };
     let mut group = ConsumerGroup::new(last_id, entries_read);
     let mut deliveries = BTreeMap::new();
@@ -416,7 +507,7 @@ fn read_group<R: io::BufRead>(
         let (name, seen_ms) = (input.string()?, time(input)?);
         let active_ms = match form {
             Form::One | Form::Two => Some(seen_ms),
-            Form::Three | Form::Four => u64::try_from(input.milliseconds()?).ok(),
+            Form::Three | Form::Four | Form::Five => u64::try_from(input.milliseconds()?).ok(),
         };
         if !group.restore_consumer(&name, seen_ms, active_ms) {
             return Err(RdbError::Corrupt("a group has a consumer twice"));
@@ -427,6 +518,15 @@ fn read_group<R: io::BufRead>(
             let (time_ms, count) =
                 delivery.ok_or(RdbError::Corrupt("a consumer has a delivery that its group has not"))?;
             group.restore_delivery(id, &name, time_ms, count);
+        }
+    }
+    if form == Form::Five {
+        for _ in 0..input.length()? {
+            let id = id_of(input.array()?);
+            let (_, count) = deliveries
+                .remove(&id)
+                .ok_or(RdbError::Corrupt("a group has released a delivery that it has not"))?;
+            group.release(id, ReleaseCount::Exactly(count), true);
         }
     }
     if !deliveries.is_empty() {

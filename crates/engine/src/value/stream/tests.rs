@@ -68,7 +68,7 @@ fn assert_deliveries(stream: &Stream, names: &[&[u8]], model: &BTreeMap<StreamId
     let group = stream.group(b"g").expect("created");
     let position = |name: &[u8]| names.iter().position(|known| *known == name).expect("a known name");
     let told =
-        group.pending().iter().map(|(id, delivery)| (*id, (position(&delivery.consumer), delivery.count)));
+        group.pending().iter().map(|(id, delivery)| (*id, (position(delivery.owner()), delivery.count)));
     assert_eq!(&told.collect::<BTreeMap<_, _>>(), model);
     assert_eq!(
         group.own_bytes(),
@@ -250,7 +250,7 @@ enum Turn {
     Change(Step),
     /// The last ID becomes that of the last entry, or one not far behind it.
     Reset(u64),
-    /// As a transaction does where a view shares the stream.
+    /// As a transaction does if a view shares the stream.
     Copy,
     Piece(usize),
 }

@@ -50,8 +50,8 @@ fn records(text: &str) -> String {
 
 #[test]
 fn no_check_stands_inside_a_record_however_much_there_is() {
-    // Once ten megabytes were cut into batches of four, and the check of the first stood in a record; and
-    // more than half of what is reserved at most was too much.
+    // Ten megabytes were once cut into batches of four, and the check of the first stood in a record; and
+    // more than half of the largest reservation was too much.
     let mut bench = Bench::new();
     let long = "l".repeat(RESERVED_BYTES_MAX as usize / 2 + 1);
     for record in ["short,", &long, "short,", &long] {
@@ -181,7 +181,7 @@ fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
     assert_eq!((reader.progress().batches, reader.progress().commands), (3000, 3000));
     bench.writer.keep_room(false).unwrap();
     assert_eq!(bench.text("a.aof.1.incr.aof"), before_room(&text));
-    // It comes back, is cut off where the next file begins, and that has none before it has a batch.
+    // Room comes back, is cut off where the next file begins, and that has none before it has a batch.
     bench.writer.keep_room(true).unwrap();
     let old = bench.text("a.aof.1.incr.aof");
     bench.ring.append(0, b"last\n");
@@ -247,7 +247,7 @@ fn no_room_on_a_full_disk_is_no_failure_and_a_failed_sync_loses_none() {
     }
     assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"), "there was none");
     bench.faults.bytes.store(i64::MAX, SeqCst);
-    // So much that it is asked for anew.
+    // Enough that it is asked for anew.
     bench.ring.append(0, ("m".repeat(ROOM_BYTES.0 as usize * 2) + "\n").as_bytes());
     bench.writer.write(None).unwrap();
     bench.writer.sync().unwrap();
@@ -470,7 +470,8 @@ fn the_log_goes_on_in_the_next_file() {
     assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "secondthird");
 }
 
-/// A server that ended right behind a rewrite once took its log for empty, and its replica's place in the stream for the beginning.
+/// A server that ended right after a rewrite once took its log for empty, and its replica's place in the stream for the
+/// beginning.
 #[test]
 fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected() {
     let mut bench = Bench::new();
@@ -512,7 +513,7 @@ fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
     bench.writer.set_stream(stream("a")).unwrap();
     bench.ring.append(0, b"first\n");
     bench.writer.write(None).unwrap();
-    // So much that a batch would find room, and a manifest does not.
+    // Room enough for a batch, and not for a manifest.
     let too_little = || bench.faults.bytes.store(60, SeqCst);
     too_little();
     assert_eq!(bench.writer.set_stream(stream("b")).unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -532,7 +533,7 @@ fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
     assert!(bench.writer.write(None).unwrap());
     assert!(says(&bench.text("a.aof.manifest"), "b"));
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
-    // One that is set twice meanwhile, and a file or a base that comes next.
+    // A stream that is set twice meanwhile, and a file or a base that comes next.
     for digit in ["c", "d"] {
         too_little();
         assert!(bench.writer.set_stream(stream(digit)).is_err());

@@ -47,8 +47,8 @@ impl LogThread {
         durability.ring.lift_boundary();
     }
 
-    /// A rewrite has come so far that its base can be put in place, which a thread of its own does: it waits
-    /// for the disk time and again, and removes what may be large.
+    /// Puts the base of a written rewrite in place, on a thread of its own: that waits for the disk time and
+    /// again, and removes what may be large.
     pub(super) fn adopt(&mut self, written: io::Result<Base>) {
         let retained_bytes_max = self.shared.config.current().repl_backlog_disk_size;
         let adopted = written.and_then(|base| match &mut self.state {
@@ -132,7 +132,7 @@ impl LogThread {
     /// Waits until a rewrite has come to its end, if there is one.
     pub(super) fn await_rewriting(&mut self) {
         let shared = Arc::clone(&self.shared);
-        // One thread writes the base, and has another one put it in place.
+        // A single thread writes the base, and orders another one to put it in place.
         while shared.durability.await_rewriting() {
             for order in shared.durability.take_orders() {
                 match order {
@@ -144,7 +144,7 @@ impl LogThread {
         }
     }
 
-    /// Begins a rewrite where the log has grown so much.
+    /// Begins a rewrite if the log has grown enough.
     pub(super) fn rewrite_if_due(&mut self) {
         let State::On(writer) = &self.state else { return };
         let shared = Arc::clone(&self.shared);
@@ -159,12 +159,12 @@ impl LogThread {
         };
         if is_due {
             tracing::info!("Starting automatic rewriting of AOF: {} bytes", writer.log_bytes());
-            // Where it cannot begin, it is tried again.
+            // If it cannot begin, the next turn tries again.
             let _ = rewrite::begin_rewrite(&shared, |work| _ = shared.alone_unless_long(work));
         }
     }
 
-    /// Removes files that are not needed any more.
+    /// Removes files that are no longer needed.
     pub(super) fn remove_history(&mut self) {
         let State::On(writer) = &mut self.state else { return };
         if let Err(error) = writer.remove_history() {
@@ -206,7 +206,7 @@ pub(crate) fn replace_log(
     manifest.base = Some(file);
     let history = std::mem::take(&mut manifest.history);
     Disk.replace(&options.manifest_path(), &manifest.encode())?;
-    // They are not needed any more; no manifest names them.
+    // No manifest names these files: they are superfluous.
     let removed = history.iter().filter_map(|file| Disk.remove(&options.directory.join(&file.name)).ok());
     Ok(removed.collect())
 }

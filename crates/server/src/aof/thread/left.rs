@@ -1,4 +1,4 @@
-//! Logs that are not written any more: which of them this process knows, and which are kept.
+//! Logs that are no longer written: which of them this process knows, and which are kept.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::durability::read_manifest;
 /// A log that this process has written and that is not written now.
 pub(super) struct LeftLog {
     manifest: Manifest,
-    /// Of all its files.
+    /// Bytes of all its files.
     bytes: u64,
 }
 

@@ -39,7 +39,7 @@ use crate::{
     shared::{Shared, Stop},
 };
 
-/// How long it lets a batch grow where no client waits for it: each has a price of its own.
+/// How long it lets a batch grow if no client waits for it: each has a price of its own.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often the thread gives way to others at most before a sync.
 const YIELDS_MAX: usize = 8;
@@ -53,7 +53,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const UNSYNCED_BYTES_MAX: u64 = ROOM_BYTES.0 / 3;
 /// Bytes that the ring keeps at most for a sync under `everysec` that takes its time.
 const KEPT_BYTES_MAX: u64 = ROOM_BYTES.0 / 3 * 2;
-/// How long ago what is not durable was written at most, under `everysec`: where the disk is slower, writers
+/// How long ago what is not durable was written at most, under `everysec`: if the disk is slower, writers
 /// wait for it. Redis too goes on for two seconds beyond the one that it promises.
 const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -74,10 +74,10 @@ pub(crate) struct LogThread {
     retry_at: Option<Instant>,
     /// How long syncs wait under `always`.
     group_commit: GroupCommit,
-    /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
+    /// The first file after the cut of the snapshot that is to be the base; `None` if there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
-    /// That of the directory where the log is, while it is on.
+    /// The lock of the log's directory, while the log is on.
     lock: Option<Arc<DirectoryLock>>,
     /// The log that the directory holds since recording was turned off.
     left: Option<LeftLog>,
@@ -130,9 +130,9 @@ impl LogThread {
         })
     }
 
-    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there
-    /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. The thread
-    /// ends with an error, a line for the operator, where it cannot load, and stops the server.
+    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot if there is
+    /// to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. If the thread
+    /// cannot load, it ends with an error, a line for the operator, and stops the server.
     pub(crate) fn start(
         self,
         loaded: impl FnOnce() + Send + 'static,
@@ -155,7 +155,7 @@ impl LogThread {
                 loaded();
             }
             Err(LoadError::Failed(line)) => {
-                shared.stop(Stop { grace: Duration::ZERO });
+                shared.stop(Stop::within(Duration::ZERO));
                 return Err(line);
             }
             Err(LoadError::Abandoned) => return Ok(()),
@@ -228,7 +228,7 @@ impl LogThread {
         }
     }
 
-    /// Writes the published records, and makes them durable where that is due.
+    /// Writes the published records, and makes them durable if that is due.
     fn advance(&mut self, now: Instant) -> io::Result<Rest> {
         let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let config = self.config.config();
@@ -251,7 +251,7 @@ impl LogThread {
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
-        // One at a time; and a failed write must have been made durable before the disk is said to work.
+        // Syncs run one at a time; and a failed write must have been made durable before the disk is said to work.
         let syncs_in_background = policy == AppendFsync::Everysec && self.retry_at.is_none();
         let ended = if syncs_in_background { self.syncer.take() } else { self.syncer.wait() };
         if let Some((sync, begun_at)) = ended {
@@ -326,7 +326,7 @@ impl LogThread {
         })
     }
 
-    /// Has a log written anew that a failed sync may have torn.
+    /// Orders a new log in place of one that a failed sync may have torn.
     fn order_mending(&self) {
         let State::On(writer) = &self.state else { return };
         if !writer.is_torn() {
@@ -431,8 +431,8 @@ impl LogThread {
     }
 }
 
-/// Lets others run for as long as that makes the log grow. Where every processor is busy, workers are about to
-/// record more, which one sync can cover; where one is idle, this takes a microsecond.
+/// Lets others run for as long as that makes the log grow. If every processor is busy, workers are about to
+/// record more, which one sync can cover; if one is idle, this takes a microsecond.
 fn give_way(log_bytes: impl Fn() -> u64) {
     let mut before = log_bytes();
     for _ in 0..YIELDS_MAX {

@@ -150,7 +150,7 @@ impl LogThread {
         if matches!(&self.state, State::On(writer) if writer.ring().is_shared()) {
             return Err("the append-only file cannot be loaded again while there are replicas".to_owned());
         }
-        // Its files are about to change, be it that there is no base yet or that there will be another.
+        // Its files are about to change: there is no base yet, or there will be another.
         self.await_rewriting();
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());
@@ -182,7 +182,7 @@ impl LogThread {
         if matches!(self.state, State::On(_)) {
             return Ok(());
         }
-        // One that was begun while the log was off is not to become its base.
+        // A rewrite that was begun while the log was off is not to become its base.
         self.settle_rewriting();
         let State::Off(mut ring) = std::mem::replace(&mut self.state, State::Turning) else {
             unreachable!("turned by this thread alone");
@@ -245,10 +245,10 @@ impl LogThread {
         Ok(())
     }
 
-    /// Has the manifest say whose stream the log is. Where there is no log, nobody asks for it.
+    /// Makes the manifest say whose stream the log is. Without a log, no replica asks for it.
     pub(super) fn set_stream(&mut self, stream: Option<StreamId>) -> Result<(), String> {
         if self.is_adopting {
-            // It writes the manifest, too.
+            // The rewrite writes the manifest, too.
             self.await_rewriting();
         }
         match &mut self.state {
@@ -294,7 +294,7 @@ impl LogThread {
         ring.park();
         self.state = State::Off(ring);
         recover(&shared.durability, &mut self.retry_at);
-        // Replies that were withheld for the log's sake need not wait any more, and clients that wait for the disk
+        // Replies that were withheld for the log's sake need not wait now, and clients that wait for the disk
         // learn of that.
         shared.durability.lacks_base.store(false, SeqCst);
         shared.durability.publish(tail, tail);
@@ -302,7 +302,7 @@ impl LogThread {
     }
 }
 
-/// Begins a new log that has no base yet. The directory's former log is to become history, where this process has
+/// Begins a new log that has no base yet. The directory's former log is to become history, if this process has
 /// `left` it, and to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 ///
 /// `held` is the log that the data set holds all of.

@@ -32,7 +32,7 @@ pub(crate) enum JobState {
     Paused,
     /// The slots are the target's.
     Success,
-    /// The slots stay, without anybody's wish.
+    /// The slots stay; no operator ended the move.
     Failed,
     /// The slots stay.
     Cancelled,
@@ -68,11 +68,11 @@ pub(crate) struct Job {
     pub(crate) target: Option<NodeId>,
     /// Unix time in seconds.
     pub(crate) created_s: u64,
-    /// Of the last change of state.
+    /// Unix time of the last change of state.
     pub(crate) updated_s: u64,
-    /// That moment by the monotonic clock.
+    /// The moment of that change by the monotonic clock.
     updated_at: Instant,
-    /// Of the last word of the other side.
+    /// Unix time of the last word of the other side.
     pub(crate) heard_s: u64,
     pub(crate) state: JobState,
     /// Why it has ended.
@@ -82,7 +82,7 @@ pub(crate) struct Job {
     pub(crate) held: u64,
     /// Thousandths of the source's keyspace that were looked through for keys of the slots.
     pub(crate) walked: u16,
-    /// Why it waits, as "for …"; empty where it does not.
+    /// Why it waits, as "for …"; empty if it does not.
     pub(crate) waits: String,
 }
 
@@ -123,7 +123,7 @@ impl Jobs {
         jobs.iter().filter(|job| job.is_export && !job.state.is_over()).map(Job::progress).collect()
     }
 
-    /// Of each target the last move from this node that has ended, if it has failed lately.
+    /// The last move from this node to each target that has ended, if it has failed lately.
     pub(crate) fn failures(&self) -> Vec<MoveFailure> {
         let jobs = self.lock();
         let is_end = |job: &&Job| job.is_export && matches!(job.state, JobState::Success | JobState::Failed);
@@ -253,7 +253,7 @@ mod tests {
         add(1, 2, Some(JobState::Failed));
         add(2, 2, Some(JobState::Failed));
         add(3, 3, Some(JobState::Failed));
-        // The next attempt, and one that somebody ended, say nothing.
+        // The next attempt, and one that an operator ended, say nothing.
         add(4, 2, None);
         add(5, 3, Some(JobState::Cancelled));
         let expected = [(node_id(3), "reason 3".to_owned()), (node_id(2), "reason 2".to_owned())];

@@ -7,9 +7,9 @@ use dunlin_engine::command::{Argument, Arity, Command, Flags, Group, Run};
 
 use crate::executor::Handler;
 
-/// Of a subcommand that concerns the client's own connection.
+/// Flags of a subcommand that concerns the client's own connection.
 const OWN: Flags = Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE);
-/// Of a subcommand that concerns other clients.
+/// Flags of a subcommand that concerns other clients.
 const OTHERS: Flags = OWN.and(Flags::ADMIN);
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
@@ -137,7 +137,7 @@ const INFO: Command = Command {
     ..SUBCOMMAND
 };
 
-/// One of the conditions of `LIST` and `KILL`: a word behind a word.
+/// A condition of `LIST` and `KILL`: a word behind a word.
 const fn condition(name: &'static str, token: &'static str, since: &'static str) -> Argument {
     Argument::string(name).after(token).since(since).optional()
 }

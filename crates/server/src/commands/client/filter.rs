@@ -1,8 +1,8 @@
 //! Which clients `CLIENT LIST` shows and `CLIENT KILL` closes.
 //!
 //! A client has to meet every condition. A condition that is given twice counts as it was given
-//! last, but for `ID`, whose numbers add up. The conditions are Valkey 9's, the texts of what Redis
-//! 7.0 has already are Redis's.
+//! last, but for `ID`, whose numbers add up. The conditions are Valkey 9's, and Redis's texts are
+//! used for those that Redis 7.0 has already.
 
 use dunlin_engine::command::{Args, CommandError};
 use dunlin_net::{Client, Now, Transport};
@@ -122,7 +122,7 @@ impl<'a> Filter<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The condition at the cursor; `None` where there is none.
+    /// The condition at the cursor; `None` if there is none.
     fn parse(args: &mut Args<'a>, purpose: Purpose, known: Known<'_>) -> Result<Option<Self>, CommandError> {
         if args.remaining() < 2 {
             return Ok(None);
@@ -165,7 +165,7 @@ impl Subject<'_> {
         match self {
             Self::Ids(ids) => ids.contains(&(client.id() as i64)),
             Self::Kind(kind) => Kind::of(client) == *kind,
-            Self::User(wanted) => user(&client.names()) == *wanted,
+            Self::User(wanted) => !client.is_outgoing() && user(&client.names()) == *wanted,
             Self::Address(wanted) => client.transport.peer_text().as_bytes() == *wanted,
             Self::LocalAddress(wanted) => client.transport.local_text().as_bytes() == *wanted,
             Self::Ip(wanted) => match &client.transport {
@@ -184,7 +184,7 @@ impl Subject<'_> {
     }
 }
 
-/// One number, and all numbers behind it.
+/// Reads one number, and all numbers behind it.
 ///
 /// `LIST ID` takes any number and has a text of its own, as in Redis 7.0, which has no `NOT-ID`.
 fn ids(args: &mut Args<'_>, purpose: Purpose, negated: bool) -> Result<Vec<i64>, CommandError> {

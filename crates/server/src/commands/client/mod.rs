@@ -1,7 +1,7 @@
 //! `CLIENT`: what a client says about itself, and how clients are listed, paused and closed.
 //!
-//! Clients are found in the registry, whichever worker they belong to. A client of another worker
-//! is closed by messages; from the moment it is marked, it is listed no more and nothing more of it is run.
+//! Clients are found in the registry, whichever worker they belong to. Messages close a client of another
+//! worker; from the moment it is marked, it is not listed and nothing more of it is run.
 
 mod docs;
 mod filter;
@@ -155,7 +155,7 @@ fn kill(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
     Ok(())
 }
 
-/// Closes clients; who asks goes once he has been answered. How many.
+/// Closes clients; the client that asks goes once it has been answered. How many.
 fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
     context.session.publish();
     let (me, now) = (context.session.client.id(), context.executor.now());
@@ -175,9 +175,13 @@ pub(super) fn close(context: &mut ServerContext<'_, '_>, client: &Client) {
     if client.id() == context.session.client.id() {
         context.session.flags.set(ClientFlags::CLOSING, true);
         context.flow = Flow::Stop(Next::CloseAfterReply);
+    } else if client.is_outgoing() {
+        // The link to the primary: its thread ends the connection, and makes another one.
+        client.mark_killed();
+        context.shared.replication.wake_replica();
     } else {
         client.mark_killed();
-        // It takes nothing any more, though its connection is still to be closed.
+        // The client takes nothing from now on, though its connection is still to be closed.
         context.shared.blocked.forsake(client.address);
         context.executor.queues().kill(client.address);
     }
@@ -312,6 +316,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     let id = parse_integer(id).ok_or(CommandError::NotInteger)?;
     // A client that is held back by a pause waits for no key: it is left alone.
     let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
+    let client = client.filter(|client| !client.is_outgoing());
     let blocked = &context.shared.blocked;
     let ended = match client {
         None => None,

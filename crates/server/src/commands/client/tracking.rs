@@ -25,7 +25,8 @@ pub(super) fn tracking(
             let id = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
             let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
             let missing = CommandError::text("ERR The client ID you want redirect to does not exist");
-            redirect = Some(client.ok_or(missing)?);
+            // Nothing is pushed to the primary.
+            redirect = Some(client.filter(|client| !client.is_outgoing()).ok_or(missing)?);
         } else if args.token("BCAST") {
             broadcast = true;
         } else if args.token("OPTIN") {
@@ -105,8 +106,8 @@ pub(super) fn tracking(
     Ok(())
 }
 
-/// Whether pushes to a client can be written by now. Where not, the command is presented again, unless it cannot be or that
-/// takes its time: then they wait for the client's worker.
+/// Whether pushes to a client can be written by now. If not, the command is presented again, unless it cannot be or
+/// that takes its time: then they wait for the client's worker.
 fn is_ready(context: Context<'_, '_, '_>, target: &Client) -> bool {
     const WAIT_MAX: Duration = Duration::from_secs(1);
     if target.id() == context.session.client.id() {
@@ -181,7 +182,7 @@ pub(super) fn tracking_info(
     Ok(())
 }
 
-/// The client that is told in place of this one, 0 for none, −1 where nothing is tracked.
+/// The client that is told in place of this one, 0 for none, −1 if nothing is tracked.
 fn redirection(tracking: Option<&Tracking>) -> i64 {
     tracking.map_or(-1, |tracking| tracking.redirect as i64)
 }

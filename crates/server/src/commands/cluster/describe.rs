@@ -139,10 +139,9 @@ pub(super) fn info(
 ) -> CommandResult {
     let topology = topology(context)?;
     let demands_all = rules(context.executor.config.config()).require_full_coverage;
-    // Requests for slots that others serve are answered as before: a node that etcd does not hear of may serve all the same.
-    let covers = topology.is_ok(demands_all) && !(demands_all && topology.failed() > 0);
-    // A primary that may not answer yet, or no more, says so to those who wait for it.
-    let is_ok = covers && (!topology.is_primary() || context.shared.cluster.lease.serving_term() != 0);
+    // A primary that may not answer, yet or any longer, says so to clients that wait for it.
+    let is_ok = topology.is_ok(demands_all)
+        && (!topology.is_primary() || context.shared.cluster.lease.serving_term() != 0);
     reply.verbatim(b"txt", info_text(&topology, is_ok).as_bytes());
     Ok(())
 }

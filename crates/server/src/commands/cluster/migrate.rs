@@ -335,7 +335,7 @@ pub(super) fn import(
         if !topology.imports(&import.id) {
             return Err(CommandError::text("ERR the move of slots has ended"));
         }
-        // It is answered when everything before it is as durable as any write.
+        // The command is answered when everything before it is as durable as any write.
         context.executor.see_everything();
         reply.integer(place);
     } else if args.token_with("OWNED", 1) {

@@ -1,10 +1,10 @@
 //! CLUSTER, CLUSTERSCAN, ASKING, READONLY and READWRITE.
 //!
-//! A server that is no node of a cluster refuses them as redis-server does with `cluster-enabled no`, after their arity has
-//! been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for clients that
-//! take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
+//! A server that is not a node of a cluster refuses them as redis-server does with `cluster-enabled no`, after their
+//! arity has been checked. Client libraries ask for some of them to learn just that. READONLY and READWRITE are for
+//! clients that take redirections, too (`CLIENT CAPA redirect`), as in Valkey.
 //!
-//! Nobody assigns slots by hand: the commands for that are refused with a line that says so.
+//! Slots are not assigned by hand: the commands for that are refused with a line that says so.
 
 mod describe;
 mod migrate;
@@ -32,11 +32,11 @@ use crate::{
 pub(super) const COMMANDS: &[Command] =
     &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE, sentinel::SENTINEL];
 
-/// Of the subcommands that change the cluster.
+/// Flags of the subcommands that change the cluster.
 const CHANGE: Flags = Flags::ADMIN.and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
-/// Of those that administrators read with.
+/// Flags of those that administrators read with.
 const INSPECTION: Flags = Flags::ADMIN.and(Flags::STALE);
-/// Of the commands that choose where a connection may read.
+/// Flags of the commands that choose where a connection may read.
 const CONNECTION: Flags = Flags::FAST.and(Flags::CONNECTION);
 
 const ASKING: Command = Command {
@@ -610,7 +610,7 @@ const fn varying(command: Command) -> Command {
     Command { tips: &["nondeterministic_output"], ..command }
 }
 
-/// The cluster as the worker knows it, or the refusal of a server that is no node of one.
+/// The cluster as the worker knows it, or the refusal of a server that is not a node of one.
 fn topology(context: &ServerContext<'_, '_>) -> Result<Arc<Topology>, CommandError> {
     context.executor.topology.topology().cloned().ok_or(NO_CLUSTER)
 }

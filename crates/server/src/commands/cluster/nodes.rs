@@ -22,7 +22,7 @@ use crate::{
 /// How long clients get to take the last replies of a node that leaves.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A node as a line of CLUSTER NODES, without its end. There is no bus: its port is 0, and nobody pings.
+/// A node as a line of CLUSTER NODES, without its end. There is no bus: its port is 0, and nodes send no pings.
 fn line(topology: &Topology, place: usize, endpoints: EndpointRule) -> String {
     let node = &topology.nodes()[place];
     let shard = topology.shard_of(place);
@@ -162,8 +162,8 @@ pub(super) fn failover(
     })
 }
 
-/// CLUSTER FORGET: the record of a node that has gone is removed. One that is there is drained, so that it can be stopped: it takes
-/// no slots and no role any more.
+/// CLUSTER FORGET: the record of a node that has gone is removed. A node that is there is drained, so that it can be
+/// stopped: it takes no further slots and no role.
 pub(super) fn forget(
     context: &mut ServerContext<'_, '_>,
     args: &mut Args<'_>,
@@ -224,7 +224,8 @@ pub(super) fn meet(
     Ok(())
 }
 
-/// CLUSTER RESET: a node that is drained leaves the cluster, and its process ends. It waits for the shard to let it go.
+/// CLUSTER RESET: a node that is drained leaves the cluster, and its process ends. The node waits for the shard to let
+/// it go.
 pub(super) fn reset(
     context: &mut ServerContext<'_, '_>,
     args: &mut Args<'_>,
@@ -259,7 +260,7 @@ pub(super) fn reset(
     }
     tracing::warn!("CLUSTER RESET by {}: the node leaves the cluster, and ends", context.session.client);
     cluster.leaves.store(true, SeqCst);
-    context.shared.stop(Stop { grace: GRACE });
+    context.shared.stop(Stop::within(GRACE));
     context.flow = Flow::Stop(Next::CloseAfterReply);
     reply.ok();
     Ok(())

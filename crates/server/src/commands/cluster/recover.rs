@@ -119,7 +119,7 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
         &[
             ("node", &me.to_string()),
             ("shard", &id.to_string()),
-            // Why it may not be; empty where it may.
+            // Why it may not be; empty if it may.
             ("refusal", &refusal),
             // The history of the shard's stream that this node's data is part of.
             ("history", history),
@@ -159,7 +159,7 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
     Ok(())
 }
 
-/// Has this node take its shard.
+/// Makes this node take its shard.
 fn here(context: &ServerContext<'_, '_>, me: &str, epoch: u64, reply: &mut ReplyBuffer) -> CommandResult {
     let cluster = &context.shared.cluster;
     let (Some(view), Some(standing), Ok(me)) =

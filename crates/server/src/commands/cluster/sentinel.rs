@@ -1,5 +1,5 @@
-//! SENTINEL, by the nodes of a cluster of one shard: clients without cluster support find and follow its primary, as they do with
-//! redis-sentinel, and nobody runs a Sentinel.
+//! SENTINEL, by the nodes of a cluster of one shard: clients without cluster support find and follow its primary, as
+//! they do with redis-sentinel, and no Sentinel runs.
 //!
 //! The name of the primary is the cluster's. Every node is one of its Sentinels. Discovery is for all users, as CLUSTER SHARDS is.
 
@@ -20,7 +20,7 @@ use crate::{
     executor::{Handler, ServerContext},
 };
 
-/// For everybody.
+/// For every client.
 const DISCOVERY: Flags = Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE);
 /// For operators.
 const OPERATORS: Flags = DISCOVERY.and(Flags::ADMIN);
@@ -143,7 +143,7 @@ struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// The one shard; `None` while the cluster is not founded. An error where there are several.
+    /// The one shard; `None` while the cluster is not founded. An error if there are several.
     fn shard(&self) -> Result<Option<&'a Shard>, CommandError> {
         match self.topology.shards() {
             [] => Ok(None),

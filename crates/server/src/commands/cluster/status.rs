@@ -5,7 +5,10 @@ use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::{endpoints_for, migrate::slot_range, topology, wide};
-use crate::{cluster::wide::WideChange, executor::ServerContext};
+use crate::{
+    cluster::{rules, wide::WideChange},
+    executor::ServerContext,
+};
 
 /// Replicas of a shard at most, as `cluster-replicas` has it.
 const REPLICAS_MAX: i64 = 16;
@@ -27,7 +30,8 @@ pub(super) fn status(
     let endpoints = endpoints_for(context);
     let cluster = &context.shared.cluster;
     let overview = cluster.overview().unwrap_or_default();
-    reply.map(12);
+    let demands_all = rules(context.executor.config.config()).require_full_coverage;
+    reply.map(14);
     pairs(
         reply,
         &[
@@ -35,6 +39,10 @@ pub(super) fn status(
             ("node", &topology.me().id),
             // Empty: etcd answers.
             ("trouble", &cluster.trouble()),
+            // Why etcd, which answers, refuses changes; empty: it makes them.
+            ("etcd-refuses", &cluster.refusal()),
+            // Whether requests are served at all, or answered CLUSTERDOWN.
+            ("state", if topology.is_ok(demands_all) { "ok" } else { "fail" }),
             ("replicas", &overview.replicas.to_string()),
             ("durability", overview.durability),
             ("min-sync", &overview.min_sync.to_string()),

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Has a change made on all nodes, which `change` describes when the command is presented first. `None`: it is presented again.
+/// Orders a change on all nodes, which `change` describes when the command is presented first. `None`: it is presented
+/// again.
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
@@ -38,8 +39,8 @@ pub(super) fn answer<'a, 'b>(
     Ok(())
 }
 
-/// Has another thread carry out an order, which `make` gives when the command is presented first. `None`: it is presented again.
-/// A client whose user is gone by it is disconnected once it has been answered.
+/// Lets another thread carry out an order, which `make` gives when the command is presented first. `None`: it is
+/// presented again. A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn wait_for<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,

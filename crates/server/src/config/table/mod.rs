@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use super::{directive::Directive, settings::Config};
 
 const INT_MAX: i64 = i32::MAX as i64;
-/// Largest size in bytes that Redis takes where its own type is signed.
+/// Largest size in bytes that Redis takes if its own type is signed.
 const SIGNED_MAX: u64 = i64::MAX as u64;
 const MB: u64 = 1 << 20;
 
@@ -62,7 +62,7 @@ pub fn find(name: &[u8]) -> Option<&'static Directive> {
     find_name(name).map(|(_, directive)| directive)
 }
 
-/// As [`find`], and the name or alias in the table's spelling.
+/// Does what [`find`] does, and returns the name or alias in the table's spelling.
 pub(super) fn find_name(name: &[u8]) -> Option<(&'static str, &'static Directive)> {
     names().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
 }

@@ -3,7 +3,7 @@
 use super::{INT_MAX, SIGNED_MAX, as_is, is_plain_name};
 use crate::config::{
     directive::{Change, Directive, Group, Kind, choice, field, number},
-    values::{AppendFsync, Sanitize, VersionCheck},
+    values::{AppendFsync, ModuleData, Sanitize, VersionCheck},
 };
 
 pub(super) static ROWS: &[Directive] = &[
@@ -149,6 +149,16 @@ pub(super) static ROWS: &[Directive] = &[
         default: "yes",
         change: Change::Anytime,
         doc: "Make a snapshot durable every 4 MB while it is written, rather than all of it in the end, when the append-only log would have to wait for the disk.",
+        settle: as_is,
+    },
+    Directive {
+        name: "module-data",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: choice!(module_data: ModuleData),
+        default: "keep",
+        change: Change::Anytime,
+        doc: "The treatment of values in files and dumps whose types Dunlin does not have (those of modules, and Redis's arrays): they are kept as they came, so that they can be dumped and written again (`keep`), left out with a warning (`skip`), or the file is refused (`refuse`). With the last two, RESTORE refuses them.",
         settle: as_is,
     },
     Directive {

@@ -86,7 +86,7 @@ impl<'a> Filter<'a> {
         }
         // Commands that are not about data are the link's to replicas: PING, SELECT, PUBLISH.
         let Ok(entry) = entry_in_log(self.commands, &words) else { return Ok(Kind::Other) };
-        // All keys of a command are in one slot, but for removals of keys that are nobody's any more.
+        // All keys of a command are in one slot, but for removals of keys that this shard no longer owns.
         let key = entry.key_positions(&words).next().and_then(|at| words.get(at));
         let is_wanted = key.is_some_and(|key| self.slots.contains(slot(key)));
         Ok(if is_wanted { Kind::Wanted } else { Kind::Other })

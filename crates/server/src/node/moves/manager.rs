@@ -32,7 +32,7 @@ use crate::{
 
 /// Between two looks, without news.
 const WAIT: Duration = Duration::from_millis(200);
-/// The same while a client waits for the end of a move.
+/// Between two looks while a client waits for the end of a move.
 const WAIT_FOR_END: Duration = Duration::from_millis(5);
 /// How long keys are removed, or slots weighed, before something else has its turn.
 pub(super) const TURN: Duration = Duration::from_millis(5);
@@ -92,7 +92,7 @@ pub(super) struct Manager {
     awaited: Vec<(MoveId, Arc<Order>)>,
 }
 
-/// Keys that are being removed, or counted where they are the primary's to remove.
+/// Keys that are being removed, or counted if they are the primary's to remove.
 pub(super) struct Removal {
     slots: SlotSet,
     bits: SlotBits,
@@ -282,8 +282,8 @@ impl Manager {
         });
     }
 
-    /// Begins the moves of the record from this node. Those that an earlier process has begun are struck off: a proposal of it
-    /// can then have no effect any more.
+    /// Begins the moves of the record from this node. Moves that an earlier process has begun are struck off:
+    /// afterwards a proposal of it can have no effect.
     fn begin(&mut self, view: &View, mine: ShardId) {
         let from_here: Vec<&Move> = view.moves().filter(|one| one.from == mine).collect();
         if self.is_first {
@@ -320,7 +320,7 @@ impl Manager {
                     self.known.insert(one.id);
                     self.requested.retain(|(id, _)| *id != one.id);
                 }
-                // It is tried again.
+                // The next turn tries again.
                 Err(error) => self.complain(format!("a thread for a move cannot be started: {error}")),
             }
         }
@@ -338,7 +338,7 @@ impl Manager {
     fn remove(&mut self, is_primary: bool) {
         let (moves, keyspace) = (&self.shared.cluster.moves, &self.shared.engine.keyspace);
         let Some(misplaced) = moves.misplaced(keyspace, self.me) else { return };
-        // A walk that is under way begins anew where a move came in between, or another role.
+        // A walk that is under way begins anew if a move came in between, or another role.
         let goes_on = |removal: &Removal| {
             removal.is_primary == is_primary && !removal.slots.intersects(&misplaced.kept)
         };
@@ -370,8 +370,8 @@ impl Manager {
         }
     }
 
-    /// Puts the record of slots into the stream, before the removals that it is the reason for: a replica may not have heard of it, and
-    /// would show that keys are gone that are another shard's. Whether that is done.
+    /// Puts the record of slots into the stream, before the removals that it is the reason for: a replica may not have
+    /// heard of it, and would show that keys are gone that are another shard's. Returns whether that is done.
     fn mark_slots(&self) -> bool {
         let shared = &self.shared;
         let (Some(view), Some(queues)) = (shared.cluster.moves.view().0, shared.durability.queues()) else {
@@ -394,7 +394,7 @@ impl Manager {
         true
     }
 
-    /// Goes on with a walk for a turn; whether it has come to the end.
+    /// Goes on with a walk for a turn. Returns whether it has come to the end.
     fn walk(&self, removal: &mut Removal) -> bool {
         let shared = &self.shared;
         let until = Instant::now() + TURN;

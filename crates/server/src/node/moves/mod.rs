@@ -19,7 +19,7 @@
 //! - Hidden are all keys of slots that are in `stale` and not this shard's.
 //! - The thread `moves` of a shard's primary removes keys of stale slots that are another shard's by the newest record that it
 //!   knows, unless they were imported by a move which that record names. A slot takes no import before such keys are gone.
-//! - A move belongs to one process of its source. Where that ends, or the connection does, the move is struck off the
+//! - A move belongs to one process of its source. If that process or the connection ends, the move is struck off the
 //!   record, and what was imported is removed.
 
 mod filter;

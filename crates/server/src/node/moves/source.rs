@@ -34,7 +34,7 @@ use crate::{
 
 /// For each wait of a socket.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a target that takes nothing may hold up clients that write: the copies of what they change wait for it.
+/// How long a target that takes nothing may hold up clients that write: the copies of their changes wait for it.
 const CONGESTED_TIME_MAX: Duration = Duration::from_millis(300);
 /// How long the target may owe a word of what it has committed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -50,9 +50,9 @@ const BEGIN_PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(200);
 /// Bytes of the ring that are looked at in one turn.
 const TURN_BYTES: u64 = 1 << 20;
-/// Commands are parked for good when the target lacks no more bytes than this.
+/// Commands are parked for good when the target lacks at most this many bytes.
 const NEAR_BYTES: u64 = 256 << 10;
-/// Where the target does not come near for so long, commands on the slots are held back in short spells.
+/// If the target does not come near for this long, commands on the slots are held back in short spells.
 const BRAKE_AFTER: Duration = Duration::from_secs(2);
 const BRAKE_TIME: Duration = Duration::from_millis(30);
 const BRAKE_PAUSE: Duration = Duration::from_millis(30);
@@ -67,13 +67,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Has commands on the move's slots wait. None runs any more when this returns.
+    /// Makes commands on the move's slots wait. When this returns, none of them runs.
     fn park(&self) {
         let Shared { cluster, engine, .. } = &*self.shared;
         cluster.park(engine, self.one.id, &self.one.slots);
     }
 
-    /// Has them run again, or be sent away.
+    /// Lets them run again, or sends them away.
     fn unpark(&self) {
         self.shared.cluster.unpark(&self.shared.engine.keyspace, self.one.id);
         if let Some(queues) = self.shared.durability.queues() {
@@ -127,7 +127,7 @@ fn run(order: &Order) {
     moves.jobs.note(id, true, |job| (job.state, job.message) = (state, message));
 }
 
-/// Takes a move off the record: this node is still the owner, and proposes nothing any more.
+/// Takes a move off the record: this node is still the owner, and proposes nothing after that.
 fn strike_off(order: &Order) {
     let key = order.keys.text(Key::Slots);
     while !order.shared.is_ending() {
@@ -157,9 +157,9 @@ fn read_slots(order: &Order) -> Option<(Revision, SlotsRecord)> {
 enum End {
     /// The slots are the target's.
     Given,
-    /// The record does not name it any more.
+    /// The record has ceased to name the move.
     Gone(&'static str),
-    /// It is to be struck off the record.
+    /// The move is to be struck off the record.
     Failed(String),
 }
 
@@ -178,7 +178,7 @@ struct Sender<'a> {
     held: u64,
     heard: Instant,
     output: Vec<u8>,
-    /// That of the snapshot, once it has begun.
+    /// The progress of the snapshot, once it has begun.
     progress: Option<Arc<Progress>>,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Has the target begin, and sends the keys as they are at one instant.
+    /// Makes the target begin, and sends the keys as they are at one instant.
     fn send_snapshot(&mut self, bits: Arc<SlotBits>) -> io::Result<()> {
         let (shared, id) = (Arc::clone(&self.order.shared), self.order.one.id.to_string());
         let until = Instant::now() + BEGIN_TIME_MAX;
@@ -553,15 +553,15 @@ impl Write for Sender<'_> {
 }
 
 impl KeySink for Sender<'_> {
-    /// Most of what is written on a node is not about the slots: it does not wait for the end of the walk.
+    /// Most writes on a node are not about the slots: such a write does not wait for the end of the walk.
     fn meanwhile(&mut self) -> io::Result<()> {
         self.gather().and_then(|_| self.check_room()).map_err(io::Error::other)
     }
 }
 
-/// Holds commands back where the target does not catch up with them.
+/// Holds commands back if the target does not catch up with them.
 struct Brake {
-    /// Since when it is as it is.
+    /// The time of its last change.
     since: Instant,
     is_on: bool,
 }

@@ -52,7 +52,7 @@ impl Weighed {
 }
 
 impl Manager {
-    /// Goes on with a walk, or begins one where that is due.
+    /// Goes on with a walk, or begins one if that is due.
     pub(super) fn weigh(&mut self, view: &View, mine: ShardId, leads: bool) {
         let slots = view.slots.as_ref().map_or(0, |(revision, _)| *revision);
         let used_bytes = self.shared.engine.keyspace.used_bytes() as u64;

@@ -45,13 +45,13 @@ pub(super) enum Errand {
 pub(super) struct Errands(Sender<Errand>);
 
 impl Errands {
-    /// Has a call made.
+    /// Makes a call to etcd, on the thread.
     pub(super) fn run(&self, errand: Errand) {
         // The thread ends with the sender only.
         let _ = self.0.send(errand);
     }
 
-    /// Starts the thread. It ends with the value.
+    /// Starts the thread. The thread ends with the value.
     pub(super) fn start(shared: &Arc<Shared>, settings: &Settings) -> Result<Self, String> {
         let (sender, receiver) = channel();
         let runner = Runner {
@@ -136,7 +136,7 @@ impl Runner {
         answer.into_iter().for_each(|answer| self.shared.cluster.shard.push(answer));
     }
 
-    /// Reads a record; `None` where etcd fails.
+    /// Reads a record; `None` if etcd fails.
     fn read<R: Record>(&self, key: Key) -> Option<Result<Option<Stored<R>>, RecordError>> {
         let snapshot = self.meta.get(&self.keys.text(key)).ok()?;
         let item = snapshot.items.first();
@@ -156,7 +156,7 @@ impl Runner {
             .compare(self.keys.text(shard), compare)
             .compare(key.clone(), revision)
             .put(key, record.encode());
-        // Where it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         if let Outcome::Done(_) = self.meta.commit(&transaction) {
             self.restarts.set(Some(restart));
         }
@@ -168,7 +168,7 @@ impl Runner {
         record.restart = None;
         let key = self.keys.text(Key::Node(node));
         let transaction = Transaction::default().compare(key.clone(), revision).put(key, record.encode());
-        // Where it does not come about, the machine asks again.
+        // If the change fails, the machine asks again.
         let _ = self.meta.commit(&transaction);
     }
 }

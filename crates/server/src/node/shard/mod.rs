@@ -7,9 +7,9 @@
 //! the data set: its end, copies ───────┘                 └──▶ lease and topology, for workers
 //! ```
 //!
-//! Nothing here blocks but the closing of the gate where the node loses its role. Invariants:
+//! Nothing here blocks but the closing of the gate if the node loses its role. Invariants:
 //! - The machine hears of data under the history that the link has agreed on with its primary, never under a newer one.
-//! - A proposal that begins a history leaves when nothing can be added to the data set any more, and only if it ends where the
+//! - A proposal that begins a history leaves only when the data set can no longer grow, and only if it ends where the
 //!   proposal says.
 //! - Clients are sent away before a primary follows another one, and let in when a new one knows its slots and has a lease.
 
@@ -31,6 +31,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
+    lineage::Lineage,
     meta::{Meta, MetaError, Outcome, Revision},
     records::{Durability, Keys, RecordError, ShardRecord, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
@@ -70,10 +71,10 @@ const HEIR_TIME_MAX: Duration = Duration::from_millis(times::HEIR_MS);
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 /// Bytes of messages that wait for another member at most: the next ones say the same, and newer.
-const WAITING_BYTES_MAX: usize = 64 << 10;
+const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(times::LINK_RETRY_MS);
-/// A connection to another member is made anew when its machine has acknowledged nothing for so long.
+/// A connection to another member is made anew when its machine has acknowledged nothing for this long.
 const SILENCE_MAX: Duration = Duration::from_millis(times::LINK_SILENCE_MS);
 /// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         settings,
         poll,
         errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,
@@ -118,7 +119,7 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
         replaced: BTreeMap::new(),
         ending_failed: None,
         is_refusing: false,
-        published: (0, 0, 0),
+        published: (0, 0, 0, 0),
         awaits_slots: Vec::new(),
     };
     thread::Builder::new().name("shard".to_owned()).spawn(move || driver.run()).map_err(failed)
@@ -129,11 +130,11 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
 enum Role {
     /// None yet.
     Unknown,
-    /// It follows nobody.
+    /// The node follows no other.
     Detached,
-    /// It follows this primary, since then, at this attempt.
+    /// The node follows this primary, since then, at this attempt.
     Following(PrimaryAddress, Instant, u32),
-    /// It leads; the order's number.
+    /// The node leads; the order's number.
     Leading(u64),
 }
 
@@ -204,7 +205,7 @@ struct Driver {
     /// A machine that begins anew, once the records are there.
     before: Option<(ShardId, Shard)>,
     role: Role,
-    /// The order to follow somebody, or nobody, that was given last.
+    /// The last order to follow a node, or none.
     joined: u64,
     /// The order to throw the data set away that was given last.
     cleared: u64,
@@ -215,7 +216,7 @@ struct Driver {
     /// Clients are told that the primary has been without its lease for long.
     is_refusing: bool,
     /// The revisions that the topology was made of: of the view, of the shard's record, of the record of slots.
-    published: (Revision, Revision, Revision),
+    published: (Revision, Revision, Revision, u64),
     /// Waiters for the newest record of slots to be in force.
     awaits_slots: Vec<Sender<()>>,
 }
@@ -271,9 +272,9 @@ impl Driver {
         }
     }
 
-    /// Synced data count alone no more where `appendfsync` or `appendonly` asks for less than at the start: they do again from the
-    /// next start on. Data that are not synced count when the file does not vouch for synced data any more, and no earlier. It does
-    /// not while the machine does not stand for the data set, or the log has no base.
+    /// If `appendfsync` or `appendonly` was weakened since the start, unsynced data counts too, until the next start.
+    /// Unsynced data counts once the file has ceased to vouch for synced data, not before. The file does not vouch
+    /// while the machine does not stand for the data set, or the log has no base.
     fn note_durability(&mut self) {
         let config = self.shared.config.current();
         let Some(machine) = &self.machine else { return };
@@ -293,7 +294,7 @@ impl Driver {
         }
     }
 
-    /// Has the machine hear whether the disk fails, while it is the disk that counts.
+    /// Reports to the machine whether the disk fails, while it is the disk that counts.
     fn note_failure(&mut self) {
         let is_failing = self.is_durable && self.shared.durability.is_failing();
         let Some(machine) = &self.machine else { return };
@@ -313,7 +314,7 @@ impl Driver {
         let Some(machine) = &self.machine else { return };
         let local = machine.shard.local();
         if let (true, true, Some(id)) = (local.clean, data.is_whole(), data.history) {
-            // The end is looked at once more when nothing is added any more.
+            // The end is looked at once more when the data set can no longer grow.
             let _ = self.shared.cluster.clean.set(history_of(id));
         }
     }
@@ -330,7 +331,7 @@ impl Driver {
                     if let (Some(machine), Message::Heartbeat { epoch, .. }) =
                         (&mut self.machine, &letter.message)
                     {
-                        // It leads, so clients may be sent there.
+                        // That node leads, so clients may be sent there.
                         machine.heir.take_if(|(heir, _)| *heir == letter.from);
                         machine.heard_epoch = machine.heard_epoch.max(*epoch);
                     }
@@ -347,7 +348,7 @@ impl Driver {
                     self.step(Event::Read(number, known));
                 }
                 Err(error @ RecordError::Newer { .. }) => self.step(Event::Unreadable(error.to_string())),
-                // It is read again.
+                // The agent reads it again.
                 Err(error) => tracing::error!("Cluster: the record of shard {shard}: {error}"),
             },
             Input::Outcome(..) | Input::Read(..) => {}
@@ -399,7 +400,7 @@ impl Driver {
         }
     }
 
-    /// Has the machine know the marks of the newest state of the store that the node has obeyed.
+    /// Gives the machine the marks of the newest state of the store that the node has obeyed.
     fn note_lineage(&mut self) {
         let known = self.machine.as_ref().map(|machine| machine.joins);
         let (joins, lineage, revisions) = self.settings.descent.obeyed();
@@ -416,12 +417,12 @@ impl Driver {
         if let Some(machine) = self.machine.take() {
             self.before = Some((machine.id, machine.shard.anew(lease_ms())));
         }
-        (self.slots, self.view, self.published) = (None, None, (0, 0, 0));
+        (self.slots, self.view, self.published) = (None, None, (0, 0, 0, 0));
         self.shared.replication.order(RoleOrder::Join { primary: None, begins: None });
         self.role = Role::Detached;
     }
 
-    /// The node is part of no shard any more, and its data are nobody's.
+    /// The node has left its shard, and its data belong to none.
     fn leave(&mut self) {
         self.end_term();
         self.unpark();
@@ -473,8 +474,11 @@ impl Driver {
         let me = self.settings.me;
         let Some(machine) = &self.machine else { return };
         let (id, known) = (machine.id, machine.shard.known().map(|(revision, _)| *revision));
-        let may_begin = |(_, record): &Stored<ShardRecord>| {
-            machine.shard.may_begin_anew(record, &self.settings.descent.kept())
+        // A record that was read just before etcd was restored may be one that no view has shown.
+        let marks: Lineage = view.marks.iter().map(|(node, (_, mark))| (*node, *mark)).collect();
+        let may_begin = |stored: &Stored<ShardRecord>| {
+            machine.shard.may_begin_anew(&stored.1, &self.settings.descent.kept())
+                || machine.shard.contradicts(stored) && marks.covers(machine.shard.lineage())
         };
         if view.shards.get(&id).is_some_and(may_begin) {
             // An operator has decided.
@@ -532,7 +536,7 @@ impl Driver {
         local(&self.shared, self.is_durable, clean)
     }
 
-    /// Has the machine hear of the data set.
+    /// Reports the data set to the machine.
     fn note_data(&mut self) {
         let Some(machine) = &mut self.machine else { return };
         let data = self.shared.replication.data(&self.shared.durability, self.is_durable);
@@ -568,7 +572,7 @@ impl Driver {
         }
     }
 
-    /// Has the machine hear that no command is under way that was let in before it had them held back.
+    /// Reports to the machine that no command is under way that was let in before it had them held back.
     fn note_rest(&mut self) {
         let Some(parked) = self.machine.as_mut().and_then(|machine| machine.parked.as_mut()) else { return };
         if !parked.is_rested && self.shared.replication.is_carried_out(parked.order) {
@@ -656,7 +660,7 @@ impl Driver {
         }
     }
 
-    /// Sends a proposal, or has the data set come to rest first.
+    /// Sends a proposal, or first lets the data set come to rest.
     fn propose(&mut self, proposal: Proposal) {
         let Some(machine) = &mut self.machine else { return };
         let (transition, subject) = (proposal.transition, proposal.subject);
@@ -709,7 +713,7 @@ impl Driver {
         self.wake_clients();
     }
 
-    /// The node leads no more: no reply of that time leaves from here on, and no command is let in.
+    /// The node has ceased to lead: no reply of that time leaves from here on, and no command is let in.
     fn end_term(&mut self) {
         let Some(machine) = &mut self.machine else { return };
         if std::mem::take(&mut machine.term) != 0 {
@@ -718,7 +722,7 @@ impl Driver {
         }
     }
 
-    /// Has commands that were parked look again.
+    /// Makes commands that were parked look again.
     fn wake_clients(&self) {
         if let Some(queues) = self.shared.durability.queues() {
             queues.send_to_everyone(WorkerMessage::Unpaused);
@@ -742,14 +746,18 @@ impl Driver {
             slots: self.slots.as_ref(),
         };
         let shard = newest.shard.map_or(0, |(_, revision, _)| revision);
-        let sources = (view.revision, shard, self.slots.as_ref().map_or(0, |(revision, _)| *revision));
+        let silence = &self.shared.cluster.silence;
+        // The version first: a change in between costs a second look.
+        let version = silence.version();
+        let slots = self.slots.as_ref().map_or(0, |(revision, _)| *revision);
+        let sources = (view.revision, shard, slots, version);
         if self.published == sources {
             // A waiter that has gone needs no answer.
             self.awaits_slots.drain(..).for_each(|done| _ = done.send(()));
             return;
         }
         let view = view.renewed(&newest);
-        let Some(topology) = view.topology(self.settings.me) else {
+        let Some(topology) = view.topology(self.settings.me, &silence.nodes()) else {
             self.published = sources;
             return;
         };
@@ -854,7 +862,7 @@ impl Driver {
         Some(PrimaryAddress { host: addresses.host.clone(), port })
     }
 
-    /// Lets commands in where the node may answer them, for as long as its lease lasts.
+    /// Lets commands in if the node may answer them, for as long as its lease lasts.
     fn serve(&mut self) {
         let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
         if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
@@ -871,7 +879,7 @@ impl Driver {
             tracing::error!("Cluster: {line}");
             let _ = self.shared.cluster.failure.set(line.to_owned());
             self.shared.cluster.lease.end();
-            return self.shared.stop(Stop { grace: Duration::ZERO });
+            return self.shared.stop(Stop::within(Duration::ZERO));
         }
         self.shared.cluster.shard.successors.store(record.in_sync.len() - 1, Relaxed);
         self.shared.cluster.lacks_members.store(!machine.shard.is_writable(), Relaxed);
@@ -882,7 +890,7 @@ impl Driver {
         }
         let is_long_gone = self.shared.cluster.lease.is_long_gone();
         if is_long_gone && !std::mem::replace(&mut self.is_refusing, is_long_gone) {
-            // What has waited for the lease is refused.
+            // Commands and replies that have waited for the lease are refused.
             self.wake_clients();
             self.shared.replication.wake_withheld(&self.shared.durability);
         }

@@ -20,7 +20,7 @@ use crate::session::order::{Carried, Order};
 const ATTEMPTS_MAX: usize = 20;
 
 impl Driver {
-    /// Has the wish of an operator written into the shard's record; the primary obeys it.
+    /// Writes an operator's order into the shard's record; the primary obeys it.
     pub(super) fn order_promotion(&self, order: Arc<Order>) {
         match &self.machine {
             Some(machine) => self.errands.run(Errand::Promote(machine.id, order)),
@@ -28,7 +28,7 @@ impl Driver {
         }
     }
 
-    /// Has the record of a node removed that is not there, and with it its place among the learners of a shard.
+    /// Removes the record of a node that is not there, and with it its place among the learners of a shard.
     pub(super) fn order_forgetting(&self, node: NodeId, order: Arc<Order>) {
         let shard = self.view.as_ref().and_then(|view| view.shard_of(node)).map(|(id, _)| id);
         self.errands.run(Errand::Forget(node, shard, order));
@@ -71,7 +71,7 @@ impl Runner {
         })
     }
 
-    /// Makes a change, planned anew where others were faster.
+    /// Makes a change, planned anew if others were faster.
     fn change(
         &self,
         what: &str,

@@ -39,7 +39,7 @@ pub(super) struct Functions {
 type Libraries = BTreeMap<String, String>;
 
 impl Functions {
-    /// The node is no primary: its libraries are those of the stream.
+    /// The node is not a primary: its libraries are those of the stream.
     pub(super) fn leave_to_the_stream(&mut self) {
         self.revision = 0;
     }
@@ -195,7 +195,7 @@ fn difference(libraries: &LibraryCache, wanted: &Libraries) -> (Vec<String>, Vec
     (gone, due.into_keys().map(str::to_owned).collect())
 }
 
-/// Runs changes of libraries as a client of this node would have them run, and has them recorded.
+/// Runs changes of libraries as a client of this node would run them, and records them.
 struct Bench<'a> {
     shared: &'a Shared,
     worker: Worker,

@@ -53,7 +53,8 @@ impl Follower {
         Self { handed: None, is_anew: true }
     }
 
-    /// Hands the records to the thread where they differ from those handed before. The receiver hears when they are in force.
+    /// Hands the records to the thread if they differ from those handed before. The receiver hears when they are in
+    /// force.
     pub(super) fn follow(&mut self, shared: &Shared, view: &View, is_primary: bool) -> Option<Receiver<()>> {
         let seen = Seen {
             users: view.users.clone(),

@@ -35,7 +35,7 @@ pub(super) fn put(shared: &Shared, record: &SettingsRecord) -> Result<(), String
             );
         }
     } else {
-        // One at a time, so that one of them does not keep out the others.
+        // Each setting by itself, so that one of them does not keep out the others.
         faults.extend(pairs.iter().filter_map(|pair| {
             let refused = shared.config.set(&[*pair], true).err()?;
             Some(format!("a setting of the cluster is refused here: {refused}"))

@@ -74,7 +74,7 @@ struct Thread {
     keys: Keys,
     /// The revision of the users that are in force. 0: they are the node's own, or those kept in its directory.
     users: Revision,
-    /// The same of the settings.
+    /// The revision of the settings that are in force.
     settings: Revision,
     functions: Functions,
     /// The records as the agent has seen them last.
@@ -101,7 +101,7 @@ impl Thread {
                     }
                     self.seen = seen;
                     self.follow();
-                    // The agent may wait for it no more.
+                    // The agent may have given up waiting for it.
                     let _ = done.send(());
                 }
                 Err(RecvTimeoutError::Timeout) => self.follow(),
@@ -110,7 +110,7 @@ impl Thread {
         }
     }
 
-    /// Puts in force what the agent has seen. What cannot be is logged once, and tried again.
+    /// Puts in force what the agent has seen. A record that cannot be put in force is logged once, and tried again.
     fn follow(&mut self) {
         let seen = self.seen.clone();
         let mut faults = Vec::new();
@@ -256,8 +256,9 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits until this node's agent has seen the records of a revision: whoever has changed them reads the change, if asking the
-    /// same node. An agent that does not follow them, which the node's status shows, is not waited for long.
+    /// Waits until this node's agent has seen the records of a revision: a client that has changed them then reads the
+    /// change from this node. An agent that does not follow them, which the node's status shows, is not waited for
+    /// long.
     fn await_agent(&self, revision: Revision) {
         let begun = Instant::now();
         let is_behind = || {
@@ -332,7 +333,7 @@ impl Thread {
         Ok(Some((item.revision, record)))
     }
 
-    /// Sets a record; its revision, or `None` where another node was faster.
+    /// Sets a record. Returns its revision, or `None` if another node was faster.
     fn propose<R: Record + PartialEq>(
         &self,
         what: &str,
@@ -368,7 +369,7 @@ impl Thread {
                 Outcome::Unknown(why) => doubt = Some(why),
             }
         }
-        // An etcd without space answers a transaction with an error that it has applied, and says no more then.
+        // An etcd without space answers a transaction that it has applied with an error, and then says nothing else.
         let now: Option<Stored<R>> = self.read(what, key)?;
         if let Some((revision, _)) = now.filter(|(revision, record)| *revision > before && record == next) {
             return Ok(Some(revision));

@@ -87,7 +87,7 @@ pub(crate) const NO_COMMAND: u32 = u32::MAX;
 /// The figures of a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// When it began, in seconds since 1970; 0 where there is no sample.
+    /// When it began, in seconds since 1970; 0 if there is no sample.
     pub(crate) time_s: u32,
     values: [u32; FIELD_COUNT],
 }
@@ -131,7 +131,7 @@ impl Sample {
 pub(crate) struct Merged {
     count: u32,
     sample: Sample,
-    /// Of the figures that are averaged.
+    /// Sums of the figures that are averaged.
     sums: Vec<u64>,
 }
 

@@ -7,9 +7,9 @@
 //! event  number 8 │ time 8 │ kind 1 │ length 1 │ text … 234 │ check 4
 //! ```
 //!
-//! A slot whose check is wrong, as after a write that was torn, is no sample. A file of another version, or of other figures,
-//! is begun anew; where only the commands have changed, their numbers are forgotten. Nothing is synced: the last seconds
-//! before a power cut may be missing.
+//! A slot whose check is wrong, as after a write that was torn, is no sample. A file of another version, or of other
+//! figures, is begun anew; if only the commands have changed, their numbers are forgotten. Nothing is synced: the last
+//! seconds before a power cut may be missing.
 
 use std::{
     fs::{File, OpenOptions},
@@ -37,7 +37,7 @@ pub(super) const FILE_BYTES: u64 =
     HEAD_BYTES + (SAMPLE_BYTES * SAMPLES) as u64 + (EVENT_BYTES * EVENTS_MAX) as u64;
 const SAMPLES: usize = RESOLUTIONS[0].1 + RESOLUTIONS[1].1 + RESOLUTIONS[2].1;
 
-/// A piece of the file, and where it belongs.
+/// A piece of the file, and its place.
 pub(super) type Piece = (u64, Vec<u8>);
 
 /// FNV-1a: a check against torn writes, not against malice.

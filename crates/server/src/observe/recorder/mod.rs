@@ -6,10 +6,9 @@
 //!                                                                   └ every 10 s ─▶ recorder.dunlin in `dir`
 //! ```
 //!
-//! The thread `recorder` ([`crate::sampler`]) reads counters that are there anyway; no command does anything for it. Its
-//! memory is allocated once.
-//! The file is kept where the server keeps a data set; one that cannot be written costs the recorder its past, and nobody
-//! anything else.
+//! The thread `recorder` ([`crate::sampler`]) reads counters that are there anyway; no command does anything for it.
+//! Its memory is allocated once. The file is kept if the server keeps a data set; a file that cannot be written costs
+//! the recorder its past, and clients nothing.
 
 mod fields;
 mod file;
@@ -41,7 +40,7 @@ use crate::{
 
 /// From this share of the commands on keys on, in thousandths, a key is hot.
 pub(crate) const HOT_SHARE_MIN: u32 = 250;
-/// The age of a server at which it makes a file where there is none yet.
+/// The age of a server at which it makes a file if there is none yet.
 const FIRST_FILE_AGE: Duration = Duration::from_secs(60);
 /// How often a file that could not be opened is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -103,7 +102,7 @@ impl Recorder {
         self.storage().add(pieces);
     }
 
-    /// Writes what the file lacks, opening it where there is a directory for it. The server has been up for so long.
+    /// Writes what the file lacks, opening it if there is a directory for it. `uptime` is that of the server.
     pub(crate) fn flush(&self, config: &Config, commands: &CommandTable, uptime: Duration) {
         let mut storage = self.storage();
         let wanted = file_path(config);
@@ -160,7 +159,7 @@ impl Storage {
     }
 }
 
-/// Where the file is, while the server keeps a data set.
+/// Path of the file, while the server keeps a data set.
 fn file_path(config: &Config) -> Option<PathBuf> {
     config.keeps_data().then(|| config.dir.join(file::FILE_NAME))
 }

@@ -73,7 +73,7 @@ pub(crate) struct Event {
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
     pub(crate) kind: EventKind,
-    /// One line.
+    /// A line of text.
     pub(crate) text: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HotSecond {
     pub(crate) time_s: u32,
-    /// As text, cut to [`HOT_KEY_BYTES_MAX`].
+    /// The key as text, cut to [`HOT_KEY_BYTES_MAX`].
     pub(crate) key: Box<str>,
     /// In thousandths of the commands on keys.
     pub(crate) share: u32,

@@ -30,10 +30,10 @@ pub(crate) struct Question<'a> {
     /// Seconds of a sample.
     pub(crate) step_s: u32,
     pub(crate) samples: &'a [Sample],
-    /// Those of the time before.
+    /// Samples of the time before.
     pub(crate) usual: &'a [Sample],
     pub(crate) events: &'a [Event],
-    /// Of the last hour only.
+    /// Hot keys of the last hour only.
     pub(crate) hot_keys: &'a [HotSecond],
     /// Names of commands by their numbers.
     pub(crate) command: &'a dyn Fn(u32) -> Option<String>,
@@ -82,7 +82,7 @@ fn usual(question: &Question<'_>, field: Field) -> Option<u32> {
     values.get(values.len() / 2).copied()
 }
 
-/// The median of a latency over the usual time's samples in which commands ran; `None` where none ran.
+/// The median of a latency over the usual time's samples in which commands ran; `None` if none ran.
 fn usual_latency(question: &Question<'_>, field: Field) -> Option<u32> {
     let busy = question.usual.iter().filter(|sample| sample.get(Field::Commands) > 0);
     let mut values: Vec<u32> = busy.map(|sample| sample.get(field)).collect();

@@ -17,7 +17,7 @@ pub(crate) struct BusMessage {
     pub(crate) is_of_shard: bool,
     /// The request that brings it to another node.
     pub(crate) encoded: Vec<u8>,
-    /// It may not leave before this is met.
+    /// The message may not leave before this is met.
     pub(crate) commitment: Commitment,
 }
 
@@ -67,7 +67,7 @@ impl Bus {
         queue.messages.push(BusMessage { is_of_shard, encoded, commitment });
         drop(queue);
         if was_empty {
-            // It fails only where the thread has ended.
+            // Waking fails only if the thread has ended.
             let _ = waker.wake();
         }
     }

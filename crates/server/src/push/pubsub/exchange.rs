@@ -6,8 +6,8 @@
 //! patterns                   lock │ pattern ─▶ clients
 //! ```
 //!
-//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then those of clients' push
-//! queues, one by one. Who subscribes holds one of the first two kinds.
+//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then those of clients'
+//! push queues, one by one. A subscriber holds one of the first two kinds.
 
 use std::{
     collections::HashMap,
@@ -122,7 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Subscribers by channel, pattern and shard channel.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Subscriptions of all kinds: nobody looks further while there is none.
+    /// Subscriptions of all kinds: publishers look no further while it is 0.
     subscriptions: AtomicUsize,
     channels: Channels,
     shard_channels: Channels,
@@ -142,7 +142,7 @@ impl Exchange {
         }
     }
 
-    /// Whether anybody listens to anything.
+    /// Whether any client listens to anything.
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.subscriptions.load(SeqCst) != 0
@@ -197,8 +197,8 @@ impl Exchange {
         picked
     }
 
-    /// Publishes to a channel; the message leaves once a commitment is met. How many subscribers there are, one that the
-    /// message reaches in two ways counted twice. O(subscribers + patterns).
+    /// Publishes to a channel; the message leaves once a commitment is met. Returns how many subscribers there are, one
+    /// that the message reaches in two ways counted twice. O(subscribers + patterns).
     pub(crate) fn publish<L>(
         &self,
         kind: Kind,
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use dunlin_net::test_client;
 
-    /// Publishes; how many were counted, and which clients were sent what.
+    /// Publishes. Returns how many were counted, and which clients were sent what.
     fn publish(exchange: &Exchange, kind: Kind, channel: &str) -> (usize, Vec<(u64, String)>) {
         let sent = RefCell::new(Vec::new());
         let listener = Listener { protocol: Protocol::Resp2, is_subscribed: true };

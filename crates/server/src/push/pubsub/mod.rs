@@ -5,16 +5,17 @@
 //!            (channel's stripe locked)
 //! ```
 //!
-//! The [`Exchange`] is shared. Whoever publishes queues the message for all subscribers, whatever workers they belong to,
-//! and they are sent it before any reply leaves from then on ([`dunlin_net::ClientPushes`]).
+//! The [`Exchange`] is shared. A publisher queues the message for all subscribers, whatever workers they belong to, and
+//! they are sent it before any reply leaves from then on ([`dunlin_net::ClientPushes`]).
 //!
 //! Promises:
 //! - All subscribers of a channel see its messages in one order: they are queued under the lock of the channel's stripe.
 //! - A subscriber gets what was published behind its subscription and nothing from before: it joins under the same lock.
 //!   Its confirmation precedes the messages, since its place was decided before.
-//! - What `PUBLISH` has counted a client for is sent to it unless its connection ends, and before it is told that it has
-//!   unsubscribed.
-//! - Whoever has seen an effect of a command, or anything later, comes after the messages and events of that command.
+//! - A message for which `PUBLISH` has counted a client is sent to it unless its connection ends, and before the client
+//!   is told that it has unsubscribed.
+//! - A client that has seen an effect of a command, or anything later, comes after the messages and events of that
+//!   command.
 
 mod bus;
 mod exchange;

@@ -18,7 +18,7 @@ const SCRIPT: &str = "return redis.call('incrby', KEYS[1], ARGV[1])";
 
 struct Counter {
     key: String,
-    /// Of c and d: the last reply, and the attempts whose outcome is unknown.
+    /// The last reply of c and d, and the attempts whose outcome is unknown.
     last: [i64; 2],
     unknown: [i64; 2],
 }
@@ -69,7 +69,7 @@ enum Source {
     Async(ClusterClient),
 }
 
-/// One worker's own connection.
+/// A worker's own connection.
 enum Client {
     Sync(ClusterClient, Option<redis::cluster::ClusterConnection>),
     Async(tokio::runtime::Runtime, Box<redis::cluster_async::ClusterConnection>),
@@ -91,8 +91,9 @@ impl Client {
         let (c, d) = (format!("{key}c"), format!("{key}d"));
         let one = |value: i64| vec![value];
         match self {
-            // The library has no transactions on this kind of connection; a script does the same. It does not ask where slots are
-            // when a node refuses connections, so a connection that has failed is made anew, as by the library's pools.
+            // The library has no transactions on this kind of connection; a script does the same. The library does not
+            // ask where slots are when a node refuses connections, so a connection that has failed is made anew, as by
+            // the library's pools.
             Self::Sync(source, kept) => {
                 let mut connection = match kept.take() {
                     Some(connection) => connection,

@@ -292,7 +292,7 @@ fn numbers<'t>(texts: impl Iterator<Item = Option<&'t [u8]>>) -> Result<Vec<f64>
     texts.map(|text| text.map_or(Some(0.0), weight).ok_or(NOT_NUMBERS)).collect()
 }
 
-/// The elements of the key to sort; none where there is no such key.
+/// The elements of the key to sort; none if there is no such key.
 fn elements_of(
     context: &mut impl Lookup,
     key: &[u8],
@@ -318,7 +318,7 @@ fn elements_of(
             let reverse = options.keep_order && options.descending;
             set.for_range(0..set.len(), reverse, |member, _| add(member));
         }
-        Object::Hash(_) | Object::Stream(_) => return Err(CommandError::WrongType),
+        Object::Hash(_) | Object::Stream(_) | Object::Foreign(_) => return Err(CommandError::WrongType),
     }
     Ok(elements)
 }

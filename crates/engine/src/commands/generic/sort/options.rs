@@ -3,20 +3,19 @@
 use super::pattern::Pattern;
 use crate::command::{Args, CommandError};
 
-/// One item of the reply for each element.
+/// An item of the reply for each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Get<'a> {
     /// The element.
     Itself,
-    /// The text that a pattern finds for it; nothing, where the pattern has no place for the
-    /// element.
+    /// The text that a pattern finds for it; nothing if the pattern has no place for the element.
     Found(Option<Pattern<'a>>),
 }
 
 /// The options of a request.
 #[derive(Debug, Default)]
 pub(super) struct Options<'a> {
-    /// Where weights are found; the elements are their own without.
+    /// The place of the weights; the elements are their own without.
     pub(super) by: Option<Pattern<'a>>,
     /// Whether the elements stay in the order they have.
     pub(super) keep_order: bool,
@@ -26,7 +25,7 @@ pub(super) struct Options<'a> {
     /// The first element wanted, and how many; a negative number of them means all.
     pub(super) limit: Option<(i64, i64)>,
     pub(super) gets: Vec<Get<'a>>,
-    /// Where the result goes instead of to the client.
+    /// The key that gets the result instead of the client.
     pub(super) store: Option<&'a [u8]>,
     /// Whether a script asks.
     pub(super) in_script: bool,
@@ -74,7 +73,7 @@ impl<'a> Options<'a> {
 }
 
 /// The options of a request that name keys or patterns, with their operands' positions. A word that
-/// is no option is passed over: the handler reports it to the client.
+/// is not an option is passed over: the handler reports it to the client.
 fn operands<'w>(words: &'w [&'w [u8]]) -> impl Iterator<Item = (&'static str, usize)> + 'w {
     let mut at = 2;
     std::iter::from_fn(move || {
@@ -92,7 +91,7 @@ fn operands<'w>(words: &'w [&'w [u8]]) -> impl Iterator<Item = (&'static str, us
     })
 }
 
-/// The position of the key that STORE names: of the last, where there are several.
+/// The position of the key that STORE names: the last one, if there are several.
 pub(super) fn stored_at(words: &[&[u8]]) -> Option<usize> {
     operands(words).filter(|(option, _)| *option == "STORE").last().map(|(_, at)| at)
 }

@@ -1,4 +1,4 @@
-//! Patterns of BY and GET: where something about an element is found.
+//! Patterns of BY and GET: the place of something about an element.
 //!
 //! ```text
 //! weight_*          the string under "weight_" with the element in place of the first star
@@ -16,7 +16,7 @@ pub(super) struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Reads a pattern; `None` where it has no star.
+    /// Reads a pattern; `None` if it has no star.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         const ARROW: &[u8] = b"->";
         let star = text.iter().position(|byte| *byte == b'*')?;
