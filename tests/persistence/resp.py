@@ -8,13 +8,25 @@ class Client:
 
     def __call__(self, *words):
         """Sends a command; its reply. An error reply is raised."""
-        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        bulk = [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
-        self.socket.sendall(b"*%d\r\n%s" % (len(words), b"".join(bulk)))
+        self.socket.sendall(self._request(words))
         reply = self._read()
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    def together(self, commands):
+        """Sends commands in one pipeline; their replies."""
+        self.socket.sendall(b"".join(map(self._request, commands)))
+        replies = [self._read() for _ in commands]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def _request(self, words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        bulk = [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+        return b"*%d\r\n%s" % (len(words), b"".join(bulk))
 
     def _read(self):
         line = self.replies.readline()

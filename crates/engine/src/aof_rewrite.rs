@@ -52,7 +52,7 @@ pub(crate) fn write(
         (None, None) => write_string(key, entry.string(), out),
         (Some(object), _) => {
             let mut commands = CommandWriter { key, out, pass };
-            if !each!(object, collection => collection.write_commands(version, now_ms, &mut commands)) {
+            if !each!(&*object, collection => collection.write_commands(version, now_ms, &mut commands)) {
                 let dump = write_dump_in(version, entry, now_ms, None);
                 write_command(out, &[b"RESTORE", key, b"0", &dump]);
             }

@@ -82,7 +82,7 @@ impl Digest {
             }
             Some(object) => {
                 self.mix(&number_of(object.value_type()).to_be_bytes());
-                each!(object, collection => collection.digest(now_ms, self));
+                each!(&*object, collection => collection.digest(now_ms, self));
             }
         }
         if entry.expiry().is_some() {

@@ -17,13 +17,16 @@ use std::{
     slice,
 };
 
-use crate::Relocator;
+use crate::{
+    Relocator,
+    extents::{EXTENT_ALIGN, EXTENT_BYTES_MIN},
+};
 
-/// Bytes from one size that allocators round up to, to the next, around `bytes`: as in most of them there
-/// are four sizes to a doubling, and 16 bytes between small ones.
+/// Bytes from one size that the allocator rounds up to, to the next, around `bytes`: there are four sizes to a doubling, 16
+/// bytes between small ones, and whole pages from [`EXTENT_BYTES_MIN`] on.
 #[inline]
 fn allocation_step(bytes: usize) -> usize {
-    (bytes.next_power_of_two() / 8).max(16)
+    if bytes >= EXTENT_BYTES_MIN { EXTENT_ALIGN } else { (bytes.next_power_of_two() / 8).max(16) }
 }
 
 /// Bytes of the block that an allocator takes for `bytes`: asking for less of it wastes the rest.
@@ -99,6 +102,21 @@ impl<M: Copy + Default> Block<M> {
         bytes.resize(size, 0);
         *self = Self::from(bytes);
         self.mark = mark;
+    }
+}
+
+impl<M: Default> Block<M> {
+    /// A block that reads bytes which belong to another owner.
+    ///
+    /// # Safety
+    /// The bytes must stay as they are, and the block must be forgotten: it may be neither changed nor dropped.
+    ///
+    /// # Panics
+    /// If there are more bytes than 32 bits count.
+    #[inline]
+    pub(crate) unsafe fn lent(bytes: &[u8]) -> Self {
+        let size = u32::try_from(bytes.len()).expect("a block has less than 4 GiB");
+        Self { pointer: NonNull::from(bytes).cast(), size, mark: M::default() }
     }
 }
 
@@ -295,6 +313,25 @@ impl fmt::Debug for ThinBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn allocations_are_the_sizes_of_the_allocator() {
+        for (bytes, size) in [
+            (1, 16),
+            (100, 112),
+            (130, 160),
+            (1025, 1280),
+            (4560, 5120),
+            (28_673, 32_768),
+            (32_768, 32_768),
+            (32_769, 36_864),
+            (51_500, 53_248),
+            (65_535, 65_536),
+        ] {
+            assert_eq!(allocation_bytes(bytes), size, "{bytes}");
+            assert!(whole_allocation_bytes(bytes) <= bytes && whole_allocation_bytes(size) == size);
+        }
+    }
 
     #[test]
     fn bytes_stay_where_the_block_grows_and_shrinks() {

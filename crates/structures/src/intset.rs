@@ -225,6 +225,44 @@ impl IntSet {
         IntSet::of(bytes)
     }
 
+    /// An intset that reads the bytes of another one where they are.
+    ///
+    /// # Safety
+    /// The bytes must stay as they are, and the intset must be forgotten: it may be neither changed nor dropped.
+    #[inline]
+    pub unsafe fn lent(bytes: &[u8]) -> IntSet {
+        // SAFETY: the caller vouches.
+        let mut block: Block = unsafe { Block::lent(bytes) };
+        block.mark = bytes.len() as u32;
+        IntSet { block }
+    }
+
+    /// Copies the bytes that an intset gave to the beginning of a buffer, which becomes its block: there is room for more
+    /// behind them. The inverse is [`Self::into_buffer`].
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the bytes.
+    #[inline]
+    pub fn in_buffer(mut buffer: Vec<u8>, bytes: &[u8]) -> IntSet {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        let mut integers = IntSet::of(buffer);
+        integers.block.mark = bytes.len() as u32;
+        integers
+    }
+
+    /// The whole block, whatever is in it.
+    #[inline]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.block.into_vec()
+    }
+
+    /// Gives back the memory beyond the bytes in use.
+    pub fn shrink_to_fit(&mut self) {
+        if self.block.len() > self.used() {
+            *self = self.clone();
+        }
+    }
+
     /// The bytes, header included.
     pub fn into_bytes(self) -> Vec<u8> {
         let used = self.used();

@@ -136,11 +136,11 @@ pub(super) fn scan_collection<T: Collection + 'static>(
     };
     let options = CollectionScan::parse(args, omission)?;
     let count = options.count;
-    context.weigh(count.min(len(collection)))?;
+    context.weigh(count.min(len(&collection)))?;
     let mut found = Found { options, elements: ReplyBuffer::default(), count: 0, visited: 0 };
     // Empty buckets count a little, so that a sparse table does not hold the worker for long.
     for _ in 0..count.saturating_mul(10) {
-        cursor = step(collection, cursor, &mut found);
+        cursor = step(&collection, cursor, &mut found);
         if cursor == 0 || found.visited >= count {
             break;
         }

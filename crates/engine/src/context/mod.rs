@@ -53,11 +53,11 @@ impl ExpiryChange {
 /// The string of an entry; an error if it holds another type.
 #[inline]
 pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {
-    if entry.object().is_some() { Err(CommandError::WrongType) } else { Ok(entry.string()) }
+    if entry.is_object() { Err(CommandError::WrongType) } else { Ok(entry.string()) }
 }
 
 /// The collection of an entry; an error if it holds another type.
 #[inline]
-fn collection_of<'a, T: Collection>(entry: EntryRef<'a>) -> Result<&'a T, CommandError> {
-    entry.object().and_then(T::of).ok_or(CommandError::WrongType)
+fn collection_of<T: Collection>(entry: EntryRef<'_>) -> Result<T::Ref<'_>, CommandError> {
+    entry.object().and_then(T::of_ref).ok_or(CommandError::WrongType)
 }

@@ -235,7 +235,7 @@ impl<'a> ReadContext<'a> {
 
     /// The collection under a key; an error if it holds another type.
     #[inline]
-    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&'a T>, CommandError> {
-        self.find(key).map(collection_of).transpose()
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<T::Ref<'a>>, CommandError> {
+        self.find(key).map(collection_of::<T>).transpose()
     }
 }

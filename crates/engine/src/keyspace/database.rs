@@ -30,7 +30,7 @@ use crate::{
     context::Garbage,
     notify::EventClass,
     snapshot::IncrementalEntry,
-    value::{Collection, NewString, NewValue, Object, Owned, TextMut},
+    value::{Collection, NewString, NewValue, Object, Owned, TextMut, recycle},
 };
 
 /// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
@@ -340,7 +340,7 @@ impl Database {
         garbage: &mut Garbage,
     ) {
         let shape = Shape::new(key, &value, expiry, self.stamps);
-        self.heap_bytes += value.heap_bytes();
+        self.heap_bytes += shape.value_heap_bytes(&value);
         self.expiries.add(expiry);
         let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
         let slot;
@@ -497,12 +497,91 @@ impl Database {
     ) -> Option<Edited<R>> {
         let mut entry = self.preserve(slot);
         entry.touch(touch);
-        let (edited, before, after) = entry.edit_collection(edit)?;
+        if let Some(packed) = entry.as_ref().packed() {
+            let object = packed.unpacked();
+            return self.edit_unpacked(slot, object, edit);
+        }
+        let (mut edited, before, after) = entry.edit_collection(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
+        if edited.is_small && !edited.is_empty {
+            self.pack(slot);
+            edited.is_resized = true;
+        }
         Some(edited)
     }
 
-    /// Works on an object; `None` for strings.
+    /// Works on the copy of the packed collection in a slot, and stores it in its place; `None`, and nothing done, if it
+    /// is of another type. A collection that is empty then stays as it was, and is to be removed.
+    fn edit_unpacked<T: Collection, R>(
+        &mut self,
+        slot: Slot,
+        mut object: Object,
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Option<Edited<R>> {
+        let Some(collection) = T::of_mut(&mut object) else {
+            recycle(object);
+            return None;
+        };
+        let result = edit(collection);
+        let is_empty = collection.is_empty();
+        let next_deadline_ms = collection.next_deadline_ms();
+        let is_resized = if is_empty {
+            recycle(object);
+            false
+        } else {
+            self.put_back(slot, object)
+        };
+        Some(Edited { result, is_empty, next_deadline_ms, is_resized, is_small: false })
+    }
+
+    /// Moves a small collection into its cell.
+    #[cold]
+    fn pack(&mut self, slot: Slot) {
+        let entry = self.entry(slot);
+        let heap_bytes = entry.value_heap_bytes();
+        // SAFETY: the value is overwritten next.
+        if let Some(Owned::Object(object)) = unsafe { entry.take_owned() } {
+            self.heap_bytes -= heap_bytes;
+            self.put_back(slot, object);
+        }
+    }
+
+    /// Overwrites the collection in a slot, which owns nothing, by what has become of it; whether it takes more memory
+    /// now, or less.
+    fn put_back(&mut self, slot: Slot, object: Object) -> bool {
+        let handle = slot.handle();
+        let cell = self.slab.pointer(handle);
+        // SAFETY: as in `entry_of`; nothing else uses the entry while it is rewritten or moved.
+        let (entry, place) = unsafe { (EntryRef::new(cell), EntryMut::new(cell)) };
+        let (expiry, old_bytes) = (entry.expiry(), entry.bytes());
+        let mut value = NewValue::Object(object);
+        let mut shape = Shape::new(entry.key(), &value, expiry, entry.stamps());
+        shape.keep_cell(old_bytes);
+        if let NewValue::Object(object) = &mut value
+            && !shape.is_packed()
+        {
+            object.leave_buffer();
+        }
+        let heap_bytes = shape.value_heap_bytes(&value);
+        self.heap_bytes += heap_bytes;
+        if class_bytes(old_bytes) == class_bytes(shape.bytes()) {
+            // SAFETY: the cell holds this key and has room for the shape; its old value owns nothing.
+            unsafe { shape.write_behind_key(cell, value, expiry) };
+            return heap_bytes > 0;
+        }
+        let moved = self.slab.allocate(shape.bytes());
+        let to = self.slab.pointer(moved);
+        // SAFETY: the new cell is fresh and has room; the key goes along, and the old cell is only freed.
+        unsafe {
+            place.copy_key_to(to);
+            shape.write_behind_key(to, value, expiry);
+        }
+        self.slab.free(handle, old_bytes);
+        self.table.replace(slot, moved);
+        true
+    }
+
+    /// Works on an object that is not packed; `None` for others and for strings.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
         let (result, before, after) = self.preserve(slot).edit_object(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
@@ -623,7 +702,7 @@ impl Database {
             let before = entry.value_heap_bytes();
             let mut end = Some(Expiration::Key);
             if !is_due {
-                if entry.object().is_some_and(Object::is_shared) {
+                if entry.stored_object().is_some_and(Object::is_shared) {
                     // No command sees the elements, and the view will soon be gone.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
                 }

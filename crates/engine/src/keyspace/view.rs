@@ -10,6 +10,7 @@ use std::sync::{
 };
 
 use super::{EntryRef, Locked, entry::LooseEntry};
+use crate::value::Object;
 
 /// Says that there is a view, while it lives.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl Locked<'_> {
             let Some(part) = stripes.stripe_mut(key.stripe).database_mut(database) else { return false };
             let Some(slot) = part.find(key.hash, key.bytes) else { return false };
             part.lend(slot);
-            part.entry(slot).object().is_some_and(|object| object.is_shared())
+            part.entry(slot).stored_object().is_some_and(Object::is_shared)
         })
     }
 }

@@ -117,28 +117,30 @@ impl Value {
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     match entry.object() {
         None => types::STRING,
-        Some(object) => each!(object, collection => collection.rdb_type(version)),
+        Some(object) => each!(&*object, collection => collection.rdb_type(version)),
     }
 }
 
 /// Why no form of a version carries the entry's value; `None` if one does. Nearly O(1).
 pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
-    each!(entry.object()?, collection => collection.unfit(version))
+    each!(&*entry.object()?, collection => collection.unfit(version))
 }
 
 /// The oldest version from [`Version::OLDEST`] on that carries the entry's value.
 pub fn version_of(entry: EntryRef<'_>) -> Version {
-    entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.oldest_version()))
+    entry
+        .object()
+        .map_or(Version::OLDEST, |object| each!(&*object, collection => collection.oldest_version()))
 }
 
 /// The version of a dump of the entry's value, see [`Stored::dump_version`].
 pub(crate) fn dump_version_of(entry: EntryRef<'_>) -> Version {
-    entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.dump_version()))
+    entry.object().map_or(Version::OLDEST, |object| each!(&*object, collection => collection.dump_version()))
 }
 
 /// [`version_of`], or the version that also carries the contents of an auxiliary field in a file ([`PRODUCERS_FIELD`]).
 pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
-    entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.whole_version()))
+    entry.object().map_or(Version::OLDEST, |object| each!(&*object, collection => collection.whole_version()))
 }
 
 /// The auxiliary field before a key whose value is a stream with producers: their part of STREAM_LISTPACKS_4. Servers that do
@@ -168,7 +170,7 @@ pub(crate) fn write_key<W: io::Write>(
 ) -> io::Result<()> {
     let auxiliary = entry
         .object()
-        .map_or_else(Vec::new, |object| each!(object, collection => collection.auxiliary_fields(version)));
+        .map_or_else(Vec::new, |object| each!(&*object, collection => collection.auxiliary_fields(version)));
     for (name, bytes) in auxiliary {
         output.byte(AUXILIARY)?;
         output.string(name)?;
@@ -192,7 +194,7 @@ pub fn write_value<W: io::Write>(
 ) -> io::Result<()> {
     match entry.object() {
         None => string::write(entry.string(), output),
-        Some(object) => each!(object, collection => collection.write_rdb(version, now_ms, output)),
+        Some(object) => each!(&*object, collection => collection.write_rdb(version, now_ms, output)),
     }
 }
 
@@ -244,7 +246,7 @@ fn write_record<W: io::Write>(
 pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
     entry
         .object()
-        .is_none_or(|object| each!(object, collection => collection.is_written_in_elements(version)))
+        .is_none_or(|object| each!(&*object, collection => collection.is_written_in_elements(version)))
 }
 
 /// Reads a value of a file, which may refer to the file's templates. See [`read_value`].

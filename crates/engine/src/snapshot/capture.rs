@@ -42,7 +42,7 @@ impl Capture {
         let bytes_min = self.snapshot_queue.options.lent_bytes_min;
         !self.snapshot_queue.is_cancelled()
             && self.has(entry)
-            && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
+            && entry.stored_object().is_some_and(|object| object.heap_bytes() >= bytes_min)
     }
 
     /// Whether the snapshot is to have an entry.

@@ -38,7 +38,7 @@ impl IncrementalEntry {
         if form.commands || !is_written_in_elements(entry, version) {
             return None;
         }
-        let object = entry.object()?;
+        let object = entry.stored_object()?;
         let copy = IncrementalCopy::begin(object, snapshot_queue)?;
         let tail = Stream::of(object).map(|stream| Box::new(stream.tail()));
         let mut head = Vec::new();
@@ -97,7 +97,7 @@ impl IncrementalEntry {
     /// The collection is the value of the entry `found`, unless it was removed.
     pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
-        let (elements, is_last) = self.copy.next_piece(entry.and_then(EntryRef::object), budget);
+        let (elements, is_last) = self.copy.next_piece(entry.and_then(EntryRef::stored_object), budget);
         let is_sound = !is_last || self.copy.is_whole();
         let tail = if is_last { self.tail.take() } else { None };
         let piece = Piece { head: mem::take(&mut self.head), elements, tail, is_sound };

@@ -11,6 +11,7 @@ pub(crate) mod list;
 mod member_block;
 mod member_table;
 mod object;
+mod packed;
 mod set;
 mod shared;
 mod sorted_set;
@@ -32,6 +33,8 @@ pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
 pub(crate) use member_table::{Places, for_each_record};
 pub use object::{Collection, Object};
+pub use packed::{CollectionRef, ObjectRef, Packed, PackedForm};
+pub(crate) use packed::{PACKED_AGAIN_BYTES_MAX, PACKED_BYTES_MAX, PACKED_SURELY_BYTES_MAX, recycle};
 pub use set::Set;
 pub(crate) use sorted_set::score_of;
 pub use sorted_set::{Gathered, SortedSet};
@@ -87,7 +90,7 @@ pub(crate) enum NewValue<'a> {
 }
 
 impl NewValue<'_> {
-    /// Heap bytes that the value will take outside its entry's cell.
+    /// Heap bytes that the value will take outside its entry's cell, unless it is packed.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {

@@ -1,12 +1,12 @@
 //! Values that are not strings. Each lives in the cell of its entry and owns what else it needs: it can be taken
 //! out, and be freed, copied or carried to another thread without its stripe.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use dunlin_structures::{Element, Relocator};
 
 use super::{
-    Foreign, Hash, List, Resources, Set, SortedSet, Stream, ValueType,
+    Foreign, Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
     incremental_copy::table::CopiedTable,
     shared::Shared,
     stored::{Stored, each},
@@ -15,12 +15,23 @@ use super::{
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
 /// counts as empty.
 pub trait Collection: Sized {
+    /// A reader's reference to one in a cell.
+    type Ref<'a>: Deref<Target = Self>
+    where
+        Self: 'a;
     /// An empty collection.
     fn new(resources: &Arc<Resources>) -> Self;
+    /// An empty collection that is about to be filled and stored, see [`Self::leave_buffer`].
+    #[inline]
+    fn new_in_buffer(resources: &Arc<Resources>) -> Self {
+        Self::new(resources)
+    }
     /// The collection in an object of its type.
     fn of(object: &Object) -> Option<&Self>;
     /// The value in the object, to be changed.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
+    /// The collection in a reference to an object of its type.
+    fn of_ref(object: ObjectRef<'_>) -> Option<Self::Ref<'_>>;
     /// The object that holds it.
     fn into_object(self) -> Object;
     /// Whether there is no element.
@@ -31,6 +42,20 @@ pub trait Collection: Sized {
     /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
+    /// The bytes that stand for it in a cell, if there it may be; see [`super::packed`].
+    #[inline]
+    fn packed(&self) -> Option<Packed<'_>> {
+        None
+    }
+    /// To be called before a collection that was changed in the buffer for edits is stored: one that is too large to be
+    /// packed gives back the memory that it does not need.
+    #[inline]
+    fn leave_buffer(&mut self) {}
+    /// The whole block of a packed form, whatever is in it.
+    #[inline]
+    fn into_buffer(self) -> Option<Vec<u8>> {
         None
     }
 }
@@ -80,6 +105,41 @@ impl Object {
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         each!(self, collection => collection.outside_bytes())
+    }
+
+    /// See [`Collection::packed`].
+    #[inline]
+    pub(crate) fn packed(&self) -> Option<Packed<'_>> {
+        match self {
+            Self::Hash(hash) => hash.packed(),
+            Self::List(list) => list.packed(),
+            Self::Set(set) => set.packed(),
+            Self::SortedSet(set) => set.packed(),
+            Self::Stream(_) | Self::Foreign(_) => None,
+        }
+    }
+
+    /// See [`Collection::leave_buffer`].
+    pub(crate) fn leave_buffer(&mut self) {
+        match self {
+            Self::Hash(hash) => hash.leave_buffer(),
+            Self::List(list) => list.leave_buffer(),
+            Self::Set(set) => set.leave_buffer(),
+            Self::SortedSet(set) => set.leave_buffer(),
+            Self::Stream(_) | Self::Foreign(_) => {}
+        }
+    }
+
+    /// The whole block of a packed form, whatever is in it.
+    #[inline]
+    pub(super) fn into_buffer(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Hash(hash) => hash.into_buffer(),
+            Self::List(list) => list.into_buffer(),
+            Self::Set(set) => set.into_buffer(),
+            Self::SortedSet(set) => set.into_buffer(),
+            Self::Stream(_) | Self::Foreign(_) => None,
+        }
     }
 
     /// A copy that shares nothing. O(n).

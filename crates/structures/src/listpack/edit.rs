@@ -90,6 +90,42 @@ impl Listpack {
         Listpack { block: Block::from(bytes) }
     }
 
+    /// A listpack that reads the bytes of another one where they are.
+    ///
+    /// # Safety
+    /// The bytes must stay as they are, and the listpack must be forgotten: it may be neither changed nor dropped.
+    #[inline]
+    pub unsafe fn lent(bytes: &[u8]) -> Listpack {
+        // SAFETY: the caller vouches.
+        Listpack { block: unsafe { Block::lent(bytes) } }
+    }
+
+    /// Without elements, at the beginning of a buffer as in [`Self::in_buffer`].
+    #[inline]
+    pub fn new_in_buffer(buffer: Vec<u8>) -> Listpack {
+        let mut bytes = [0; LISTPACK_BYTES_EMPTY];
+        bytes[0] = LISTPACK_BYTES_EMPTY as u8;
+        bytes[LISTPACK_BYTES_EMPTY - 1] = END;
+        Self::in_buffer(buffer, &bytes)
+    }
+
+    /// Copies the bytes that a listpack gave to the beginning of a buffer, which becomes its block: there is room for
+    /// more behind them. The inverse is [`Self::into_buffer`].
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the bytes.
+    #[inline]
+    pub fn in_buffer(mut buffer: Vec<u8>, bytes: &[u8]) -> Listpack {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Self::of(buffer)
+    }
+
+    /// The whole block, whatever is in it.
+    #[inline]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.block.into_vec()
+    }
+
     /// The bytes, header and end included.
     pub fn into_bytes(self) -> Vec<u8> {
         let range = self.range();

@@ -8,7 +8,6 @@ use crate::{
     keyspace::EntryRef,
     notify::EventClass,
     rdb::{DumpError, read_dump},
-    value::Object,
 };
 
 pub(super) const DUMP: Command = Command {
@@ -60,7 +59,7 @@ fn dump(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     match context.find(args.word()) {
         None => reply.null(),
         Some(entry) => {
-            let bytes = entry.object().map_or_else(|| entry.string().len(), Object::heap_bytes);
+            let bytes = entry.object().map_or_else(|| entry.string().len(), |object| object.heap_bytes());
             context.weigh(bytes / BYTES_PER_VISIT)?;
             let dump = context.dump(entry);
             let length = dump.iter().map(SharedSlice::len).sum();

@@ -123,7 +123,7 @@ fn reference_count(
     match context.inspect_quietly(args.word()) {
         None => reply.null(),
         Some(entry) => {
-            let text = entry.object().is_none().then(|| entry.string());
+            let text = (!entry.is_object()).then(|| entry.string());
             let shared = matches!(text, Some(StringRef::Integer(0..10_000)));
             reply.integer(if shared { SHARED_FOREVER } else { 1 });
         }

@@ -165,6 +165,7 @@ fn tell(
     tell: impl Fn(&mut ReplyBuffer, Option<Place>),
 ) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
+    let set = set.as_deref();
     let members = args.take_rest();
     reply.array(members.len());
     for member in members {

@@ -236,6 +236,7 @@ fn answer(
     form: Form,
 ) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
+    let set = set.as_deref();
     let query = Query::parse(args, form, set, None)?;
     let mut found = Vec::new();
     if let Some(set) = set {
@@ -263,12 +264,13 @@ fn find_and_store(
     let mut given = args.clone();
     let visits = |entries: &[Option<EntryRef<'_>>]| {
         let Some(set) = entries[0].and_then(set_of) else { return 0 };
-        let query = Query::parse(&mut given, form, Some(set), target);
-        query.map_or(0, |query| Around::of(set, &query).visits())
+        let query = Query::parse(&mut given, form, Some(&set), target);
+        query.map_or(0, |query| Around::of(&set, &query).visits())
     };
     let Some(target) = target else {
         return context.examine(&[source], visits, |entries| {
             let set = entries[0].and_then(set_of);
+            let set = set.as_deref();
             let query = Query::parse(args, form, set, None)?;
             let found = set.map_or_else(Vec::new, |set| find(set, Around::of(set, &query), &query));
             tell(&found, &query, reply);
@@ -277,6 +279,7 @@ fn find_and_store(
     };
     let result = context.compute(&[source], visits, |entries, layout| {
         let set = entries[0].and_then(set_of);
+        let set = set.as_deref();
         let query = Query::parse(args, form, set, Some(target))?;
         let distances = query.target.is_some_and(|target| target.distances);
         let found = set.map_or_else(Vec::new, |set| find(set, Around::of(set, &query), &query));

@@ -147,6 +147,7 @@ pub(super) const HGET: Command = Command {
 
 fn hget(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     reply_value(reply, hash.and_then(|hash| hash.get(args.word(), now_ms)));
     Ok(())
 }
@@ -163,6 +164,7 @@ pub(super) const HMGET: Command = Command {
 
 fn hmget(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     let fields = args.take_rest();
     reply.array(fields.len());
     for field in fields {
@@ -181,6 +183,7 @@ pub(super) const HEXISTS: Command = Command {
 
 fn hexists(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     let field = args.word();
     reply.integer(hash.is_some_and(|hash| hash.get(field, now_ms).is_some()).into());
     Ok(())
@@ -197,6 +200,7 @@ pub(super) const HSTRLEN: Command = Command {
 
 fn hstrlen(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     let field = args.word();
     reply.count(hash.and_then(|hash| hash.get(field, now_ms)).map_or(0, Element::text_len));
     Ok(())

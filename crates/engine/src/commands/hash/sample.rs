@@ -38,6 +38,7 @@ fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
     let mut random = Random::new(context.random());
     if args.is_empty() {
         let hash = context.collection::<Hash>(key)?;
+        let hash = hash.as_deref();
         match hash.and_then(|hash| hash.random(now_ms, &mut random)) {
             Some((field, _)) => reply_text(reply, field),
             None => reply.null(),

@@ -25,6 +25,7 @@ pub(super) const HGETALL: Command = Command {
 
 fn hgetall(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.map(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
@@ -41,6 +42,7 @@ pub(super) const HKEYS: Command =
 
 fn hkeys(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
@@ -58,6 +60,7 @@ pub(super) const HVALS: Command = Command {
 
 fn hvals(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
@@ -79,6 +82,7 @@ pub(super) const HLEN: Command = Command {
 
 fn hlen(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    let hash = hash.as_deref();
     reply.count(hash.map_or(0, |hash| hash.len(now_ms)));
     Ok(())
 }

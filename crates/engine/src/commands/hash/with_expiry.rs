@@ -254,7 +254,7 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         return Ok(());
     }
     let deadlines = Deadlines::of(options.expiry, (now_ms, clock_ms), "hsetex")?;
-    let exists = |field| hash.is_some_and(|hash| hash.get(field, now_ms).is_some());
+    let exists = |field| hash.as_deref().is_some_and(|hash| hash.get(field, now_ms).is_some());
     if let Some(wanted) = options.fields_exist
         && pairs.chunks_exact(2).any(|pair| exists(pair[0]) != wanted)
     {

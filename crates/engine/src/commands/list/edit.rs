@@ -73,7 +73,7 @@ fn lrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         (removed, list.is_empty())
     };
     let elements = |entry: Option<EntryRef<'_>>| {
-        entry.and_then(list_of).map_or(0, |list| visits(list, text, count, end))
+        entry.and_then(list_of).map_or(0, |list| visits(&list, text, count, end))
     };
     // Copying a list takes less time than looking through it.
     let rest = context.compute_offloaded(key, elements, |entry, _| {

@@ -15,7 +15,7 @@ use crate::{
     context::WriteContext,
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Collection, List},
+    value::{CollectionRef, List},
 };
 
 /// The rows of the family.
@@ -54,8 +54,8 @@ fn reply_element(reply: &mut ReplyBuffer, element: Element<'_>) {
 }
 
 /// The list of an entry.
-fn list_of(entry: EntryRef<'_>) -> Option<&List> {
-    entry.object().and_then(List::of)
+fn list_of(entry: EntryRef<'_>) -> Option<CollectionRef<'_, List>> {
+    entry.object().and_then(CollectionRef::of)
 }
 
 /// How many elements of a list a search for `count` that equal `text` has to look at: few if they are found near

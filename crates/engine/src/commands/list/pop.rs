@@ -119,7 +119,8 @@ fn pop_told(
     let told = context.compute_offloaded(key, elements, |entry, _| {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
-        tell(entry.and_then(list_of)?, count, &mut reply, end);
+        let list = entry.and_then(list_of)?;
+        tell(&list, count, &mut reply, end);
         Some(reply.take_pieces())
     })?;
     let Some(told) = told.flatten() else { return pop_many(context, key, count, reply, end).map(drop) };
@@ -297,7 +298,7 @@ impl<'a> ManyKeys<'a> {
             let (at, list) = lists.into_iter().next()?;
             let mut reply = ReplyBuffer::default();
             reply.set_protocol(protocol);
-            tell(list, count, &mut reply, end);
+            tell(&list, count, &mut reply, end);
             Some(Told { at, reply: reply.take_pieces() })
         })?;
         Ok(told.flatten())

@@ -132,7 +132,7 @@ fn linsert(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let (pivot, text) = (args.word(), args.word());
     let layout = context.layout();
     let elements = |entry: Option<EntryRef<'_>>| {
-        entry.and_then(list_of).map_or(0, |list| visits(list, pivot, 1, ListEnd::Front))
+        entry.and_then(list_of).map_or(0, |list| visits(&list, pivot, 1, ListEnd::Front))
     };
     let place = context.compute_offloaded(key, elements, |entry, _| {
         entry.and_then(list_of)?.positions(pivot, ListEnd::Front).flatten().next()

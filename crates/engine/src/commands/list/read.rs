@@ -26,7 +26,7 @@ pub(super) const LLEN: Command = Command {
 
 fn llen(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let list = context.collection::<List>(args.word())?;
-    reply.count(list.map_or(0, List::len));
+    reply.count(list.map_or(0, |list| list.len()));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::{
     context::{ExpiryChange, ReadContext, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Layout, Set},
+    value::{CollectionRef, Layout, Set},
 };
 
 pub(super) const SDIFF: Command = Command {
@@ -88,6 +88,7 @@ pub(super) const SUNIONSTORE: Command = Command {
 
 fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    let sets = borrowed(&sets);
     context.weigh(total(&sets))?;
     let mut found = Vec::new();
     difference(&sets, context.layout(), |member| found.push(member));
@@ -97,6 +98,7 @@ fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 
 fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    let sets = borrowed(&sets);
     context.weigh(lookups(&sets))?;
     let mut found = Vec::new();
     intersection(&sets, |member| found.push(member));
@@ -106,6 +108,7 @@ fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    let sets = borrowed(&sets);
     context.weigh(total(&sets))?;
     let built;
     let united = match sets.iter().flatten().collect::<Vec<_>>()[..] {
@@ -169,6 +172,7 @@ fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         args.check()?;
     }
     let sets = read_sets(context, keys)?;
+    let sets = borrowed(&sets);
     context.weigh(lookups(&sets))?;
     let limit = if limit == 0 { usize::MAX } else { limit as usize };
     reply.count(intersection_len(&sets, limit));
@@ -179,8 +183,12 @@ fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
 fn read_sets<'a>(
     context: &mut ReadContext<'a>,
     keys: &[&[u8]],
-) -> Result<Vec<Option<&'a Set>>, CommandError> {
-    keys.iter().map(|key| context.collection(key)).collect()
+) -> Result<Vec<Option<CollectionRef<'a, Set>>>, CommandError> {
+    keys.iter().map(|key| context.collection::<Set>(key)).collect()
+}
+
+fn borrowed<'s>(sets: &'s [Option<CollectionRef<'_, Set>>]) -> Vec<Option<&'s Set>> {
+    sets.iter().map(Option::as_deref).collect()
 }
 
 /// How many members there are in all sets together.
@@ -205,8 +213,9 @@ fn store(
 ) -> CommandResult {
     let (destination, sources) = (args.word(), args.take_rest());
     context.check_entries(sources, |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
-    let elements = |entries: &[Option<EntryRef<'_>>]| weigh(&sets_of(entries));
-    let result = context.compute(sources, elements, |entries, layout| combine(&sets_of(entries), layout))?;
+    let elements = |entries: &[Option<EntryRef<'_>>]| weigh(&borrowed(&sets_of(entries)));
+    let result = context
+        .compute(sources, elements, |entries, layout| combine(&borrowed(&sets_of(entries)), layout))?;
     reply.count(result.len());
     if !result.is_empty() {
         context.set_collection(destination, result, ExpiryChange::Clear);
@@ -217,7 +226,7 @@ fn store(
     Ok(())
 }
 
-fn sets_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<&'a Set>> {
+fn sets_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<CollectionRef<'a, Set>>> {
     entries.iter().map(|entry| set_of((*entry)?)).collect()
 }
 

@@ -128,6 +128,7 @@ pub(super) const SCARD: Command = Command {
 
 fn scard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<Set>(args.word())?;
+    let set = set.as_deref();
     reply.count(set.map_or(0, Set::len));
     Ok(())
 }
@@ -144,6 +145,7 @@ pub(super) const SISMEMBER: Command = Command {
 
 fn sismember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<Set>(args.word())?;
+    let set = set.as_deref();
     let member = args.word();
     reply.integer(set.is_some_and(|set| set.contains(member)).into());
     Ok(())
@@ -164,6 +166,7 @@ pub(super) const SMISMEMBER: Command = Command {
 
 fn smismember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<Set>(args.word())?;
+    let set = set.as_deref();
     let members = args.take_rest();
     reply.array(members.len());
     for member in members {

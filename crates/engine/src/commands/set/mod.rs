@@ -11,7 +11,7 @@ use dunlin_structures::Element;
 use crate::{
     command::Command,
     keyspace::EntryRef,
-    value::{Collection, Set},
+    value::{CollectionRef, Set},
 };
 
 /// The rows of the family.
@@ -45,6 +45,6 @@ fn reply_member(reply: &mut ReplyBuffer, member: Element<'_>) {
 }
 
 /// The set of an entry.
-fn set_of(entry: EntryRef<'_>) -> Option<&Set> {
-    entry.object().and_then(Set::of)
+fn set_of(entry: EntryRef<'_>) -> Option<CollectionRef<'_, Set>> {
+    entry.object().and_then(CollectionRef::of)
 }

@@ -72,10 +72,10 @@ fn pop_many(
     }
     let mut random = Random::new(context.random());
     let protocol = reply.protocol();
-    let visits = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| visits(set, count));
+    let visits = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| visits(&set, count));
     let popped = context.compute_offloaded(key, visits, |entry, layout| {
         let set = entry.and_then(set_of)?;
-        Some(Popped::of(set, count, &mut random, protocol, layout))
+        Some(Popped::of(&set, count, &mut random, protocol, layout))
     })?;
     if let Some(popped) = popped.flatten() {
         return popped.finish(context, key, reply);
@@ -245,6 +245,7 @@ fn srandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
     let mut random = Random::new(context.random());
     if args.is_empty() {
         let set = context.collection::<Set>(key)?;
+        let set = set.as_deref();
         match set.and_then(|set| set.random(&mut random)) {
             Some(member) => reply_member(reply, member),
             None => reply.null(),

@@ -8,7 +8,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
     keyspace::EntryRef,
-    value::{Gathered, Layout, Object, Set, SortedSet, parse_float},
+    value::{Gathered, Layout, Object, ObjectRef, Set, SortedSet, parse_float},
 };
 
 const NUMKEYS: Argument = Argument::integer("numkeys");
@@ -156,13 +156,23 @@ struct Input<'a> {
     weight: f64,
 }
 
+/// The value of an entry that is a set of either kind, or missing.
+fn either_set(entry: Option<EntryRef<'_>>) -> Result<Option<ObjectRef<'_>>, CommandError> {
+    let Some(entry) = entry else { return Ok(None) };
+    let object = entry.object().ok_or(CommandError::WrongType)?;
+    match &*object {
+        Object::Set(_) | Object::SortedSet(_) => Ok(Some(object)),
+        _ => Err(CommandError::WrongType),
+    }
+}
+
 impl<'a> Source<'a> {
-    fn of(entry: Option<EntryRef<'a>>) -> Result<Self, CommandError> {
-        let Some(entry) = entry else { return Ok(Self::Missing) };
-        match entry.object() {
-            Some(Object::Set(set)) => Ok(Self::Set(set)),
-            Some(Object::SortedSet(set)) => Ok(Self::SortedSet(set)),
-            _ => Err(CommandError::WrongType),
+    /// The contents of [`either_set`].
+    fn of(object: Option<&'a Object>) -> Self {
+        match object {
+            Some(Object::Set(set)) => Self::Set(set),
+            Some(Object::SortedSet(set)) => Self::SortedSet(set),
+            _ => Self::Missing,
         }
     }
 
@@ -270,7 +280,8 @@ fn answer(
     operation: Operation,
 ) -> CommandResult {
     let keys = parse_keys(args)?;
-    let sources = read_sources(context, keys)?;
+    let objects = read_objects(context, keys)?;
+    let sources = sources_in(&objects);
     let options = Options::parse(args, operation, keys.len(), false)?;
     context.weigh(sources.iter().map(|source| source.len()).sum())?;
     let layout = context.layout();
@@ -289,25 +300,31 @@ fn combine_and_store(
 ) -> CommandResult {
     let destination = args.word();
     let keys = parse_keys(args)?;
-    context.check_entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
+    context.check_entries(keys, |entry| either_set(Some(entry)).map(drop))?;
     let options = Options::parse(args, operation, keys.len(), true)?;
-    let elements =
-        |entries: &[Option<EntryRef<'_>>]| sources_of(entries).iter().map(|source| source.len()).sum();
+    let elements = |entries: &[Option<EntryRef<'_>>]| {
+        sources_in(&objects_of(entries)).iter().map(|source| source.len()).sum()
+    };
     let result = context.compute(keys, elements, |entries, layout| {
-        combine(sources_of(entries), &options, operation, layout).finish(layout)
+        combine(sources_in(&objects_of(entries)), &options, operation, layout).finish(layout)
     })?;
     store(context, destination, result, event, reply);
     Ok(())
 }
 
-/// The contents of entries that are known to be sets of either kind.
-fn sources_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Source<'a>> {
-    entries.iter().map(|entry| Source::of(*entry).unwrap_or(Source::Missing)).collect()
+/// The values of entries that are known to be sets of either kind.
+fn objects_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<ObjectRef<'a>>> {
+    entries.iter().map(|entry| either_set(*entry).unwrap_or(None)).collect()
+}
+
+fn sources_in<'o>(objects: &'o [Option<ObjectRef<'_>>]) -> Vec<Source<'o>> {
+    objects.iter().map(|object| Source::of(object.as_deref())).collect()
 }
 
 fn zintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let keys = parse_keys(args)?;
-    let sources = read_sources(context, keys)?;
+    let objects = read_objects(context, keys)?;
+    let sources = sources_in(&objects);
     let mut limit = 0;
     while !args.is_empty() {
         if !args.token_with("LIMIT", 1) {
@@ -342,8 +359,11 @@ fn parse_keys<'a>(args: &mut Args<'a>) -> Result<&'a [&'a [u8]], CommandError> {
     Ok(keys)
 }
 
-fn read_sources<'a>(context: &mut ReadContext<'a>, keys: &[&[u8]]) -> Result<Vec<Source<'a>>, CommandError> {
-    keys.iter().map(|key| Source::of(context.find(key))).collect()
+fn read_objects<'a>(
+    context: &mut ReadContext<'a>,
+    keys: &[&[u8]],
+) -> Result<Vec<Option<ObjectRef<'a>>>, CommandError> {
+    keys.iter().map(|key| either_set(context.find(key))).collect()
 }
 
 /// The inputs from the smallest to the largest: the order in which Redis adds scores up, which

@@ -36,7 +36,7 @@ fn zcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let key = args.word();
     let range = ScoreRange::parse(args.word(), args.word())?;
     let set = context.collection::<SortedSet>(key)?;
-    reply.count(set.map_or(0, |set| range.ranks(set).len()));
+    reply.count(set.map_or(0, |set| range.ranks(&set).len()));
     Ok(())
 }
 
@@ -44,7 +44,7 @@ fn zlexcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let key = args.word();
     let range = LexRange::parse(args.word(), args.word())?;
     let set = context.collection::<SortedSet>(key)?;
-    reply.count(set.map_or(0, |set| range.ranks(set).len()));
+    reply.count(set.map_or(0, |set| range.ranks(&set).len()));
     Ok(())
 }
 

@@ -70,18 +70,21 @@ pub(super) const ZREVRANK: Command = Command {
 
 fn zcard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
+    let set = set.as_deref();
     reply.count(set.map_or(0, SortedSet::len));
     Ok(())
 }
 
 fn zscore(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
+    let set = set.as_deref();
     reply_score(reply, set.and_then(|set| set.score(args.word())));
     Ok(())
 }
 
 fn zmscore(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
+    let set = set.as_deref();
     let members = args.take_rest();
     reply.array(members.len());
     for member in members {

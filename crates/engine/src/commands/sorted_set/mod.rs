@@ -20,7 +20,7 @@ use crate::{
     context::WriteContext,
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Collection, SortedSet},
+    value::{CollectionRef, SortedSet},
 };
 
 pub(super) use add::{Conditions, put};
@@ -103,8 +103,8 @@ impl<'r> MemberReply<'r> {
 }
 
 /// The sorted set of an entry.
-pub(super) fn set_of(entry: EntryRef<'_>) -> Option<&SortedSet> {
-    entry.object().and_then(SortedSet::of)
+pub(super) fn set_of(entry: EntryRef<'_>) -> Option<CollectionRef<'_, SortedSet>> {
+    entry.object().and_then(CollectionRef::of)
 }
 
 /// Reports that members were removed, and the key if it went with the last of them.

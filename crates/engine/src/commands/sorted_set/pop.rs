@@ -203,7 +203,7 @@ fn pop_told(
         let set = entry.and_then(set_of)?;
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
-        tell(set, ranks_at(set, end, count), key, end, shape, &mut reply);
+        tell(&set, ranks_at(&set, end, count), key, end, shape, &mut reply);
         Some(reply.take_pieces())
     })?;
     let Some(told) = told.flatten() else { return pop(context, key, end, count, shape, reply) };

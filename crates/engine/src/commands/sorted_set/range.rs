@@ -270,7 +270,7 @@ fn answer(
         reply.array(0);
         return Ok(());
     };
-    let ranks = query.ranks(set);
+    let ranks = query.ranks(&set);
     context.weigh(ranks.len())?;
     let mut members = MemberReply::begin(reply, ranks.len(), query.scores);
     set.for_range(ranks, query.reverse, |member, score| members.member(member, score));
@@ -286,13 +286,13 @@ fn zrangestore(
     let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
     context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
     let elements = |entries: &[Option<EntryRef<'_>>]| {
-        entries[0].and_then(set_of).map_or(0, |set| query.ranks(set).len())
+        entries[0].and_then(set_of).map_or(0, |set| query.ranks(&set).len())
     };
     let result = context.compute(&[source], elements, |entries, layout| {
         let (limits, mut told, mut is_compact) = (layout.limits, 0, true);
         let mut gathered = Gathered::new(layout);
         if let Some(set) = entries[0].and_then(set_of) {
-            set.for_range(query.ranks(set), query.reverse, |member, score| {
+            set.for_range(query.ranks(&set), query.reverse, |member, score| {
                 let text = member.text();
                 told += 1;
                 is_compact &=

@@ -37,6 +37,7 @@ fn zrandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
     let mut random = Random::new(context.random());
     if args.is_empty() {
         let set = context.collection::<SortedSet>(key)?;
+        let set = set.as_deref();
         match set.and_then(|set| set.random(&mut random)) {
             Some((member, _)) => reply_member(reply, member),
             None => reply.null(),

@@ -130,7 +130,7 @@ fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> Com
 
 /// The group of that name beside the log, if an entry is a stream that has it.
 fn group_in<'a>(entry: Option<EntryRef<'a>>, name: &[u8]) -> Option<(&'a ConsumerGroup, &'a StreamLog)> {
-    let stream = Stream::of(entry?.object()?)?;
+    let stream = Stream::of(entry?.stored_object()?)?;
     Some((stream.group(name)?, stream.log()))
 }
 

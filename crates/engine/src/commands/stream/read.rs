@@ -241,7 +241,7 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
 
 /// The entries of a stream, and the first ID behind `after`, if there are entries behind that.
 fn unread(entry: Option<EntryRef<'_>>, after: StreamId) -> Option<(&StreamLog, StreamId)> {
-    let log = Stream::of(entry?.object()?)?.log();
+    let log = Stream::of(entry?.stored_object()?)?.log();
     log.last_entry_id().filter(|last| *last > after)?;
     Some((log, after.next()?))
 }
@@ -474,7 +474,7 @@ impl GroupReading<'_> {
     fn entries_about(&self, entries: &[Option<EntryRef<'_>>], now_ms: u64) -> usize {
         let entries_max = self.request.entries_max();
         let of_stream = |(entry, wanted): (&Option<EntryRef<'_>>, &Wanted)| {
-            let stream = Stream::of((*entry)?.object()?)?;
+            let stream = Stream::of((*entry)?.stored_object()?)?;
             let group = stream.group(self.name)?;
             let unread = match wanted {
                 // If there is nothing the command may have to wait, and nothing is to be offloaded.
@@ -505,7 +505,7 @@ impl GroupReading<'_> {
             self.request.keys,
             |entries| self.entries_about(entries, now_ms),
             |entries, _| {
-                let streams = entries.iter().map(|entry| Stream::of((*entry)?.object()?));
+                let streams = entries.iter().map(|entry| Stream::of((*entry)?.stored_object()?));
                 let read = streams.enumerate().map(|(at, stream)| {
                     let mut group = stream?.group(self.name)?.clone();
                     let mut reply = ReplyBuffer::default();

@@ -7,7 +7,7 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     keyspace::{Edited, Key},
-    value::{Collection, NewValue, Object, Owned},
+    value::{Collection, NewValue, Object, Owned, PACKED_SURELY_BYTES_MAX, recycle},
 };
 
 use super::{ExpiryChange, WriteContext, collection_of};
@@ -39,13 +39,13 @@ impl From<bool> for Change {
 
 impl WriteContext<'_> {
     /// The collection under a key; an error if it holds another type.
-    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
-        self.find(key).map(collection_of).transpose()
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<T::Ref<'_>>, CommandError> {
+        self.find(key).map(collection_of::<T>).transpose()
     }
 
     /// [`Self::collection`] that counts a hit or a miss: for keys that a command only reads.
-    pub fn read_collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
-        self.read(key).map(collection_of).transpose()
+    pub fn read_collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<T::Ref<'_>>, CommandError> {
+        self.read(key).map(collection_of::<T>).transpose()
     }
 
     /// Works on the collection under a key; `None` if there is none, an error if the key holds
@@ -84,7 +84,7 @@ impl WriteContext<'_> {
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let part = part.expect("the slot was found in it");
         let edited = part.edit_collection(slot, touch, edit);
-        let Some(Edited { result: (result, changed), is_empty, next_deadline_ms, is_resized }) = edited
+        let Some(Edited { result: (result, changed), is_empty, next_deadline_ms, is_resized, .. }) = edited
         else {
             return Err(CommandError::WrongType);
         };
@@ -108,7 +108,7 @@ impl WriteContext<'_> {
     pub(super) fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
         let part = self.locked.stripe(key.stripe).database(self.database);
         let now_ms = self.environment.caller.now_ms;
-        match part.and_then(|part| part.entry(slot).object()) {
+        match part.and_then(|part| part.entry(slot).stored_object()) {
             Some(Object::Hash(hash)) => hash.next_deadline_ms().is_some_and(|next_ms| next_ms <= now_ms),
             _ => false,
         }
@@ -125,9 +125,14 @@ impl WriteContext<'_> {
         if let Some(result) = self.update(key, &mut run)? {
             return Ok(result);
         }
-        let mut collection = T::new(self.resources());
+        let mut collection = T::new_in_buffer(self.resources());
         let (result, _) = run(&mut collection);
-        if !collection.is_empty() {
+        if collection.is_empty() {
+            recycle(collection.into_object());
+        } else {
+            if collection.packed().is_none_or(|packed| packed.bytes.len() > PACKED_SURELY_BYTES_MAX) {
+                collection.leave_buffer();
+            }
             self.set_collection(key, collection, ExpiryChange::Clear);
         }
         Ok(result)

@@ -188,7 +188,7 @@ impl<'a> WriteContext<'a> {
         }
         let entry = self.locked.stripe(key.stripe).database(database).map(|part| part.entry(slot));
         let now_ms = self.environment.caller.now_ms;
-        let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
+        let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::stored_object) {
             Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
             _ => None,
         };

@@ -7,7 +7,7 @@ use dunlin_structures::Relocator;
 use super::{EXPIRES, EntryRef, FAR, KIND, Kind, integer_bytes, write_expiry};
 use crate::{
     keyspace::access::Touch,
-    value::{BLOCK_BYTES_MAX, Collection, Object, StringRope, TextMut},
+    value::{BLOCK_BYTES_MAX, Collection, Object, PACKED_AGAIN_BYTES_MAX, StringRope, TextMut},
 };
 
 /// The result of working on a collection.
@@ -20,6 +20,8 @@ pub(crate) struct Edited<R> {
     pub(crate) next_deadline_ms: Option<u64>,
     /// Whether it now takes more memory, or less.
     pub(crate) is_resized: bool,
+    /// Whether it has become small enough to be packed.
+    pub(crate) is_small: bool,
 }
 
 /// A stored entry that may be changed in place.
@@ -103,6 +105,22 @@ impl<'a> EntryMut<'a> {
         }
     }
 
+    /// The entry as it is.
+    #[inline]
+    pub(crate) fn as_ref(&self) -> EntryRef<'_> {
+        self.entry
+    }
+
+    /// Writes the part of the entry before its value to another cell, but for the expiry and the length of the value.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of [`EntryRef::bytes`] bytes and not overlap the entry's cell, whose key must be freed
+    /// only with the new one.
+    pub(crate) unsafe fn copy_key_to(&self, to: NonNull<u8>) {
+        // SAFETY: the caller vouches; the range lies inside the entry.
+        unsafe { self.entry.cell.copy_to_nonoverlapping(to, self.entry.expiry_at()) };
+    }
+
     /// Overwrites an integer with one that takes as many bytes. Returns whether it could.
     #[inline]
     pub(crate) fn set_integer(&mut self, value: i64) -> bool {
@@ -146,7 +164,7 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// Works on the object; `None` for strings. A value that a view shares is copied first, before anything is looked
+    /// Works on the object; `None` for strings and packed collections. A value that a view shares is copied first, before anything is looked
     /// up in it: places in a table are not places in its copy. Answers also the bytes that it took outside the cell
     /// before and takes there now.
     #[inline]
@@ -184,6 +202,9 @@ impl<'a> EntryMut<'a> {
             is_empty: collection.is_empty(),
             next_deadline_ms: collection.next_deadline_ms(),
             is_resized: before != after,
+            is_small: collection.packed().is_some_and(|packed| {
+                packed.bytes.len() <= PACKED_AGAIN_BYTES_MAX && self.entry.packs(packed.bytes.len())
+            }),
         };
         Some((edited, before, after))
     }

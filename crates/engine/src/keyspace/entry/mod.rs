@@ -11,6 +11,7 @@
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
 //!             Shared: pointer from Arc<Vec<u8>> │ Rope: pointer from Arc<StringRope>
 //!             Object: an Object, at the next multiple of 8
+//!             Packed: form of a small collection, 1 byte; its bytes (`crate::value::packed`); perhaps room
 //! far expiry  of FAR: the time, 8 bytes little-endian
 //! ```
 //!
@@ -24,13 +25,18 @@
 //! length is [`EntryRef::bytes`].
 
 mod edit;
+mod loose;
 
-use std::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull, sync::Arc};
+use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
+
+use dunlin_structures::{allocation_bytes, class_bytes};
 
 pub(crate) use self::edit::{Edited, EntryMut};
+pub(crate) use self::loose::LooseEntry;
 use super::access::Touch;
 use crate::value::{
-    ArcRef, LongText, NewString, NewValue, Object, Owned, StringRef, StringRope, ValueType, block_bytes,
+    ArcRef, LongText, NewString, NewValue, Object, ObjectRef, Owned, PACKED_BYTES_MAX, Packed, PackedForm,
+    StringRef, StringRope, ValueType, block_bytes, recycle,
 };
 
 const KIND: u8 = 0x07;
@@ -48,6 +54,11 @@ const FAR: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const FAR_BYTES: usize = 8;
 const POINTER_BYTES: usize = size_of::<usize>();
 const OBJECT_BYTES: usize = size_of::<Object>();
+/// Bytes before those of a packed collection.
+const FORM_BYTES: usize = 1;
+/// Bytes of room that a packed collection which has become shorter may leave, or this part of its cell if that is more.
+const ROOM_BYTES_MAX: usize = 16;
+const ROOM_PART: usize = 16;
 /// The alignment of cells.
 const CELL_ALIGNMENT: usize = 8;
 /// Longest key that stands in its entry.
@@ -61,6 +72,8 @@ const _: () = assert!(
     "the largest entry fits the largest cell"
 );
 
+const _: () = assert!(FORM_BYTES + PACKED_BYTES_MAX <= crate::value::INLINE_BYTES_MAX);
+
 const _: () = assert!(align_of::<Object>() <= CELL_ALIGNMENT, "an object may lie in a cell");
 
 /// How the value is stored.
@@ -71,8 +84,10 @@ pub(crate) enum Kind {
     Inline = 1,
     Edited = 2,
     Shared = 3,
-    Object = 4,
-    Rope = 5,
+    Rope = 4,
+    /// From here on the value is no string.
+    Object = 5,
+    Packed = 6,
 }
 
 /// The layout of an entry to be written.
@@ -85,6 +100,47 @@ pub(crate) struct Shape {
     is_far: bool,
     stamps: u8,
     value_bytes: usize,
+}
+
+/// Whether a collection of `bytes` bytes takes at most as much memory in a cell, behind `behind` bytes of head, key and
+/// expiry, as in a block of its own. The sizes of large cells are far apart.
+#[inline]
+fn is_worth_packing(behind: usize, bytes: usize) -> bool {
+    /// Below, an object is always more than what sizes are apart.
+    const SURE_BYTES_MAX: usize = 128;
+    bytes <= SURE_BYTES_MAX || {
+        let value_bytes = FORM_BYTES + bytes;
+        class_bytes(behind + usize::from(value_bytes > 255) + value_bytes)
+            <= class_bytes(value_at(Kind::Object, behind) + OBJECT_BYTES) + allocation_bytes(bytes)
+    }
+}
+
+/// How an object is stored, and how many bytes it takes in the cell. Apart from strings, whose way stays short.
+#[inline(never)]
+fn object_shape(key: &[u8], object: &Object, expires: bool) -> (Kind, usize) {
+    let key_bytes = if key.len() > KEY_INLINE_BYTES_MAX { POINTER_BYTES } else { key.len() };
+    let behind = HEAD_BYTES + key_bytes + if expires { EXPIRY_BYTES } else { 0 };
+    match object.packed() {
+        Some(Packed { bytes, .. }) if is_worth_packing(behind, bytes.len()) => {
+            (Kind::Packed, FORM_BYTES + bytes.len())
+        }
+        _ => (Kind::Object, OBJECT_BYTES),
+    }
+}
+
+/// Writes a packed collection to its place, and frees the object.
+///
+/// # Safety
+/// `at` must be valid for writes of its form and its bytes, and the object not be in that place.
+#[inline(never)]
+unsafe fn write_packed(at: NonNull<u8>, object: Object) {
+    let Packed { form, bytes } = object.packed().expect("the shape is of its bytes");
+    // SAFETY: the caller vouches.
+    unsafe {
+        at.write(form as u8);
+        at.add(FORM_BYTES).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+    }
+    recycle(object);
 }
 
 /// Whether an expiry takes more bytes than stand before the value.
@@ -102,12 +158,41 @@ impl Shape {
             NewValue::String(NewString::Edited(bytes)) => (Kind::Edited, bytes.len()),
             NewValue::String(NewString::Shared(_)) => (Kind::Shared, POINTER_BYTES),
             NewValue::String(NewString::Rope(_)) => (Kind::Rope, POINTER_BYTES),
-            NewValue::Object(_) => (Kind::Object, OBJECT_BYTES),
+            NewValue::Object(object) => object_shape(key, object, expiry.is_some()),
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
         let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
         let (expires, is_far) = (expiry.is_some(), is_far(expiry));
         Self { kind, key_bytes, long_key, expires, is_far, stamps, value_bytes }
+    }
+
+    /// Whether the value is a packed collection.
+    #[inline]
+    pub(crate) fn is_packed(&self) -> bool {
+        self.kind == Kind::Packed
+    }
+
+    /// Keeps the cell of an entry of `bytes` bytes for a packed collection that has become a little shorter, with room behind
+    /// it: a list whose elements come and go is not moved each time.
+    pub(crate) fn keep_cell(&mut self, bytes: usize) {
+        let cell = class_bytes(bytes);
+        let room = cell.saturating_sub(class_bytes(self.bytes()));
+        if self.is_packed() && room > 0 && room <= ROOM_BYTES_MAX.max(cell / ROOM_PART) {
+            let roomy = Self { value_bytes: self.value_bytes + bytes - self.bytes(), ..*self };
+            // The length of its value may take a byte more.
+            if class_bytes(roomy.bytes()) == cell {
+                *self = roomy;
+            }
+        }
+    }
+
+    /// Heap bytes of the value that the shape was made for.
+    #[inline]
+    pub(crate) fn value_heap_bytes(&self, value: &NewValue<'_>) -> usize {
+        match value {
+            NewValue::Object(_) if self.is_packed() => 0,
+            value => value.heap_bytes(),
+        }
     }
 
     /// Bytes of the whole entry.
@@ -196,6 +281,7 @@ impl Shape {
                 NewValue::String(NewString::Rope(rope)) => {
                     at.cast::<*const StringRope>().write_unaligned(Arc::into_raw(rope));
                 }
+                NewValue::Object(object) if self.is_packed() => write_packed(at, object),
                 NewValue::Object(object) => cell.add(self.value_at()).cast::<Object>().write(object),
             }
         }
@@ -265,8 +351,9 @@ impl<'a> EntryRef<'a> {
             1 => Kind::Inline,
             2 => Kind::Edited,
             3 => Kind::Shared,
-            4 => Kind::Object,
-            5 => Kind::Rope,
+            4 => Kind::Rope,
+            5 => Kind::Object,
+            6 => Kind::Packed,
             other => unreachable!("entry of kind {other}"),
         }
     }
@@ -318,7 +405,7 @@ impl<'a> EntryRef<'a> {
     /// Whether its time has come, or that of all its elements.
     #[inline]
     pub fn is_expired(self, now_ms: u64) -> bool {
-        self.is_due(now_ms) || self.object().is_some_and(|object| object.is_expired(now_ms))
+        self.is_due(now_ms) || self.stored_object().is_some_and(|object| object.is_expired(now_ms))
     }
 
     /// Whether its own time has come.
@@ -329,8 +416,15 @@ impl<'a> EntryRef<'a> {
 
     /// When something is next to be done about it: when it or one of its elements expires.
     pub(crate) fn next_deadline_ms(self) -> Option<u64> {
-        let of_elements = self.object().and_then(Object::next_deadline_ms);
+        let of_elements = self.stored_object().and_then(Object::next_deadline_ms);
         [self.expiry(), of_elements].into_iter().flatten().min()
+    }
+
+    /// Whether a collection of `bytes` bytes may stand in the entry's cell.
+    #[inline]
+    fn packs(self, bytes: usize) -> bool {
+        let behind = self.expiry_at() + if self.byte(0) & EXPIRES != 0 { EXPIRY_BYTES } else { 0 };
+        is_worth_packing(behind, bytes)
     }
 
     /// Start and length of the stored value.
@@ -369,10 +463,7 @@ impl<'a> EntryRef<'a> {
 
     /// Bytes of the entry as a whole: cell, heap, slot in the index.
     pub fn memory_bytes(self) -> usize {
-        dunlin_structures::class_bytes(self.bytes())
-            + self.key_heap_bytes()
-            + self.value_heap_bytes()
-            + SLOT_BYTES
+        class_bytes(self.bytes()) + self.key_heap_bytes() + self.value_heap_bytes() + SLOT_BYTES
     }
 
     /// Its address in memory, for people who look for patterns.
@@ -395,7 +486,7 @@ impl<'a> EntryRef<'a> {
             Kind::Shared => StringRef::Shared(unsafe { ArcRef::new(&*self.pointer(at)) }),
             // SAFETY: Rope says the same.
             Kind::Rope => StringRef::Rope(unsafe { ArcRef::new(&*self.pointer(at)) }),
-            Kind::Object => unreachable!("an object is no string"),
+            Kind::Object | Kind::Packed => unreachable!("an object is no string"),
         }
     }
 
@@ -424,9 +515,35 @@ impl<'a> EntryRef<'a> {
         end.checked_sub(8).map(|at| unsafe { self.cell.add(at).cast() })
     }
 
+    /// Whether the value is anything but a string.
+    #[inline]
+    pub fn is_object(self) -> bool {
+        self.byte(0) & KIND >= Kind::Object as u8
+    }
+
     /// The value of an entry that holds anything but a string.
     #[inline]
-    pub fn object(self) -> Option<&'a Object> {
+    pub fn object(self) -> Option<ObjectRef<'a>> {
+        match self.packed() {
+            Some(packed) => Some(packed.into()),
+            None => self.stored_object().map(ObjectRef::Stored),
+        }
+    }
+
+    /// The bytes of a packed collection.
+    #[inline]
+    pub(crate) fn packed(self) -> Option<Packed<'a>> {
+        (self.byte(0) & KIND == Kind::Packed as u8).then(|| {
+            let (at, length) = self.value_range();
+            let form = PackedForm::of_byte(self.byte(at));
+            Packed { form, bytes: form.without_room(self.slice(at + FORM_BYTES, length - FORM_BYTES)) }
+        })
+    }
+
+    /// The value of an entry that holds anything but a string or a packed collection. All collections with elements that
+    /// expire are such, all that a view shares, and all that are copied in pieces.
+    #[inline]
+    pub(crate) fn stored_object(self) -> Option<&'a Object> {
         // SAFETY: an object stands there, which nothing changes during 'a.
         self.object_pointer().map(|object| unsafe { object.as_ref() })
     }
@@ -449,12 +566,15 @@ impl<'a> EntryRef<'a> {
 
     /// The type of the value.
     pub fn value_type(self) -> ValueType {
-        self.object().map_or(ValueType::String, Object::value_type)
+        match self.packed() {
+            Some(packed) => packed.form.value_type(),
+            None => self.stored_object().map_or(ValueType::String, Object::value_type),
+        }
     }
 
     /// The name that `TYPE` answers.
     pub fn type_name(&self) -> &str {
-        self.object().map_or(ValueType::String.name(), Object::type_name)
+        self.stored_object().map_or_else(|| self.value_type().name(), Object::type_name)
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -480,7 +600,7 @@ impl<'a> EntryRef<'a> {
     pub(crate) fn value_heap_bytes(self) -> usize {
         match self.kind() {
             Kind::Shared | Kind::Rope => self.string().heap_bytes(),
-            Kind::Object => self.object().map_or(0, Object::heap_bytes),
+            Kind::Object => self.stored_object().map_or(0, Object::heap_bytes),
             _ => 0,
         }
     }
@@ -503,13 +623,13 @@ impl<'a> EntryRef<'a> {
 
     /// A copy of an object that shares nothing with it. O(n).
     pub(crate) fn copied_object(self) -> Option<Object> {
-        self.object().map(Object::copied)
+        self.object().map(|object| object.copied())
     }
 
     /// Whether the value is that of `other`: an object as it was, the same block, or the same short text.
     pub(crate) fn has_value_of(self, other: EntryRef<'_>) -> bool {
         match (self.object(), other.object()) {
-            (Some(object), Some(other)) => object.is(other),
+            (Some(object), Some(other)) => object.is(&other),
             (None, None) => self.kind() == other.kind() && self.string().is(other.string()),
             _ => false,
         }
@@ -563,7 +683,7 @@ impl<'a> EntryRef<'a> {
     pub(crate) fn long_text(self) -> Option<LongText> {
         match self.kind() {
             Kind::Shared | Kind::Rope => self.string().to_new().long_text(),
-            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Object => None,
+            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Object | Kind::Packed => None,
         }
     }
 
@@ -581,7 +701,7 @@ impl<'a> EntryRef<'a> {
             Kind::Rope => Some(Owned::Rope(unsafe { Arc::from_raw(self.pointer(at)) })),
             // SAFETY: Object says that one stands here; it passes to the result.
             Kind::Object => Some(Owned::Object(unsafe { self.cell.add(at).cast::<Object>().read() })),
-            Kind::Integer | Kind::Inline | Kind::Edited => None,
+            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Packed => None,
         }
     }
 
@@ -593,59 +713,6 @@ impl<'a> EntryRef<'a> {
         if self.byte(0) & LONG_KEY != 0 {
             // SAFETY: the pointer came from Box::into_raw and is not used again.
             unsafe { drop(Box::from_raw(self.cell.add(HEAD_BYTES).cast::<*mut Vec<u8>>().read_unaligned())) };
-        }
-    }
-}
-
-/// An entry outside any slab: the state of one in a database at some moment. Long values are shared with that one.
-pub(crate) struct LooseEntry {
-    /// As aligned as a slab's cells are.
-    cell: Box<[UnsafeCell<u64>]>,
-}
-
-const _: () = {
-    assert!(align_of::<u64>() == CELL_ALIGNMENT);
-    // Values that a cell owns and shares may be used by several threads.
-    const fn is_free<T: Send + Sync>() {}
-    is_free::<Object>();
-    is_free::<Arc<Vec<u8>>>();
-    is_free::<Arc<StringRope>>();
-};
-
-impl LooseEntry {
-    /// The entry as it is now. O(1) but for values of few bytes, which are copied.
-    pub(crate) fn of(entry: EntryRef<'_>) -> Self {
-        let value = match entry.object() {
-            Some(object) => NewValue::Object(object.clone()),
-            None => entry.to_new(),
-        };
-        let (key, expiry) = (entry.key(), entry.expiry());
-        let shape = Shape::new(key, &value, expiry, 0);
-        let cell: Box<[_]> =
-            (0..shape.bytes().div_ceil(CELL_ALIGNMENT)).map(|_| UnsafeCell::new(0)).collect();
-        let loose = Self { cell };
-        // SAFETY: the buffer is fresh, has the shape's size, and its bytes may be written through a shared reference.
-        unsafe { shape.write(loose.start(), key, value, expiry, entry.access()) };
-        loose
-    }
-
-    fn start(&self) -> NonNull<u8> {
-        NonNull::from(&self.cell[..]).cast()
-    }
-
-    /// The entry; accesses to it are not noted.
-    pub(crate) fn get(&self) -> EntryRef<'_> {
-        // SAFETY: the cell was filled by `Shape::write` and is not changed.
-        unsafe { EntryRef::new(self.start()) }
-    }
-}
-
-impl Drop for LooseEntry {
-    fn drop(&mut self) {
-        // SAFETY: nothing reads the entry again.
-        unsafe {
-            self.get().take_owned();
-            self.get().free_key();
         }
     }
 }

@@ -24,8 +24,8 @@ pub(crate) use stored::write_deadline;
 pub use template::HashTemplates;
 
 use super::{
-    Collection, Layout, Object, Record, Resources, field_block::FieldBlock, field_table::FieldTable,
-    member_block::Demand, shared::Shared,
+    Collection, CollectionRef, Layout, Object, ObjectRef, Packed, PackedForm, Record, Resources,
+    field_block::FieldBlock, field_table::FieldTable, member_block::Demand, packed, shared::Shared,
 };
 use crate::{
     context::ExpiryChange,
@@ -47,8 +47,15 @@ enum Fields {
 }
 
 impl Collection for Hash {
+    type Ref<'a> = CollectionRef<'a, Self>;
+
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
+    }
+
+    #[inline]
+    fn new_in_buffer(_: &Arc<Resources>) -> Self {
+        Self::in_listpack(packed::new_listpack())
     }
 
     #[inline]
@@ -67,6 +74,11 @@ impl Collection for Hash {
         }
     }
 
+    #[inline]
+    fn of_ref(object: ObjectRef<'_>) -> Option<CollectionRef<'_, Self>> {
+        CollectionRef::of(object)
+    }
+
     fn into_object(self) -> Object {
         Object::Hash(self)
     }
@@ -79,6 +91,28 @@ impl Collection for Hash {
     #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
+    }
+
+    #[inline]
+    fn packed(&self) -> Option<Packed<'_>> {
+        match &self.fields {
+            Fields::Listpack(listpack) => Packed::new(PackedForm::Hash, listpack.bytes()),
+            Fields::Block(_) | Fields::Table(_) => None,
+        }
+    }
+
+    fn leave_buffer(&mut self) {
+        if let Fields::Listpack(listpack) = &mut self.fields {
+            packed::leave_buffer(listpack);
+        }
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Option<Vec<u8>> {
+        match self.fields {
+            Fields::Listpack(listpack) => Some(listpack.into_buffer()),
+            Fields::Block(_) | Fields::Table(_) => None,
+        }
     }
 
     #[inline]
@@ -106,6 +140,12 @@ fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
 }
 
 impl Hash {
+    /// The fields and values of a listpack, which are in their place there.
+    #[inline]
+    pub(super) fn in_listpack(listpack: Listpack) -> Self {
+        Self { fields: Fields::Listpack(listpack) }
+    }
+
     /// A hash without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();

@@ -21,12 +21,16 @@ use dunlin_structures::{
 
 pub(crate) use stored::write_block;
 
-use super::{Collection, CollectionLimits, Layout, Object, Resources, shared::Shared};
+use super::{
+    Collection, CollectionLimits, CollectionRef, Layout, Object, ObjectRef, Packed, PackedForm, Resources,
+    packed, shared::Shared,
+};
 
 /// Most bytes of a listpack whose limit is a number of elements.
 const COUNTED_BYTES_MAX: usize = 8192;
-/// A listpack whose allocation is larger than this, and three times what it needs, gives the rest back.
-const SLACK_BYTES_MIN: usize = 64;
+/// A listpack whose allocation is larger than this, and three times what it needs, gives the rest back. That of a smaller
+/// one is the buffer of its edits.
+const SLACK_BYTES_MIN: usize = packed::BUFFER_BYTES;
 
 /// A list of byte strings.
 #[derive(Debug, Clone)]
@@ -51,8 +55,15 @@ impl std::fmt::Debug for Items {
 }
 
 impl Collection for List {
+    type Ref<'a> = CollectionRef<'a, Self>;
+
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
+    }
+
+    #[inline]
+    fn new_in_buffer(_: &Arc<Resources>) -> Self {
+        Self::in_listpack(packed::new_listpack())
     }
 
     #[inline]
@@ -71,6 +82,11 @@ impl Collection for List {
         }
     }
 
+    #[inline]
+    fn of_ref(object: ObjectRef<'_>) -> Option<CollectionRef<'_, Self>> {
+        CollectionRef::of(object)
+    }
+
     fn into_object(self) -> Object {
         Object::List(self)
     }
@@ -84,6 +100,28 @@ impl Collection for List {
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
+
+    #[inline]
+    fn packed(&self) -> Option<Packed<'_>> {
+        match &self.items {
+            Items::Listpack(listpack) => Packed::new(PackedForm::List, listpack.bytes()),
+            Items::Quicklist(_) => None,
+        }
+    }
+
+    fn leave_buffer(&mut self) {
+        if let Items::Listpack(listpack) = &mut self.items {
+            packed::leave_buffer(listpack);
+        }
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Option<Vec<u8>> {
+        match self.items {
+            Items::Listpack(listpack) => Some(listpack.into_buffer()),
+            Items::Quicklist(_) => None,
+        }
+    }
 }
 
 impl Default for List {
@@ -94,6 +132,12 @@ impl Default for List {
 }
 
 impl List {
+    /// The elements of a listpack, which are in their place there.
+    #[inline]
+    pub(super) fn in_listpack(listpack: Listpack) -> Self {
+        Self { items: Items::Listpack(listpack) }
+    }
+
     /// The blocks of a quicklist, which can be copied in pieces.
     pub(super) fn deque(&self) -> Option<&BlockDeque> {
         match &self.items {
@@ -355,6 +399,7 @@ impl List {
         if let Items::Listpack(listpack) = &mut self.items {
             let bytes = listpack.bytes().len() + texts.iter().map(|text| text.len()).sum::<usize>();
             if exceeds(limits.list_max_listpack_size, bytes, || listpack.len() + texts.len()) {
+                packed::leave_buffer(listpack);
                 let deque = BlockDeque::from_listpack(std::mem::take(listpack), block_limit(limits));
                 self.items = Items::Quicklist(Shared::new(deque));
             }

@@ -439,11 +439,16 @@ impl MemberBlock {
     pub(super) fn rank_of(&self, at: usize) -> usize {
         let start = self.order_start();
         let order = self.bytes[start..start + 2 * self.len()].as_chunks::<2>().0;
-        let is_it = |offset: &[u8; 2]| usize::from(u16::from_le_bytes(*offset)) == at;
-        // Whole chunks are compared without a branch, so that the compiler compares many at once.
-        let chunk = order.chunks(32).position(|chunk| chunk.iter().fold(false, |hit, own| hit | is_it(own)));
-        let first = chunk.expect("each record is in the order") * 32;
-        first + order[first..].iter().position(is_it).expect("the chunk has it")
+        // Compared in 16 bits, and whole chunks without a branch, so that the compiler compares 8 by an instruction: in wider
+        // numbers the search would take eight times as long.
+        let at = at as u16;
+        let is_it = |offset: &[u8; 2]| u16::from_le_bytes(*offset) == at;
+        let (chunks, _) = order.as_chunks::<32>();
+        let has_it = |chunk: &[[u8; 2]; 32]| {
+            chunk.iter().fold(0, |hit: u16, offset| hit | u16::from(is_it(offset)).wrapping_neg()) != 0
+        };
+        let first = chunks.iter().position(has_it).unwrap_or(chunks.len()) * 32;
+        first + order[first..].iter().position(is_it).expect("each record is in the order")
     }
 
     /// Gives the record at an offset, which was just added, its rank. O(n), of two bytes each.

@@ -19,8 +19,10 @@ use dunlin_structures::{Element, IntSet, Listpack};
 use crate::random::{Random, Selection};
 
 use super::{
-    Collection, Layout, MemberTable, Object, Places, Record, Resources, Stored,
+    Collection, CollectionRef, Layout, MemberTable, Object, ObjectRef, Packed, PackedForm, Places, Record,
+    Resources, Stored,
     member_block::{Demand, MemberBlock},
+    packed,
     shared::Shared,
 };
 
@@ -46,6 +48,8 @@ fn record(member: &[u8]) -> Record<'_> {
 }
 
 impl Collection for Set {
+    type Ref<'a> = CollectionRef<'a, Self>;
+
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
     }
@@ -66,6 +70,11 @@ impl Collection for Set {
         }
     }
 
+    #[inline]
+    fn of_ref(object: ObjectRef<'_>) -> Option<CollectionRef<'_, Self>> {
+        CollectionRef::of(object)
+    }
+
     fn into_object(self) -> Object {
         Object::Set(self)
     }
@@ -78,6 +87,34 @@ impl Collection for Set {
     #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
+    }
+
+    #[inline]
+    fn packed(&self) -> Option<Packed<'_>> {
+        match &self.members {
+            Members::IntSet(integers) => Packed::new(PackedForm::IntSet, integers.bytes()),
+            Members::Listpack(listpack) => Packed::new(PackedForm::Set, listpack.bytes()),
+            Members::Block(_) | Members::Table(_) => None,
+        }
+    }
+
+    fn leave_buffer(&mut self) {
+        match &mut self.members {
+            Members::IntSet(integers) if integers.capacity() == packed::BUFFER_BYTES => {
+                integers.shrink_to_fit()
+            }
+            Members::Listpack(listpack) => packed::leave_buffer(listpack),
+            Members::IntSet(_) | Members::Block(_) | Members::Table(_) => {}
+        }
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Option<Vec<u8>> {
+        match self.members {
+            Members::IntSet(integers) => Some(integers.into_buffer()),
+            Members::Listpack(listpack) => Some(listpack.into_buffer()),
+            Members::Block(_) | Members::Table(_) => None,
+        }
     }
 
     #[inline]
@@ -94,6 +131,18 @@ impl Default for Set {
 }
 
 impl Set {
+    /// The members of a listpack, which are in their place there.
+    #[inline]
+    pub(super) fn in_listpack(listpack: Listpack) -> Self {
+        Self { members: Members::Listpack(listpack) }
+    }
+
+    /// The members of an intset, which are in their place there.
+    #[inline]
+    pub(super) fn in_intset(integers: IntSet) -> Self {
+        Self { members: Members::IntSet(integers) }
+    }
+
     /// A set without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;

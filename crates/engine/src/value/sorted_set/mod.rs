@@ -24,7 +24,10 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, Object, Record, Resources, member_block::Demand, shared::Shared};
+use super::{
+    Collection, CollectionRef, Layout, Object, ObjectRef, Packed as PackedBytes, PackedForm, Record,
+    Resources, member_block::Demand, shared::Shared,
+};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -55,8 +58,15 @@ fn scored(member: &[u8]) -> Record<'_> {
 }
 
 impl Collection for SortedSet {
+    type Ref<'a> = CollectionRef<'a, Self>;
+
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
+    }
+
+    #[inline]
+    fn new_in_buffer(_: &Arc<Resources>) -> Self {
+        Self::in_listpack(super::packed::new_listpack())
     }
 
     #[inline]
@@ -75,6 +85,11 @@ impl Collection for SortedSet {
         }
     }
 
+    #[inline]
+    fn of_ref(object: ObjectRef<'_>) -> Option<CollectionRef<'_, Self>> {
+        CollectionRef::of(object)
+    }
+
     fn into_object(self) -> Object {
         Object::SortedSet(self)
     }
@@ -87,6 +102,28 @@ impl Collection for SortedSet {
     #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
+    }
+
+    #[inline]
+    fn packed(&self) -> Option<PackedBytes<'_>> {
+        match &self.members {
+            Members::Packed(packed) => PackedBytes::new(PackedForm::SortedSet, packed.bytes()),
+            Members::Block(_) | Members::Ranked(_) => None,
+        }
+    }
+
+    fn leave_buffer(&mut self) {
+        if let Members::Packed(packed) = &mut self.members {
+            packed.leave_buffer();
+        }
+    }
+
+    #[inline]
+    fn into_buffer(self) -> Option<Vec<u8>> {
+        match self.members {
+            Members::Packed(packed) => Some(packed.into_buffer()),
+            Members::Block(_) | Members::Ranked(_) => None,
+        }
     }
 
     #[inline]
@@ -104,6 +141,12 @@ impl Default for SortedSet {
 }
 
 impl SortedSet {
+    /// The members and scores of a listpack, which are in their place there.
+    #[inline]
+    pub(super) fn in_listpack(listpack: Listpack) -> Self {
+        Self { members: Members::Packed(Packed::from_listpack(listpack)) }
+    }
+
     /// The members and scores of a listpack, which are in order and differ; compact if there are not
     /// too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use dunlin_structures::{Element, Listpack, Position};
 
 use super::score::exact_text;
+use crate::value::packed::leave_buffer;
 
 /// A sorted set in a listpack.
 #[derive(Debug, Clone)]
@@ -50,6 +51,7 @@ impl Packed {
     }
 
     /// The members and scores of a listpack, which are in order and differ.
+    #[inline]
     pub(super) fn from_listpack(listpack: Listpack) -> Self {
         Self { listpack }
     }
@@ -59,12 +61,24 @@ impl Packed {
         self.listpack.len() / 2
     }
 
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         self.listpack.bytes()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
         self.listpack.capacity()
+    }
+
+    /// See [`crate::value::Collection::leave_buffer`].
+    pub(super) fn leave_buffer(&mut self) {
+        leave_buffer(&mut self.listpack);
+    }
+
+    /// The whole block of the listpack, whatever is in it.
+    #[inline]
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        self.listpack.into_buffer()
     }
 
     /// Whether a member can be added as far as the listpack's own limit goes.

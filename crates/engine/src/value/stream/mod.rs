@@ -26,7 +26,7 @@ pub use node::StreamEntry;
 pub use producers::{ProducerLimits, Producers};
 pub(crate) use stored::{read_producers, read_released, write_node, write_tail};
 
-use super::{Collection, Object, Resources, shared::Shared};
+use super::{Collection, Object, ObjectRef, Resources, shared::Shared};
 
 /// A log of entries and its consumer groups.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +50,8 @@ impl StreamTail {
 }
 
 impl Collection for Stream {
+    type Ref<'a> = &'a Self;
+
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
     }
@@ -67,6 +69,14 @@ impl Collection for Stream {
         match object {
             Object::Stream(stream) => Some(stream),
             _ => None,
+        }
+    }
+
+    #[inline]
+    fn of_ref(object: ObjectRef<'_>) -> Option<&Self> {
+        match object {
+            ObjectRef::Stored(object) => Self::of(object),
+            ObjectRef::Packed(_) => None,
         }
     }
 

@@ -301,7 +301,7 @@ fn elements_of(
     let mut elements = Texts::default();
     let Some(entry) = context.entry(key) else { return Ok(elements) };
     let mut add = |element: Element<'_>| elements.push(|out| element.write_text(out));
-    match entry.object().ok_or(CommandError::WrongType)? {
+    match &*entry.object().ok_or(CommandError::WrongType)? {
         Object::List(list) if options.keep_order && options.descending => {
             list.iter().rev().for_each(&mut add)
         }

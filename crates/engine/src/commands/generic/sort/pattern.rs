@@ -42,7 +42,7 @@ impl<'a> Pattern<'a> {
     pub(super) fn write_value(&self, entry: EntryRef<'_>, now_ms: u64, out: &mut Vec<u8>) -> bool {
         match (self.field, entry.object()) {
             (None, None) => entry.string().write_to(out),
-            (Some(field), Some(object)) => match Hash::of(object).and_then(|hash| hash.get(field, now_ms)) {
+            (Some(field), Some(object)) => match Hash::of(&object).and_then(|hash| hash.get(field, now_ms)) {
                 Some(value) => value.write_text(out),
                 None => return false,
             },
