@@ -42,7 +42,8 @@ def test_a_restored_etcd_whose_numbers_catch_up_takes_no_moved_key(etcd):
         moved, key = slots(etcd), key_in(50, 50)
         assert answer(second, "SET", key, "acknowledged") in (True, b"OK")
         etcd.restore_snapshot()
-        until(lambda: stray(first) and stray(second), lambda: logs(cluster))
+        strays = lambda: [answer(node, "INFO", "cluster")["cluster_strays"] for node in cluster.nodes]  # noqa: E731
+        until(lambda: stray(first) and stray(second) and strays() == [1, 1], lambda: logs(cluster))
         restored = slots(etcd)
         assert restored != moved
         # Its numbers would catch up by these.
