@@ -465,8 +465,12 @@ def test_info_shows_replication():
         replica.client.set("own", 1)
         replica.follow(1)
         until(lambda: look() or "master_link_error" in replica.info(), "nothing listens at that port")
+        # A snapshot that takes its time, so that a look meets it.
+        primary.call("DEBUG", "POPULATE", 100)
+        primary.client.config_set("rdb-key-save-delay", 10_000)
         replica.follow(link.port)
         until(lambda: look() or has_link(replica), "the link")
+        primary.client.config_set("rdb-key-save-delay", 0)
         replica.client.set("expires", 1, ex=1000)
         primary.client.config_set("min-replicas-to-write", 0)
         for _ in range(3):

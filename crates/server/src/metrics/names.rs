@@ -172,6 +172,8 @@ const LEFT_OUT: &[&str] = &[
     "server_time_usec",
     "lru_clock",
     "uptime_in_days",
+    // A rate of a counter that has a series.
+    "instantaneous_eventloop_cycles_per_sec",
     // Labels of the series of the primary.
     "master_port",
 ];
