@@ -61,7 +61,7 @@ impl<'a> EntryMut<'a> {
                     unsafe { object.as_mut() }.relocate(relocator);
                 }
             }
-            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Rope => {}
+            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Rope | Kind::Packed => {}
         }
     }
 
