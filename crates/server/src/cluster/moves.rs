@@ -388,7 +388,7 @@ mod tests {
 
         fn follow(&self, view: &View) {
             let me = node_id(1);
-            self.moves.follow(&self.keyspace, &view.topology(me).unwrap(), me, view);
+            self.moves.follow(&self.keyspace, &view.topology(me, &Default::default()).unwrap(), me, view);
         }
 
         fn misplaced(&self) -> Option<Misplaced> {
@@ -419,7 +419,7 @@ mod tests {
         let moving =
             Move { id, slots: set(200, 299), from: SHARDS[1], to: SHARDS[0], from_epoch: 1, to_epoch: 1 };
         let begun = view(&set(0, 99), vec![moving]);
-        let topology = begun.topology(node_id(1)).unwrap();
+        let topology = begun.topology(node_id(1), &Default::default()).unwrap();
         let import = || story.moves.begin_import(&story.keyspace, &topology, &id.to_string());
         // The topology knows the move before the view does.
         story.moves.lose(std::iter::empty());
