@@ -122,6 +122,16 @@ pub(super) static ROWS: &[Directive] = &[
         },
     },
     Directive {
+        name: "module-data",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: choice!(module_data: ModuleData),
+        default: "keep",
+        change: Change::Anytime,
+        doc: "The treatment of values in files and dumps whose types Dunlin does not have (those of modules, and Redis's arrays): they are kept as they came, so that they can be dumped and written again (`keep`), left out with a warning (`skip`), or the file is refused (`refuse`). With the last two, RESTORE refuses them.",
+        settle: as_is,
+    },
+    Directive {
         name: "no-appendfsync-on-rewrite",
         aliases: &[],
         group: Group::Persistence,
@@ -149,16 +159,6 @@ pub(super) static ROWS: &[Directive] = &[
         default: "yes",
         change: Change::Anytime,
         doc: "Make a snapshot durable every 4 MB while it is written, rather than all of it in the end, when the append-only log would have to wait for the disk.",
-        settle: as_is,
-    },
-    Directive {
-        name: "module-data",
-        aliases: &[],
-        group: Group::Persistence,
-        kind: choice!(module_data: ModuleData),
-        default: "keep",
-        change: Change::Anytime,
-        doc: "The treatment of values in files and dumps whose types Dunlin does not have (those of modules, and Redis's arrays): they are kept as they came, so that they can be dumped and written again (`keep`), left out with a warning (`skip`), or the file is refused (`refuse`). With the last two, RESTORE refuses them.",
         settle: as_is,
     },
     Directive {
