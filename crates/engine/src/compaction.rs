@@ -220,7 +220,7 @@ mod tests {
                 ask(&mut story, &format!("{verb} {kind} {words}"));
             }
         }
-        (0..500).for_each(|number| _ = ask(&mut story, &format!("SADD integers {}", number * 11)));
+        (0..500).for_each(|number| _ = ask(&mut story, &format!("SADD integers {}", number * 110_000)));
         let dumps = |story: &mut Story| {
             let kinds = ["hash", "set", "list", "sorted", "integers"]
                 .map(|kind| ask_bytes(story, &format!("DUMP {kind}")));

@@ -135,7 +135,7 @@ mod tests {
             > XPENDING s g
             *4 :2 $3 1-0 $3 2-0 *1 *2 $3 ann $1 1
             > XPENDING s g - + 1
-            *1 *4 $3 1-0 $0 :-1 :1
+            *1 *4 $3 1-0 $0  :-1 :1
             > XREADGROUP GROUP g ben STREAMS s >
             *1 *2 $1 s *1 *2 $3 3-0 *2 $1 a $1 1
             > XCLAIM s g ben 9000000000000000000 1 JUSTID
@@ -155,13 +155,13 @@ mod tests {
             > XNACK s g FATAL IDS 1 2
             :1
             > XPENDING s g - + 9
-            *2 *4 $3 1-0 $0 :-1 :0 *4 $3 2-0 $0 :-1 :9223372036854775807
+            *2 *4 $3 1-0 $0  :-1 :0 *4 $3 2-0 $0  :-1 :9223372036854775807
             > XNACK s g SILENT IDS 1 1
             :1
             > XNACK s g FATAL IDS 1 2 RETRYCOUNT 7
             :1
             > XPENDING s g - + 9
-            *2 *4 $3 1-0 $0 :-1 :0 *4 $3 2-0 $0 :-1 :7
+            *2 *4 $3 1-0 $0  :-1 :0 *4 $3 2-0 $0  :-1 :7
             > XACK s g 1 2
             :2
             ",
@@ -177,7 +177,7 @@ mod tests {
             > XNACK s g FAIL IDS 2 3 4 FORCE
             :1
             > XPENDING s g 3 3 1
-            *1 *4 $3 3-0 $0 :-1 :0
+            *1 *4 $3 3-0 $0  :-1 :0
             > XAUTOCLAIM s g ben 9000000000000000000 0 JUSTID
             *3 $3 0-0 *1 $3 3-0 *0
             ",
