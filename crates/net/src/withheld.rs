@@ -260,7 +260,7 @@ mod tests {
         );
         assert_eq!(withheld.len(), 9);
         assert_eq!(sent(&mut withheld, |commitment| commitment.level == 2), "+OK\r\n-E\r\n");
-        assert!(withheld.is_empty() && withheld.len() == 0);
+        assert!(withheld.is_empty());
     }
 
     #[test]

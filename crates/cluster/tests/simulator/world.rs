@@ -64,6 +64,7 @@ pub struct Seen {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "few are under way at a time")]
 enum Request {
     Propose(Proposal, Transaction, Mark),
     /// A read: how much the node has joined when it asks, and when that is.

@@ -150,10 +150,7 @@ impl Stored for Foreign {
     ) -> Option<Result<Self, RdbError>> {
         match type_number {
             types::MODULE_2 => Some(read_module(input)),
-            types::ARRAY if matches!(version, Version::Redis(_)) => {
-                let read = input.recorded(|input| skip_array(input));
-                Some(read.map(|((), bytes)| Self::new(Kind::Array, bytes)))
-            }
+            types::ARRAY if matches!(version, Version::Redis(_)) => Some(read_array(input)),
             _ => None,
         }
     }
@@ -191,6 +188,15 @@ fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Foreign, RdbError
         return Err(BROKEN);
     }
     Ok(Foreign::new(Kind::Array, array))
+}
+
+/// Reads an array.
+fn read_array<R: io::BufRead>(input: &mut Input<R>) -> Result<Foreign, RdbError> {
+    let ((), bytes) = input.recorded(|input| {
+        skip_array(input)?;
+        Ok(())
+    })?;
+    Ok(Foreign::new(Kind::Array, bytes))
 }
 
 /// Reads over an array. O(bytes).

@@ -147,7 +147,7 @@ fn known<'a>(words: &mut impl Iterator<Item = &'a &'a [u8]>) -> Option<Known> {
     Some((field(words)?, ShardRecord::decode(words.next()?).ok()?))
 }
 
-fn lineage<'a>(words: &mut (impl Iterator<Item = &'a &'a [u8]> + ExactSizeIterator)) -> Option<Lineage> {
+fn lineage<'a>(words: &mut impl ExactSizeIterator<Item = &'a &'a [u8]>) -> Option<Lineage> {
     let mut lineage = Lineage::default();
     while words.len() > 0 {
         let (node, count, id, runs) = (field(words)?, field(words)?, field(words)?, field(words)?);

@@ -399,7 +399,7 @@ mod tests {
                     "{cell}"
                 );
                 let keys = cell.keys(64 << 20);
-                assert!(keys >= 1 && keys <= 2_000_000, "{cell}: {keys}");
+                assert!((1..=2_000_000).contains(&keys), "{cell}: {keys}");
             }
         }
     }

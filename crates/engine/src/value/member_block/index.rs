@@ -21,10 +21,12 @@ const GROUP_FILLED_MAX: usize = 14;
 
 /// Groups for `records` records.
 pub(super) fn groups_for(records: usize) -> usize {
-    match records {
-        ..=LINEAR_MAX => 0,
-        ..=GROUP => 1,
-        _ => records.div_ceil(GROUP_FILLED_MAX),
+    if records <= LINEAR_MAX {
+        0
+    } else if records <= GROUP {
+        1
+    } else {
+        records.div_ceil(GROUP_FILLED_MAX)
     }
 }
 

@@ -36,7 +36,10 @@ fn step() -> impl Strategy<Value = Step> {
 /// Keys of all lengths that the hash reads in different ways, some longer than one byte of length says.
 fn key(number: u16) -> Vec<u8> {
     let mut key = number.to_string().into_bytes();
-    key.extend(std::iter::repeat_n(b'k', usize::from(number % 37) + if number % 97 == 0 { 300 } else { 0 }));
+    key.extend(std::iter::repeat_n(
+        b'k',
+        usize::from(number % 37) + if number.is_multiple_of(97) { 300 } else { 0 },
+    ));
     key
 }
 
