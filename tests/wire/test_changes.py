@@ -82,7 +82,7 @@ WITHOUT_STORY = {
     "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
-    **dict.fromkeys(["delex", "xackdel", "xcfgset", "xdelex"], "neither oracle has it; it is told below"),
+    **dict.fromkeys(["delex", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
     "function restore": "as RESTORE; every option of it is called below",
 }  # fmt: skip
 
@@ -196,6 +196,8 @@ def test_changes_of_commands_that_no_oracle_has(server):
             ("XDELEX s IDS 3 1-0 2-0 99-0", 2),
             ("XDELEX s IDS 1 99-0", 0),
             ("XACKDEL s g IDS 3 3-0 4-0 99-0", 2),
+            ("XNACK s g FAIL IDS 3 5-0 6-0 99-0", 2),
+            ("XNACK s g FAIL IDS 1 99-0", 0),
             ("XCFGSET s IDMP-DURATION 5", 1),
             ("XCFGSET s IDMP-DURATION 5", 0),
             ("SET a 1", 1),

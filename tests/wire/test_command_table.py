@@ -27,7 +27,7 @@ MEANT = {
 BEYOND = {
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
     "cluster|unpin", "delex", "digest", "hotkeys",
-    "recorder", "sentinel", "xackdel", "xcfgset", "xdelex",
+    "recorder", "sentinel", "xackdel", "xcfgset", "xdelex", "xnack",
 }
 
 

@@ -101,6 +101,7 @@ fn xnack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         (released, Change::of_groups(released.is_some_and(|released| released > 0)))
     })?;
     let released = released.flatten().ok_or_else(|| no_group(key, name))?;
+    context.count_changes(released);
     reply.count(released);
     Ok(())
 }
