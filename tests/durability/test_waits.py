@@ -104,7 +104,7 @@ def test_full_disk_refuses_what_cannot_become_durable_and_answers_the_rest(mode,
 
 def test_full_disk_refuses_each_reply_of_a_pipeline(disk):  # noqa: F811
     with disk.server("--appendfsync", "always") as server:
-        first, second = clients(server, 2)
+        first, second, other = clients(server, 3)
         fill(first)
         disk.fail(("hang", 1, "incr.aof"))
         second.send("set", "hung", 1)
@@ -115,6 +115,8 @@ def test_full_disk_refuses_each_reply_of_a_pipeline(disk):  # noqa: F811
             first.send(*command)
         # The first one has seen nothing of it, and leaves.
         assert first.read() == "1"
+        # A command that came behind the failure would be refused without having run.
+        await_that(lambda: "cmdstat_eval:" in other.call("info", "commandstats"))
         disk.fail(("fsync", 28, "incr.aof"))
         replies = [first.read() for _ in words[1:]]
         is_refused = [isinstance(reply, str) and reply.startswith(FULL) for reply in replies]
