@@ -173,7 +173,7 @@ impl BenchArguments {
         words.insert(0, "dunlin bench".into());
         let mut arguments = Self::try_parse_from(&words)?;
         if !words.iter().any(|word| word == "--") {
-            // These flags begin the line that is read anew, so that clap judges them like all others.
+            // The line is parsed again with these flags in front, so that clap checks them like all others.
             let is_flag = |word: &OsString| TRAILING_FLAGS.iter().any(|flag| word == flag);
             let trailing = arguments.command.iter().skip(1).rev().take_while(|word| is_flag(word)).count();
             if trailing > 0 {

@@ -58,9 +58,9 @@ pub struct View {
     pub slots: (Revision, SlotsRecord),
     /// Bytes of data of each shard. A shard that is missing has none.
     pub bytes: BTreeMap<ShardId, u64>,
-    /// Bytes of slots that take much more than the others of their shard. These are part of its [`bytes`](Self::bytes).
+    /// Bytes of slots that take much more than others of their shard, whose [`bytes`](Self::bytes) include them.
     pub heavy: BTreeMap<u16, u64>,
-    /// Sources and targets between which no move begins for now: the last ones have failed.
+    /// Sources and targets between which no move begins until a pause is over, because the last moves failed.
     pub paused: BTreeSet<(ShardId, ShardId)>,
     /// Moves that are given up because their sources have been away for too long.
     pub stranded: BTreeSet<MoveId>,

@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub entry: &'a Entry,
     /// The words, the name first.
     pub words: &'a [&'a [u8]],
-    /// Its keys, in the order of their positions, if they have been computed already: all or none.
+    /// The keys of the request, in the order of their positions, if they have been computed already: all or none.
     pub keys: &'a [Key<'a>],
     /// The bytes that the words were decoded from, if they are at hand; else none.
     pub encoded: &'a [u8],

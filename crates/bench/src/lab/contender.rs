@@ -32,7 +32,7 @@ const MEMCACHED_MIB: &str = "8192";
 pub struct Contender {
     /// Heading of the column.
     pub name: String,
-    /// Its source.
+    /// Origin of the binary.
     pub origin: Origin,
 }
 

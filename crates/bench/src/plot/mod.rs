@@ -52,11 +52,11 @@ pub struct Curve {
 /// A stretch of the x axis that is set off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Band {
-    /// Its event; the text begins with the server's name.
+    /// The event of the band; the text begins with the server's name.
     pub label: String,
-    /// Its start.
+    /// Start of the band on the axis.
     pub from: f64,
-    /// Its end.
+    /// End of the band on the axis.
     pub to: f64,
 }
 

@@ -18,7 +18,7 @@ const NODES_MAX: usize = 64;
 pub struct History {
     /// The current history.
     pub id: HistoryId,
-    /// Its first offset.
+    /// First offset of the current history.
     pub from: u64,
     /// The history before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

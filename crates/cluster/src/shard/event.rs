@@ -97,7 +97,7 @@ pub enum Action {
         epoch: u64,
         /// The history.
         history: HistoryId,
-        /// Its first offset.
+        /// First offset of the history.
         from: u64,
     },
     /// Another node is. Replies that are withheld have an unknown outcome.

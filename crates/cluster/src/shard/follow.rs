@@ -61,7 +61,7 @@ impl Shard {
         debug_assert!(held <= end && end >= self.local.end, "the data grows");
         (self.local.end, self.local.held) = (end, held);
         if is_beyond {
-            // Its data has left the record's history: it goes back, or takes over with all that it has.
+            // The node's data has left the record's history: the node goes back, or takes over with all that it has.
             self.local.history = Some(history);
             self.join(actions);
         } else {
@@ -190,7 +190,7 @@ impl Shard {
         let is_own = record.primary == self.me;
         let wait_ms = u64::from(self.rank) * self.options.rank_ms;
         let is_over = now_ms >= self.promised_until_ms + wait_ms;
-        // Its data may belong to an older history than the record's. The member has all that is committed, since a
+        // A member's data may belong to an older history than the record's, and still has all that is committed: a
         // commit needs every member.
         if (is_own && self.restarted || is_over) && self.local.clean {
             let facts = Facts {

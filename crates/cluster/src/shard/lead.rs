@@ -45,8 +45,8 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Notes that a node has another process: what the one before it said of its data counts for nothing. Its promise
-    /// stands.
+    /// Notes that a node runs another process: reports of the former process about its data no longer count. The
+    /// node's promise stands.
     pub(super) fn forget(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
             (peer.is_attached, peer.held, peer.copy, peer.lost) = (false, 0, 0, false);

@@ -1,4 +1,4 @@
-//! The parts of DEBUG that look at keys. These parts are not commands of their own: the host's
+//! The subcommands of DEBUG that look at keys. Clients cannot call them directly: the host's
 //! DEBUG finds them in a private table, by the name of the subcommand, and runs them on the words
 //! from there on.
 

@@ -70,9 +70,9 @@ pub(crate) struct ShardPrimary {
 pub(crate) struct DataState {
     /// Snapshots of primaries that were begun and ended; an odd number: one has not replaced the data set as a whole.
     pub(crate) copies: u64,
-    /// The history that it is part of.
+    /// The history that the data set is part of.
     pub(crate) history: Option<Id>,
-    /// Its end.
+    /// The offset up to which the data set has that history.
     pub(crate) end: u64,
     /// How much of it a start loads after a crash, under `appendfsync always`; all of it otherwise.
     pub(crate) held: u64,

@@ -20,9 +20,9 @@ const TARGETS_MAX: usize = 16;
 /// where it will meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellWalk {
-    /// Its next cell.
+    /// The cell that the walk visits next.
     pub next: CellPosition,
-    /// Its end.
+    /// The position at which the walk ends.
     pub end: CellPosition,
 }
 

@@ -466,7 +466,7 @@ impl<'a> EntryRef<'a> {
         class_bytes(self.bytes()) + self.key_heap_bytes() + self.value_heap_bytes() + SLOT_BYTES
     }
 
-    /// Its address in memory, for people who look for patterns.
+    /// Returns the address of the entry's cell in memory, for DEBUG OBJECT.
     pub(crate) fn address(self) -> *const u8 {
         self.cell.as_ptr()
     }
