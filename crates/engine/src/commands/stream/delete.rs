@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{
     parse_ids,
     propagation::{Removals, record_removals},
+    take_counted_ids,
     trim::{REFERENCES, References},
 };
 use crate::{
@@ -91,15 +92,7 @@ fn read_ids(args: &mut Args<'_>) -> Result<(References, Vec<StreamId>), CommandE
     let (mut references, mut ids) = (None, None);
     while !args.is_empty() {
         if args.token_with("IDS", 1) {
-            let positive = CommandError::text("ERR Number of IDs must be a positive integer");
-            let count = args.integer_in(1..=i64::MAX, positive) as usize;
-            args.check()?;
-            if count > args.remaining() {
-                return Err(CommandError::text(
-                    "ERR The `numids` parameter must match the number of arguments",
-                ));
-            }
-            ids = Some(args.take(count));
+            ids = Some(take_counted_ids(args)?);
         } else if references.is_none()
             && let Some(found) = References::read(args)
         {

@@ -58,6 +58,17 @@ fn parse_ids(texts: &[&[u8]]) -> Result<Vec<StreamId>, CommandError> {
     texts.iter().map(|text| parse_id(text)).collect()
 }
 
+/// Reads `numids id …` and returns the IDs, not parsed yet.
+fn take_counted_ids<'a>(args: &mut Args<'a>) -> Result<&'a [&'a [u8]], CommandError> {
+    let positive = CommandError::text("ERR Number of IDs must be a positive integer");
+    let count = args.integer_in(1..=i64::MAX, positive) as usize;
+    args.check()?;
+    if count > args.remaining() {
+        return Err(CommandError::text("ERR The `numids` parameter must match the number of arguments"));
+    }
+    Ok(args.take(count))
+}
+
 /// Reads the start of a range: `-`, `+`, an ID, or with `(` the one behind it.
 fn parse_start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {

@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{no_group, parse_ids};
+use super::{no_group, parse_ids, take_counted_ids};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{Change, WriteContext},
@@ -67,13 +67,7 @@ impl Options {
         if !args.token("IDS") {
             return Err(CommandError::Syntax);
         }
-        let positive = CommandError::text("ERR Number of IDs must be a positive integer");
-        let number = args.integer_in(1..=i64::MAX, positive) as usize;
-        args.check()?;
-        if number > args.remaining() {
-            return Err(CommandError::text("ERR The `numids` parameter must match the number of arguments"));
-        }
-        let ids = parse_ids(args.take(number))?;
+        let ids = parse_ids(take_counted_ids(args)?)?;
         let mut force = false;
         while !args.is_empty() {
             if args.token_with("RETRYCOUNT", 1) {
