@@ -622,6 +622,8 @@ await step("each_type_has_its_views_and_actions", async () => {
 await step("keyboard_opens_edits_and_cancels", async () => {
   await redis("HSET", "board:hash", "f", "v");
   await visit("keys", "Keys", "?pattern=board:*");
+  // Until then the tree shows what matched before.
+  await page.getByText(/^1 matching key/).waitFor();
   const folder = page.locator(".folder > [data-row]").first();
   await page.locator(".leaf").waitFor();
   await folder.focus();
