@@ -13,8 +13,9 @@ import subprocess
 import time
 
 import pytest
+import redis
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY, Server, is_redis
 from resp import Client
 from test_rdb import fill
 

@@ -89,6 +89,8 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["key-memory-histograms"], obeyed: &["no"], otherwise: Ignored("INFO has no histograms of keys' sizes; MEMORY USAGE gives the size of one") },
     Foreign { names: &["lookahead"], obeyed: &[], otherwise: Ignored("up to 64 commands of a connection are looked at ahead") },
     Foreign { names: &["tls-expected-peer-name"], obeyed: &[""], otherwise: Refused("the name that a certificate of a peer must have cannot be chosen here; remove the line") },
+    Foreign { names: &["bgsave-default-method", "default-bgsave-method", "forkless-infrastructure-enabled"], obeyed: &[], otherwise: Ignored("snapshots are made without a fork always") },
+    Foreign { names: &["preload-file"], obeyed: &[""], otherwise: Refused("copy the file to dbfilename, or the directory of a backup to appenddirname, in dir, and remove the line") },
     Foreign { names: &["ignore-warnings"], obeyed: &["", "arm64-cow-bug"], otherwise: Ignored("there is no such warning") },
 ];
 
