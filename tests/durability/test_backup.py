@@ -5,6 +5,7 @@ starts from, with the data set as it was at SEAL, whatever happens to the server
 import os
 import pathlib
 import shutil
+import signal
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ from harness import DUNLIN, ORACLE, ROOT, Server, is_redis
 
 sys.path.append(str(ROOT / "tests" / "wire"))
 from peer import Failure, Peer  # noqa: E402
-from test_faults import ERRORS, Disk, await_that, library  # noqa: E402, F401
+from test_faults import ERRORS, Disk, await_that, counts, library, load  # noqa: E402, F401
 from test_log import digest  # noqa: E402
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis 8.10 has it, and no package has that")
@@ -303,6 +304,38 @@ def test_a_kill_in_the_middle_leaves_no_backup_and_loses_nothing(way):
         server.kill()
 
 
+def test_a_clean_end_in_the_middle_leaves_no_backup_and_no_log(way):
+    with Server(*WAYS[way]) as server, Peer(server) as client:
+        fill(client)
+        start(client)
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+        if way == "none":
+            assert not (server.folder / "appendonlydir").exists() and names(server.folder / "backupdir") == []
+        assert not any(name.endswith(".manifest") for name in names(server.folder / "backupdir"))
+
+
+def test_a_backup_under_load_has_what_was_acknowledged_and_no_half_transaction(server, client):
+    with load(server) as writers, Peer(server) as other:
+        def both(number):
+            other.line("MULTI")
+            other.ask("SET", "left", number)
+            other.ask("SET", "right", number)
+            return other.line("EXEC")
+
+        start(client)
+        for number in range(200):
+            assert both(number) == ["OK", "OK"]
+        before = counts(writers)
+        other.send_all("MULTI", "SET left 200", "SET right 200", "EXEC")
+        assert client.ask("BACKUP", "SEAL") == "OK"
+        after = [writer.sent for writer in writers]
+        with restored(server.folder / "backupdir") as copy, Peer(copy) as reader:
+            for writer, least, most in zip(writers, before, after, strict=True):
+                assert least <= int(reader.ask("GET", writer.key)) <= most
+            assert reader.ask("GET", "left") == reader.ask("GET", "right") and int(reader.ask("GET", "left")) >= 199
+
+
 @pytest.fixture
 def disk(library, tmp_path):  # noqa: F811
     return Disk(library, tmp_path)
@@ -358,3 +391,45 @@ def test_a_disk_that_cannot_take_the_base_ends_the_backup(disk):
         disk.mend()
         assert client.ask("BACKUP", "START") == "OK"
         await_state(client, "incrementing")
+
+
+def test_a_kill_at_any_change_of_a_file_leaves_a_whole_backup_or_none(library, tmp_path):  # noqa: F811
+    """The server is killed in the n-th call that changes a file, for each n, until a run gets through START and SEAL."""
+    for number in range(1, 400):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        disk = Disk(library, folder)
+        acknowledged, has_begun, is_sealed, server = {}, False, False, None
+        try:
+            server = disk.server("--appendfsync", "always", KILL_AT=number)
+            with Peer(server) as client:
+                for step in range(5):
+                    client.ask("SET", f"before {step}", step)
+                    acknowledged[f"before {step}"] = str(step)
+                has_begun = True
+                assert client.ask("BACKUP", "START") == "OK"
+                while status(client)["state"] != "incrementing":
+                    pass
+                for step in range(5):
+                    client.ask("SET", f"within {step}", step)
+                    acknowledged[f"within {step}"] = str(step)
+                is_sealed = client.ask("BACKUP", "SEAL") == "OK"
+        except (AssertionError, EOFError, OSError):
+            assert server is None or server.process.wait(60) == -signal.SIGKILL, server.log()
+        finally:
+            if server is not None:
+                server.kill()
+        if not has_begun:
+            continue
+        place = disk.data / "backupdir"
+        has_manifest = place.exists() and any(name.endswith(".aof.manifest") and not name.startswith("temp") for name in names(place))
+        assert has_manifest or not is_sealed
+        with Server(*WITH_LOG, "--dir", disk.data) as again, Peer(again) as reader:
+            for key, value in acknowledged.items():
+                assert reader.ask("GET", key) == value, (number, key)
+        if has_manifest:
+            with restored(place) as copy, Peer(copy) as reader:
+                assert reader.ask("DBSIZE") == 10, number
+        if is_sealed:
+            return
+    raise AssertionError("it was never sealed")

@@ -416,17 +416,3 @@ fn replace(users: &mut Users, others: Vec<User>, config: &Config, commands: &Com
 pub(crate) fn defaults(config: &Config) -> UserDefaults {
     UserDefaults { all_channels: config.acl_pubsub_default == PubsubDefault::AllChannels }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acl_names_of_absent_commands_are_sorted_and_absent() {
-        let table = crate::commands::table();
-        assert!(ABSENT_COMMANDS.is_sorted());
-        for name in ABSENT_COMMANDS {
-            assert!(table.find_full(name.as_bytes()).is_none(), "{name} has come: strike it off the list");
-        }
-    }
-}

@@ -25,6 +25,8 @@ use dunlin_persist::{
     manifest::{LogFile, Manifest},
 };
 
+use crate::system::removal::give_back;
+
 /// Where a backup is on its way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum BackupState {
@@ -190,31 +192,33 @@ impl Backup {
         }
     }
 
-    /// Removes the manifest first: what is left is no backup.
+    /// Removes the manifest first: what is left is no backup. The room of large files is given back in the background.
     fn remove_files(&mut self) {
+        let mut removed = Vec::new();
         for path in self.files.drain(..).rev() {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!("cannot remove {}: {error}", path.display());
-                }
-                _ => {}
+            match Disk.remove(&path) {
+                Ok(file) => removed.push(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!("cannot remove {}: {error}", path.display()),
             }
         }
+        give_back(removed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::ScratchDir;
 
     fn file(name: &str, sequence: u64) -> LogFile {
         LogFile { name: name.to_owned(), sequence }
     }
 
     /// A log of a base and some increments, and the place of a backup.
-    fn log(increments: &[&str]) -> (tempfile::TempDir, WriterOptions, Manifest) {
-        let directory = tempfile::tempdir().unwrap();
-        let log = directory.path().join("log");
+    fn log(name: &str, increments: &[&str]) -> (ScratchDir, WriterOptions, Manifest) {
+        let directory = ScratchDir::new(name);
+        let log = directory.path("log");
         fs::create_dir(&log).unwrap();
         for name in ["base", "other"].iter().chain(increments) {
             fs::write(log.join(name), name).unwrap();
@@ -234,8 +238,8 @@ mod tests {
 
     #[test]
     fn backup_goes_from_state_to_state() {
-        let (directory, options, mut manifest) = log(&["incr"]);
-        let place = directory.path().join("backup");
+        let (directory, options, mut manifest) = log("backup-states", &["incr"]);
+        let place = directory.path("backup");
         let mut backup = Backup::default();
         assert!(backup.clean_up().is_ok(), "there is nothing to remove");
         backup.begin(place.clone(), 10).unwrap();
@@ -276,8 +280,8 @@ mod tests {
 
     #[test]
     fn backup_is_sealed_again_after_a_failure() {
-        let (directory, options, manifest) = log(&["incr", "incr2"]);
-        let place = directory.path().join("backup");
+        let (directory, options, manifest) = log("backup-again", &["incr", "incr2"]);
+        let place = directory.path("backup");
         let mut backup = Backup::default();
         backup.begin(place.clone(), 1).unwrap();
         backup.pin_base(&options.directory, &manifest).unwrap();
@@ -294,8 +298,8 @@ mod tests {
 
     #[test]
     fn backup_never_touches_files_of_others() {
-        let (directory, ..) = log(&[]);
-        let place = directory.path().join("backup");
+        let (directory, ..) = log("backup-others", &[]);
+        let place = directory.path("backup");
         fs::create_dir(&place).unwrap();
         fs::write(place.join("stale"), "").unwrap();
         let mut backup = Backup::default();

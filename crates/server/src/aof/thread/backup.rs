@@ -10,7 +10,7 @@ use std::{
 };
 
 use dunlin_persist::{
-    aof::WriterOptions,
+    aof::{Writer, WriterOptions},
     manifest::{LogId, Manifest},
 };
 
@@ -20,6 +20,7 @@ use crate::{
     durability::{BackupState, Order, log_options, read_manifest},
     persistence::stamp::Standing,
     rdb::is_cancellation,
+    shared::Shared,
 };
 
 /// Why a backup fails when the log is turned off under it, in Redis's words.
@@ -143,6 +144,17 @@ impl LogThread {
         remove_log(&options, &manifest);
         let mut status = shared.durability.status();
         (status.log, status.standing) = (log, standing);
+    }
+}
+
+/// Removes what a backup leaves that the end of the server has cut off: it has no log of its own.
+pub(super) fn remove_unfinished(shared: &Shared, writer: Writer) {
+    let (options, manifest) = (writer.options().clone(), writer.manifest().clone());
+    drop(writer.close());
+    let mut backup = shared.durability.backup();
+    if backup.owns_log && !shared.config.current().appendonly {
+        backup.fail("the server has ended");
+        remove_log(&options, &manifest);
     }
 }
 

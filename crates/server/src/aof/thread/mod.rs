@@ -195,7 +195,7 @@ impl LogThread {
                         self.await_rewriting();
                         self.flush();
                         if let State::On(writer) = self.state {
-                            drop(writer.close());
+                            backup::remove_unfinished(&shared, *writer);
                         }
                         return Ok(());
                     }
