@@ -70,7 +70,7 @@ pub const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// How long the handshake of TLS may take.
 const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Reply memory that a worker keeps between requests.
-const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
+pub(crate) const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 
 /// Tools of a worker that the connection whose turn it is borrows.
 pub(crate) struct Kit<'s, S> {
@@ -470,7 +470,7 @@ impl<T> Connection<T> {
         if !self.output.is_empty() || !self.writable {
             self.output.push(reply, 0);
         } else if reply.is_contiguous() && event_loop.pending_writes.has_room(reply.len()) {
-            event_loop.pending_writes.push(self.client.address, reply.bytes());
+            event_loop.pending_writes.push(self.client.address, reply);
             self.departing = true;
         } else if reply.is_contiguous() {
             event_loop.send_pushes();
