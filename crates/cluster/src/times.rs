@@ -1,7 +1,7 @@
 //! The times of a shard, in milliseconds: one table for the server, the machines and the simulator.
 //!
 //! ```text
-//!   heartbeat  retry   heir  lease   promise      link    presence        lag
+//!   heartbeat  retry   successor  lease   promise      link    presence        lag
 //!  ────┼─────────┼──────┼──────┼────────┼───────────┼─────────┼────────────┼──▶
 //!     100       200    250    900     1,300       2,000     5,000       10,000
 //! ```
@@ -26,7 +26,7 @@ pub const HANDOVER_MS: u64 = 1_000;
 /// Between a handover that has failed and the next one.
 pub const HANDOVER_AGAIN_MS: u64 = 5_000;
 /// The longest that the clients of a primary that has handed over wait for a sign of its successor.
-pub const HEIR_MS: u64 = 250;
+pub const SUCCESSOR_MS: u64 = 250;
 /// How long a member that has lost data waits for the learners of its shard to report what they have.
 pub const RECOVER_MS: u64 = 4_000;
 
@@ -63,8 +63,8 @@ const _: () = assert!(LINK_SILENCE_MS > PROMISE_MS);
 const _: () = assert!(PRESENCE_MS > PROMISE_MS + LINK_SILENCE_MS);
 // A member is expelled for its silence before it is expelled for its lag.
 const _: () = assert!(LAG_MS > PRESENCE_MS);
-// Clients that wait for an heir are let go before a failed heir would be replaced.
-const _: () = assert!(HEIR_MS < LEASE_MS);
+// Clients that wait for an successor are let go before a failed successor would be replaced.
+const _: () = assert!(SUCCESSOR_MS < LEASE_MS);
 // A learner reports within some turns; one that is being started does, too, if its machine is quick.
 const _: () = assert!(RECOVER_MS > PROMISE_MS + 4 * RETRY_MS);
 // Clients that are parked for a handover or a move wait for less than a takeover takes.

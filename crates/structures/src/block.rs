@@ -335,7 +335,10 @@ mod tests {
             let (size, whole) = (allocation_bytes(bytes), whole_allocation_bytes(bytes));
             assert!(size >= bytes && allocation_bytes(size) == size, "{bytes} in {size}");
             assert!(whole <= bytes && allocation_bytes(whole) == whole, "{whole} of {bytes}");
-            assert!(whole == bytes || allocation_bytes(whole + 1) == size, "nothing is between {whole} and {size}");
+            assert!(
+                whole == bytes || allocation_bytes(whole + 1) == size,
+                "nothing is between {whole} and {size}"
+            );
         }
     }
 

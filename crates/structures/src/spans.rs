@@ -120,7 +120,8 @@ pub(crate) fn block_bytes(bytes: usize) -> Option<usize> {
 #[inline]
 pub(crate) fn whole_block_bytes(bytes: usize) -> Option<usize> {
     let next = block_bytes(bytes)?;
-    let below = || class_of(bytes).checked_sub(1).map_or(SPAN_BYTES_ABOVE, |class| CLASSES[class].block_bytes);
+    let below =
+        || class_of(bytes).checked_sub(1).map_or(SPAN_BYTES_ABOVE, |class| CLASSES[class].block_bytes);
     Some(if next == bytes { next } else { below() })
 }
 
