@@ -1,4 +1,4 @@
-"""Memory of keys that applications have, beside redis-server and Valkey: the rows of README.md.
+"""Memory of keys that applications have, beside redis-server and Valkey: rows of docs/benchmarks/README.md.
 
     DUNLIN=target/release/dunlin tests/.env/bin/python tests/lab/memory_figures.py
 
