@@ -15,6 +15,18 @@ const KEYS_EACH: &str = "500";
 /// Fields of a hash that are asked whether they expire.
 const FIELDS_SAMPLED: &str = "100";
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+/// Types beyond those, and a command that a server has if it has the type.
+const TYPES_BEYOND: [(&str, &str); 9] = [
+    ("ReJSON-RL", "json.get"),
+    ("MBbloom--", "bf.info"),
+    ("MBbloomCF", "cf.info"),
+    ("CMSk-TYPE", "cms.info"),
+    ("TopK-TYPE", "topk.info"),
+    ("TDIS-TYPE", "tdigest.info"),
+    ("TSDB-TYPE", "ts.info"),
+    ("vectorset", "vinfo"),
+    ("array", "arget"),
+];
 
 /// The finding from both servers' descriptions of themselves.
 pub(super) struct Plan {
@@ -26,8 +38,8 @@ pub(super) struct Plan {
     pub(super) follows_already: bool,
     /// The old server understands the new one as its primary.
     pub(super) old_can_follow: bool,
-    /// Modules that may have types of their own.
-    pub(super) unknown_types: Vec<String>,
+    /// The old server may have keys of types that the new one lacks.
+    pub(super) may_have_foreign_types: bool,
     /// Fields of hashes that expire are not known to the new server.
     pub(super) loses_field_expiries: bool,
 }
@@ -127,12 +139,6 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
             used / 1e6
         ));
     }
-    let users = old.ask(&["ACL", "LIST"]).map_or(0, |users| strings(&users).len());
-    if users > 1 {
-        notes.push(format!(
-            "{users} users of the old server are not moved: ACL LIST shows them, ACL SETUSER makes them"
-        ));
-    }
     let modules = old.ask(&["MODULE", "LIST"]).map_or(Vec::new(), |modules| names_of_modules(&modules));
     if !modules.is_empty() {
         notes.push(format!(
@@ -146,8 +152,16 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
     }
     let loses_field_expiries =
         has_field_expiries(old.product, old.version) && !has_field_expiries(new.product, new.version);
-    let unknown_types = modules;
-    Ok(Plan { refusals, notes, follows_already, old_can_follow, unknown_types, loses_field_expiries })
+    // Redis 8.8 has arrays, and every server of Redis 8 vector sets, which MODULE LIST need not name.
+    let may_have_foreign_types = !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
+    Ok(Plan {
+        refusals,
+        notes,
+        follows_already,
+        old_can_follow,
+        may_have_foreign_types,
+        loses_field_expiries,
+    })
 }
 
 /// The names in the reply to MODULE LIST, in whatever form.
@@ -165,7 +179,7 @@ fn names_of_modules(value: &Value) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Census {
     types: BTreeMap<String, u64>,
-    /// Types that no server but its own knows: an example key for each.
+    /// Types that not every server knows: an example key for each.
     foreign: BTreeMap<String, String>,
     /// Hashes with fields that expire, as far as they were looked at, if the new server has no such fields.
     expiring_hashes: u64,
@@ -180,17 +194,30 @@ impl fmt::Display for Census {
 }
 
 impl Census {
-    /// Data that the new server cannot have.
-    pub(super) fn losses(&self) -> Vec<String> {
-        let foreign = self.foreign.iter().map(|(name, key)| {
+    /// Leaves out the types that the new server has.
+    pub(super) fn expect_known(&mut self, new: &mut Side) {
+        self.foreign.retain(|name, _| {
+            let command = TYPES_BEYOND.iter().find(|(known, _)| known == name).map(|(_, command)| command);
+            !command.is_some_and(|command| new.knows(command))
+        });
+    }
+
+    /// Keys of types that the new server lacks, in a line for each type.
+    pub(super) fn foreign(&self) -> Vec<String> {
+        let line = |(name, key): (&String, &String)| {
             let keys = self.types.get(name).copied().unwrap_or(0);
             format!("{keys} keys of the type {name}, such as '{key}'")
-        });
+        };
+        self.foreign.iter().map(line).collect()
+    }
+
+    /// Other data that the new server cannot have.
+    pub(super) fn losses(&self) -> Vec<String> {
         let expiring = (self.expiring_hashes > 0).then(|| {
             let hashes = self.expiring_hashes;
             format!("the expiry of fields in {hashes} hashes or more: the new server keeps such fields for ever once it is the primary")
         });
-        foreign.chain(expiring).collect()
+        expiring.into_iter().collect()
     }
 }
 

@@ -21,7 +21,7 @@ use dunlin_persist::{Disk, Storage};
 
 use crate::{
     config::Config,
-    durability::{Base, Order, log_options},
+    durability::{BackupState, Base, Order, log_options},
     persistence::{
         saving::SaveError,
         stamp::{LogRelation, next_id},
@@ -32,6 +32,8 @@ use crate::{
 
 /// Begins a rewrite that was asked for earlier, if it is possible now. To be called often.
 pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
+    let is_wanted = shared.durability.backup().state() == BackupState::Basing;
+    shared.durability.rewriting().schedule_if(is_wanted);
     if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
         // If it cannot begin, the next round tries again.
         let _ = begin_rewrite(shared, |work| _ = shared.alone_unless_long(work));
@@ -46,6 +48,9 @@ pub(crate) fn begin_rewrite(
     let durability = &shared.durability;
     if durability.rewriting().current.is_some() {
         return Err(SaveError::InProgress);
+    }
+    if durability.backup().holds_rewrites() {
+        return Err(SaveError::Busy);
     }
     let config = shared.config.current();
     let directory = durability.status().directory.clone();

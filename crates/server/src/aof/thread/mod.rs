@@ -10,6 +10,7 @@
 //!      on an error: failing until an attempt, one a second, has succeeded
 //! ```
 
+mod backup;
 mod base;
 mod left;
 mod switch;
@@ -83,6 +84,8 @@ pub(crate) struct LogThread {
     left: Option<LeftLog>,
     /// A base is being put in place.
     is_adopting: bool,
+    /// The log before the one that is on for a backup's sake.
+    before_backup: Option<backup::LogBefore>,
 }
 
 enum State {
@@ -127,6 +130,7 @@ impl LogThread {
             lock: None,
             left: None,
             is_adopting: false,
+            before_backup: None,
         })
     }
 
@@ -176,6 +180,14 @@ impl LogThread {
                     Order::SetStream { stream, done } => {
                         let _ = done.send(self.set_stream(stream));
                     }
+                    Order::BeginBackupWithLog { directory, done } => {
+                        self.config.refresh();
+                        let _ = done.send(self.begin_backup_with_log(directory));
+                    }
+                    Order::SealBackup { done } => {
+                        let _ = done.send(self.seal_backup());
+                    }
+                    Order::EndLogOfBackup => self.end_log_of_backup(),
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
                     Order::EndAdopting(adopted) => self.end_adopting(*adopted),
@@ -183,7 +195,7 @@ impl LogThread {
                         self.await_rewriting();
                         self.flush();
                         if let State::On(writer) = self.state {
-                            drop(writer.close());
+                            backup::remove_unfinished(&shared, *writer);
                         }
                         return Ok(());
                     }
@@ -332,6 +344,7 @@ impl LogThread {
         if !writer.is_torn() {
             return;
         }
+        self.fail_backup("the log has to be rewritten, since its disk has failed");
         let mut rewriting = self.shared.durability.rewriting();
         if rewriting.current.is_none() && !rewriting.scheduled {
             rewriting.scheduled = true;
@@ -391,6 +404,10 @@ impl LogThread {
         let is_new = status.write_error.replace(reason.clone()).as_ref() != Some(&reason);
         drop(status);
         durability.wake_waiting();
+        if self.shared.durability.backup().owns_log {
+            // The server itself needs no log: its clients are not to wait for the disk.
+            self.fail_backup(&reason);
+        }
         if is_new {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();

@@ -14,7 +14,7 @@ use dunlin_persist::{
 };
 
 use super::{
-    LogThread, State,
+    LogThread, State, backup,
     left::{LeftLog, left_log, warn_of_kept},
     recover,
 };
@@ -260,6 +260,7 @@ impl LogThread {
     /// `CONFIG SET appendonly no`.
     pub(super) fn turn_off(&mut self) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
+        shared.durability.backup().fail(backup::LOG_STOPPED);
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::File, false);
