@@ -14,7 +14,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster install deb tarball image test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
+.PHONY: help run cluster install deb tarball image check test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ tarball: ## Build a static program for musl and write a tarball into dist/
 image: ## Build the release binary and write a container image into dist/dunlin-image.tar
 	@scripts/build.sh --release -p dunlin $(features)
 	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/dunlin-image.tar
+
+check: ## Check what changed within a minute, without network and set-up: unit tests, documents, links, 500 seeds (ARGS=--all)
+	@scripts/check.py $(ARGS)
 
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
