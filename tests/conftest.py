@@ -4,6 +4,8 @@ import pytest
 
 from harness import ORACLE, Server
 
+pytest_plugins = ["retellings"]
+
 # The files that take longest, one to five minutes each. Begun first, none of them is left alone at the end.
 LONGEST = [
     "differential/test_differential.py",

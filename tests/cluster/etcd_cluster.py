@@ -20,6 +20,7 @@ import urllib.request
 import pytest
 import redis
 
+import retellings
 from harness import DUNLIN, Server, free_port, is_redis, suspend
 
 ETCD, ETCDCTL = shutil.which("etcd"), shutil.which("etcdctl")
@@ -96,13 +97,16 @@ def told_again(story):
             with Stalls() as stalls:
                 try:
                     return story(**fixtures)
-                except (Exception, pytest.fail.Exception) as error:
+                except (Exception, pytest.fail.Exception) as caught:
+                    error = caught
                     is_excused = stalls.is_excuse() or isinstance(error, StoodStill)
                     # A test that has taken its whole time (pytest-timeout) is over.
                     if number == TELLINGS_MAX or not is_excused or str(error).startswith("Timeout (>"):
                         raise
                     traceback.print_exc()
-            print(f"the machine stood still for {stalls.longest_s:.1f} s: told once more")
+            reason = f"{type(error).__name__}, the machine stood still for {stalls.longest_s:.1f} s"
+            print(f"{reason}: told once more")
+            retellings.note(reason)
             if "etcd" in fixtures:
                 fixtures["etcd"].empty()
 
