@@ -4,6 +4,7 @@ The server under test is the program that the environment variable DUNLIN names;
 same protocol will do (`DUNLIN=redis-server make test` shows what the tests say about Redis itself).
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -60,6 +61,14 @@ def free_port():
                 continue
             return port
     raise AssertionError("all ports are taken")
+
+
+@contextlib.contextmanager
+def closed_port():
+    """A port that nothing listens on, kept from other processes meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 def command(program, *arguments):
