@@ -91,7 +91,7 @@ simulate: ## Run the cluster's simulator for SEEDS seeds, from FIRST on (SEED=n 
 
 jepsen: ## Play clusters of real processes under faults, 10 times 300 s, and judge their histories (ARGS="--seed 7 --runs 1")
 	@scripts/build.sh --profile fast -p dunlin
-	@cd tests && DUNLIN="$$(../scripts/target-dir.sh)/fast/dunlin" .env/bin/python -m jepsen $(ARGS)
+	@cd tests && PYTHONPATH=lib DUNLIN="$$(../scripts/target-dir.sh)/fast/dunlin" .env/bin/python -m jepsen $(ARGS)
 
 console: ## Build the console's files anew from console/ (needs Node.js)
 	@npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

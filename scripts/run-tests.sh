@@ -100,7 +100,7 @@ beside "models of what threads share (loom)" env RUSTFLAGS="--cfg loom" CARGO_TA
     cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 
 # Three files at a time on two processors: many of these tests wait. A file's tests share its servers. The order is that of
-# tests/conftest.py.
+# tests/tiers.py.
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
 part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \

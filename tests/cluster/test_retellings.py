@@ -36,7 +36,7 @@ def test_told_again_is_counted_and_bounded(tmp_path, number, code, processes):
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "retellings", "-p", "no:cacheprovider", "-n", str(processes), "."],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'tests' / 'cluster'}"},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "lib")},
         capture_output=True,
         text=True,
     )

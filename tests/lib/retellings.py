@@ -41,7 +41,9 @@ class Counter:
         if len(self.found) > RETELLINGS_MAX and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter):
+    def pytest_terminal_summary(self, terminalreporter, config):
+        if config.option.collectonly:
+            return
         for test, reason in self.found:
             terminalreporter.write_line(f"told again: {test}: {reason}")
         line = f"{len(self.found)} told again, of {RETELLINGS_MAX} at most"
