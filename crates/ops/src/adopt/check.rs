@@ -153,7 +153,8 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
     let loses_field_expiries =
         has_field_expiries(old.product, old.version) && !has_field_expiries(new.product, new.version);
     // Redis 8.8 has arrays, and every server of Redis 8 vector sets, which MODULE LIST need not name.
-    let may_have_foreign_types = !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
+    let may_have_foreign_types =
+        !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
     Ok(Plan {
         refusals,
         notes,

@@ -69,8 +69,8 @@ const READ_AGAIN: Duration = Duration::from_millis(500);
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(times::LINK_RETRY_MS);
-/// A connection to another member is made anew when its machine has acknowledged nothing for this long.
-const SILENCE_MAX: Duration = Duration::from_millis(times::LINK_SILENCE_MS);
+/// A variable of the environment with which a build with assertions, as tests use it, takes [`times::SLOW_LEASES`].
+const SLOW_LEASES: &str = "DUNLIN_TEST_SLOW_LEASES";
 /// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
@@ -96,13 +96,21 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
     // There is one thread.
     let _ = shared.cluster.shard.waker.set(waker);
     let etcd_calls = EtcdCalls::start(shared, &settings)?;
+    let is_slow = cfg!(debug_assertions) && std::env::var_os(SLOW_LEASES).is_some();
+    let leases = if is_slow { times::SLOW_LEASES } else { times::LEASES };
+    if is_slow {
+        tracing::warn!("Cluster: leases are slow, for tests ({SLOW_LEASES})");
+    }
+    // A connection to another member is made anew when its machine has acknowledged nothing for this time.
+    let silence_max = Duration::from_millis(leases.link_silence_ms);
     let driver = Driver {
         shared: Arc::clone(shared),
         is_durable: settings.is_durable,
         settings,
+        leases,
         poll,
         etcd_calls,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
+        links: Links::new(WAITING_BYTES_MAX, RETRY, silence_max, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,
@@ -187,6 +195,7 @@ struct Parked {
 struct Driver {
     shared: Arc<Shared>,
     settings: Settings,
+    leases: times::Leases,
     is_durable: bool,
     poll: Poll,
     etcd_calls: EtcdCalls,

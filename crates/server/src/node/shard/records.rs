@@ -10,6 +10,7 @@ use dunlin_cluster::{
     lineage::Lineage,
     records::{Durability, ShardRecord},
     shard::{Event, Options, Shard},
+    times::Leases,
 };
 
 use super::{Driver, Machine, Role, Wanted};
@@ -164,6 +165,7 @@ impl Driver {
             Some((Durability::Sync, members)) => members.into(),
             _ => 1,
         };
-        Options { min_sync, ..Options::default() }
+        let Leases { lease_ms, promise_ms, .. } = self.leases;
+        Options { min_sync, lease_ms, grace_ms: promise_ms, ..Options::default() }
     }
 }
