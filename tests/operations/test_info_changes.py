@@ -4,23 +4,19 @@ Every name of docs/info.md has a row here: the scenario below that changes it, t
 changes. A new line without a row fails.
 """
 
-import pathlib
 import re
 import signal
 import socket
 import ssl
-import sys
 import time
 
 import pytest
 import redis
 
 from harness import DUNLIN, ROOT, Server, is_redis, suspend
-
-sys.path += [str(ROOT / "tests" / "replication"), str(ROOT / "tests" / "tls"), str(ROOT / "tests" / "durability")]
-from links import Link, Node, has_link, is_online, raw, until  # noqa: E402
-from peers import Files  # noqa: E402
-from wire import command  # noqa: E402
+from links import Link, Node, has_link, is_online, raw, until
+from peers import Files
+from wire import command
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about the lines of Dunlin's INFO")
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_resp::Value;
 
-use super::side::{House, Side};
+use super::side::{Product, Side};
 use crate::{
     progress::Progress,
     server::{strings, text},
@@ -46,10 +46,10 @@ pub(super) struct Plan {
 
 /// Why `replica` cannot follow `primary`, if it cannot.
 pub(super) fn incompatible(
-    (primary, primary_version): (House, (u32, u32)),
-    (replica, replica_version): (House, (u32, u32)),
+    (primary, primary_version): (Product, (u32, u32)),
+    (replica, replica_version): (Product, (u32, u32)),
 ) -> Option<&'static str> {
-    use House::{Dunlin, Redis, Valkey};
+    use Product::{Dunlin, Redis, Valkey};
     match (primary, replica) {
         (Redis, _) if primary_version < (6, 2) => Some("Redis older than 6.2 is not known to this program"),
         (_, Dunlin) => None,
@@ -74,18 +74,18 @@ pub(super) fn incompatible(
 }
 
 /// Whether a server has hashes whose fields expire.
-fn has_field_expiries(house: House, version: (u32, u32)) -> bool {
-    match house {
-        House::Dunlin => true,
-        House::Redis => version >= (7, 4),
-        House::Valkey => version >= (9, 0),
+fn has_field_expiries(product: Product, version: (u32, u32)) -> bool {
+    match product {
+        Product::Dunlin => true,
+        Product::Redis => version >= (7, 4),
+        Product::Valkey => version >= (9, 0),
     }
 }
 
 /// Looks at both servers; changes nothing.
 pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Plan, String> {
     let (mut refusals, mut notes) = (Vec::new(), Vec::new());
-    let kind = |side: &Side| (side.house, side.version);
+    let kind = |side: &Side| (side.product, side.version);
     let mut refuse = |reason: String| refusals.push(reason);
     if let Some(reason) = incompatible(kind(old), kind(new)) {
         refuse(reason.to_owned());
@@ -154,9 +154,10 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
         notes.push("the old server cannot follow the new one: it will refuse writes instead, and there is no way back".to_owned());
     }
     let loses_field_expiries =
-        has_field_expiries(old.house, old.version) && !has_field_expiries(new.house, new.version);
+        has_field_expiries(old.product, old.version) && !has_field_expiries(new.product, new.version);
     // Redis 8.8 has arrays, and every server of Redis 8 vector sets, which MODULE LIST need not name.
-    let may_have_foreign_types = !modules.is_empty() || old.house == House::Redis && old.version >= (8, 0);
+    let may_have_foreign_types =
+        !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
     Ok(Plan {
         refusals,
         notes,
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn servers_are_led_across_where_they_cannot_go() {
-        use House::{Dunlin, Redis, Valkey};
+        use Product::{Dunlin, Redis, Valkey};
         let may = |primary, replica| incompatible(primary, replica).is_none();
         let (redis, valkey) =
             (|major, minor| (Redis, (major, minor)), |major, minor| (Valkey, (major, minor)));

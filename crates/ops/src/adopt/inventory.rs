@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dunlin_resp::Value;
 use dunlin_server::config::foreign_effect;
 
-use super::side::{House, Side};
+use super::side::{Product, Side};
 use crate::server::{strings, text};
 
 /// Names that are shown of each kind.
@@ -43,7 +43,7 @@ pub(super) fn inventory(old: &mut Side, new: &mut Side) -> Result<Inventory, Str
     commands(old, new, &mut found)?;
     users(old, new, &mut found)?;
     libraries(old, &mut found);
-    if new.house == House::Dunlin {
+    if new.product == Product::Dunlin {
         directives(old, &mut found);
     }
     Ok(found)

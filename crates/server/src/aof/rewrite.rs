@@ -24,7 +24,7 @@ use crate::{
     durability::{BackupState, Base, Order, log_options},
     persistence::{
         saving::SaveError,
-        stamp::{Standing, next_id},
+        stamp::{LogRelation, next_id},
     },
     rdb::{Cut, Destination, cancelled, thread_for_cut},
     shared::Shared,
@@ -73,7 +73,7 @@ pub(crate) fn begin_rewrite(
                     // The log holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
                     status.log = next_id(status.held_log()).ok();
-                    status.standing = Standing::Off;
+                    status.relation = LogRelation::Off;
                 }
                 // Nothing behind the boundary is written before the log has seen it.
                 durability.order(Order::Rotate);
@@ -94,7 +94,7 @@ pub(super) fn begin(
         let written = write_base(shared, cut, &directory);
         shared.durability.order(Order::Adopt(written));
     })?;
-    let mut begun = Err(SaveError::KeptOut);
+    let mut begun = Err(SaveError::BlockedByScript);
     alone(&mut |context| {
         let mut rewriting = durability.rewriting();
         begun = match (&rewriting.current, rewriting.ended) {

@@ -112,7 +112,7 @@ fn start(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     match begun {
         // One that has begun before is as good: what came behind its cut is in the log.
         Ok(()) | Err(SaveError::InProgress) => {}
-        Err(SaveError::Busy | SaveError::KeptOut) => shared.durability.rewriting().scheduled = true,
+        Err(SaveError::Busy | SaveError::BlockedByScript) => shared.durability.rewriting().scheduled = true,
         Err(error @ (SaveError::NoThread | SaveError::InUse(_))) => {
             let reason = format!("no snapshot can be begun: {error}");
             shared.durability.backup().fail(&reason);

@@ -279,7 +279,7 @@ mod tests {
 
     /// The names that Redis 7.0 and Valkey 9.1 show in CONFIG GET or set in the configuration files of their packages.
     #[test]
-    fn every_directive_of_the_two_houses_is_known() {
+    fn every_directive_of_redis_and_valkey_is_known() {
         let (mut known, mut unknown) = (0, Vec::new());
         for line in HOUSES.lines().filter(|line| !line.is_empty()) {
             let name = line.split(' ').next().unwrap_or_default();

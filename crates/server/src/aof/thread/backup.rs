@@ -18,7 +18,7 @@ use super::{LogThread, State, unix_time_s};
 use crate::{
     config::describe,
     durability::{BackupState, Order, log_options, read_manifest},
-    persistence::stamp::Standing,
+    persistence::stamp::LogRelation,
     rdb::is_cancellation,
     shared::Shared,
 };
@@ -40,7 +40,7 @@ impl LogThread {
         }
         let before = {
             let status = shared.durability.status();
-            (status.log.clone(), status.standing)
+            (status.log.clone(), status.relation)
         };
         shared.durability.backup().begin(directory, unix_time_s())?;
         if let Err(reason) = self.turn_on() {
@@ -50,7 +50,7 @@ impl LogThread {
         // The log is not to be loaded at the next start, so no snapshot says how it stands to it.
         {
             let mut status = shared.durability.status();
-            (status.log, status.standing) = before.clone();
+            (status.log, status.relation) = before.clone();
         }
         shared.durability.backup().owns_log = true;
         self.before_backup = Some(before);
@@ -139,11 +139,11 @@ impl LogThread {
         if let Err(reason) = self.turn_off() {
             return tracing::warn!("the log of a backup cannot be turned off: {reason}");
         }
-        let Some((log, standing)) = before.filter(|_| is_ours) else { return };
+        let Some((log, relation)) = before.filter(|_| is_ours) else { return };
         self.left = None;
         remove_log(&options, &manifest);
         let mut status = shared.durability.status();
-        (status.log, status.standing) = (log, standing);
+        (status.log, status.relation) = (log, relation);
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) fn remove_unfinished(shared: &Shared, writer: Writer) {
 }
 
 /// The log that the data set had before a backup turned one on, and how it stood to it.
-pub(super) type LogBefore = (Option<LogId>, Standing);
+pub(super) type LogBefore = (Option<LogId>, LogRelation);
 
 /// Removes the files of a log that is no longer wanted, and its directory if nothing else is in it.
 fn remove_log(options: &WriterOptions, manifest: &Manifest) {

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
     RingReader,
-    aof::{FinishedSync, Writer, is_intrusion},
+    aof::{FinishedSync, Writer, is_foreign_change},
 };
 
 pub(crate) use self::base::replace_log;
@@ -36,7 +36,7 @@ use crate::{
     config::{AppendFsync, ConfigReader, describe},
     durability::{Durability, Order, ROOM_BYTES, SYNC_INTERVAL},
     loading::LoadError,
-    persistence::{data_directory::DirectoryLock, stamp::Standing},
+    persistence::{data_directory::DirectoryLock, stamp::LogRelation},
     shared::{Shared, Stop},
 };
 
@@ -398,8 +398,8 @@ impl LogThread {
         // its reason from the status, too.
         let mut status = durability.status();
         durability.failing.store(true, SeqCst);
-        if is_on && is_intrusion(error) {
-            status.standing = Standing::Apart;
+        if is_on && is_foreign_change(error) {
+            status.relation = LogRelation::Apart;
         }
         let is_new = status.write_error.replace(reason.clone()).as_ref() != Some(&reason);
         drop(status);
@@ -411,7 +411,7 @@ impl LogThread {
         if is_new {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();
-            if is_intrusion(error) {
+            if is_foreign_change(error) {
                 tracing::error!(
                     "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
                 );
