@@ -15,8 +15,8 @@ import time
 import pytest
 
 from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from rdb_data import fill
 from resp import Client
-from test_rdb import fill
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's tools")
 
