@@ -1,4 +1,4 @@
-"""Memory of keys that applications have, beside redis-server and Valkey: the rows of README.md.
+"""Memory of keys that applications have, beside redis-server and Valkey: rows of docs/benchmarks/README.md.
 
     DUNLIN=target/release/dunlin PYTHONPATH=tests/lib tests/.env/bin/python tests/lab/memory_figures.py
 

@@ -79,6 +79,7 @@ ELSEWHERE = {
     "evicted_clients": "wire/test_client_eviction.py",
     "master_failover_state": "replication/test_roles.py",
     "shutdown_in_milliseconds": "replication/test_shutdown.py",
+    "backup_in_progress": "durability/test_backup.py",
     "rdb_last_bgsave_status": "durability/test_faults.py",
     "aof_last_bgrewrite_status": "durability/test_faults.py",
     "aof_rewrites_consecutive_failures": "durability/test_faults.py",
@@ -93,7 +94,7 @@ ELSEWHERE = {
 CHANGES = {
     "configuration": """
         hz configured_hz maxclients tcp_port maxmemory maxmemory_policy db_maxmemory_ repl_backlog_size aof_enabled
-        slave_priority slave_read_only replica_announced
+        slave_priority slave_read_only replica_announced listener<n>
         """,
     "time": """
         uptime_in_seconds server_time_usec lru_clock used_cpu_sys used_cpu_user used_cpu_sys_main_thread used_cpu_user_main_thread
@@ -184,9 +185,9 @@ FAMILIES = re.compile("(slave|db|db_maxmemory_|used_cpu_worker_|cmdstat_|errorst
 
 def name_of(line):
     """A line's name in docs/info.md."""
-    for prefix, form in (("slave", r"slave\d+"), ("db", r"db\d+")):
+    for prefix, form in (("slave", r"slave\d+"), ("listener", r"listener\d+"), ("db", r"db\d+")):
         if re.fullmatch(form, line):
-            return "slave<n>" if prefix == "slave" else prefix
+            return prefix if prefix == "db" else f"{prefix}<n>"
     for prefix in ("db_maxmemory_", "used_cpu_worker_", "cmdstat_", "errorstat_", "latency_percentiles_usec_", "latency_stage_usec_"):
         if line.startswith(prefix):
             return prefix

@@ -25,6 +25,7 @@ MEANT = {
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
 BEYOND = {
+    "backup",
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
     "cluster|unpin", "delex", "digest", "hotkeys",
     "recorder", "sentinel", "xackdel", "xcfgset", "xdelex", "xnack",

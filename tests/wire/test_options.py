@@ -13,7 +13,7 @@ from wire import command
 
 # Commands that wait for the server, report about the server itself, or change the connection: they have tests of
 # their own.
-ELSEWHERE = """acl* asking auth bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
+ELSEWHERE = """acl* asking auth backup* bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
 exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
 punsubscribe quit readonly readwrite replconf replicaof reset restore-asking role save script?debug shutdown slaveof
 slowlog* ssubscribe subscribe sunsubscribe swapdb sync time unsubscribe function?stats function?kill script?kill *help""".split()

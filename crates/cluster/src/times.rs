@@ -1,7 +1,7 @@
 //! The times of a shard, in milliseconds: one table for the server, the machines and the simulator.
 //!
 //! ```text
-//!   heartbeat  retry   heir  lease   promise      link    presence        lag
+//!   heartbeat  retry   successor  lease   promise      link    presence        lag
 //!  ────┼─────────┼──────┼──────┼────────┼───────────┼─────────┼────────────┼──▶
 //!     100       200    250    900     1,300       2,000     5,000       10,000
 //! ```
@@ -26,7 +26,7 @@ pub const HANDOVER_MS: u64 = 1_000;
 /// Between a handover that has failed and the next one.
 pub const HANDOVER_AGAIN_MS: u64 = 5_000;
 /// The longest that the clients of a primary that has handed over wait for a sign of its successor.
-pub const HEIR_MS: u64 = 250;
+pub const SUCCESSOR_MS: u64 = 250;
 /// How long a member that has lost data waits for the learners of its shard to report what they have.
 pub const RECOVER_MS: u64 = 4_000;
 
@@ -83,8 +83,8 @@ impl Leases {
         assert!(link_silence_ms > promise_ms);
         // A node whose presence has ended serves nothing: its leases have run out.
         assert!(PRESENCE_MS > promise_ms + link_silence_ms);
-        // Clients that wait for an heir are let go before a failed heir would be replaced.
-        assert!(HEIR_MS < lease_ms);
+        // Clients that wait for a successor are let go before a failed successor would be replaced.
+        assert!(SUCCESSOR_MS < lease_ms);
         // A learner reports within some turns; one that is being started does, too, if its machine is quick.
         assert!(RECOVER_MS > promise_ms + 4 * RETRY_MS);
         // Clients that are parked for a handover or a move wait for less than a takeover takes.
