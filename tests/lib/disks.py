@@ -1,12 +1,15 @@
 """A disk that fails, and servers on it that are killed at a change of a file (durability/faults.c)."""
 
+import contextlib
 import os
 import subprocess
+import threading
 import time
 
 import pytest
 
 from harness import ROOT, Server
+from log_files import Client
 
 LOG = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "yes")
 
@@ -73,3 +76,47 @@ def await_that(is_so):
 
 def failing(client):
     return "aof_last_write_status:err" in client.call("info", "persistence")
+
+
+ERRORS = {"EIO": (5, "Input/output error"), "ENOSPC": (28, "No space left on device")}
+
+
+class Writer(threading.Thread):
+    """Counts upwards under a key of its own as long as it is acknowledged; waits for a reply however long that takes."""
+
+    def __init__(self, server, number):
+        super().__init__(daemon=True)
+        self.client, self.key = Client(server), f"n:{number}"
+        self.client.socket.settimeout(None)
+        self.sent = self.acknowledged = 0
+        self.refusal, self.ending = None, False
+
+    def run(self):
+        while not self.ending:
+            self.sent += 1
+            try:
+                reply = self.client.call("set", self.key, self.sent)
+            except (OSError, ValueError, AssertionError):
+                return
+            if reply != "+OK":
+                self.refusal = reply
+                return
+            self.acknowledged = self.sent
+
+
+@contextlib.contextmanager
+def load(server, count=4):
+    writers = [Writer(server, number) for number in range(count)]
+    for writer in writers:
+        writer.start()
+    await_that(lambda: all(writer.acknowledged > 20 for writer in writers))
+    yield writers
+    for writer in writers:
+        writer.ending = True
+        with contextlib.suppress(OSError):
+            writer.client.socket.shutdown(2)
+        writer.join(30)
+
+
+def counts(writers):
+    return [writer.acknowledged for writer in writers]
