@@ -44,6 +44,7 @@ pub const CATEGORIES: &[&str] = &[
     "hyperloglog",
     "geo",
     "stream",
+    "array",
     "pubsub",
     "admin",
     "fast",

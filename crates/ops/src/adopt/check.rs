@@ -30,6 +30,8 @@ pub(super) struct Plan {
     pub(super) unknown_types: Vec<String>,
     /// Fields of hashes that expire are not known to the new server.
     pub(super) loses_field_expiries: bool,
+    /// The new server has arrays.
+    pub(super) has_arrays: bool,
 }
 
 /// Why `replica` cannot follow `primary`, if it cannot.
@@ -147,7 +149,16 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
     let loses_field_expiries =
         has_field_expiries(old.house, old.version) && !has_field_expiries(new.house, new.version);
     let unknown_types = modules;
-    Ok(Plan { refusals, notes, follows_already, old_can_follow, unknown_types, loses_field_expiries })
+    let has_arrays = matches!(new.house, House::Dunlin) || new.house == House::Redis && new.version >= (8, 8);
+    Ok(Plan {
+        refusals,
+        notes,
+        follows_already,
+        old_can_follow,
+        unknown_types,
+        loses_field_expiries,
+        has_arrays,
+    })
 }
 
 /// The names in the reply to MODULE LIST, in whatever form.
@@ -195,7 +206,7 @@ impl Census {
 }
 
 /// Counts the keys of a server by type.
-pub(super) fn census(side: &mut Side, looks_at_fields: bool) -> Result<Census, String> {
+pub(super) fn census(side: &mut Side, looks_at_fields: bool, has_arrays: bool) -> Result<Census, String> {
     let mut census = Census::default();
     let mut progress = Progress::of_keys("types", side.keys()?);
     for (database, _) in side.databases()? {
@@ -204,7 +215,7 @@ pub(super) fn census(side: &mut Side, looks_at_fields: bool) -> Result<Census, S
         loop {
             let reply = side.ask(&["SCAN", &cursor, "COUNT", KEYS_EACH])?;
             let (next, keys) = scanned(&reply).ok_or("the server does not answer SCAN as it should")?;
-            count_types(side, &keys, looks_at_fields, &mut census)?;
+            count_types(side, &keys, (looks_at_fields, has_arrays), &mut census)?;
             progress.advance(keys.len() as u64);
             cursor = next;
             if cursor == "0" {
@@ -219,7 +230,7 @@ pub(super) fn census(side: &mut Side, looks_at_fields: bool) -> Result<Census, S
 fn count_types(
     side: &mut Side,
     keys: &[Vec<u8>],
-    looks_at_fields: bool,
+    (looks_at_fields, has_arrays): (bool, bool),
     census: &mut Census,
 ) -> Result<(), String> {
     let replies = side.pipelined(keys.iter().map(|key| vec![b"TYPE".to_vec(), key.clone()]))?;
@@ -230,7 +241,7 @@ fn count_types(
         if name == "none" {
             continue;
         }
-        if !TYPES.contains(&&*name) {
+        if !TYPES.contains(&&*name) && !(has_arrays && name == "array") {
             census.foreign.entry(name.clone()).or_insert_with(|| text(key));
         }
         if name == "hash" {

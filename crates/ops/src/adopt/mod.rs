@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let plan = check::plan(&mut old, &mut new, arguments.replace)?;
     plan.notes.iter().for_each(|note| dunlin_print::say!("note  {note}"));
     let census = if arguments.dry_run || !plan.unknown_types.is_empty() {
-        let census = check::census(&mut old, plan.loses_field_expiries)?;
+        let census = check::census(&mut old, plan.loses_field_expiries, plan.has_arrays)?;
         dunlin_print::say!("keys  {census}");
         Some(census)
     } else {
