@@ -1,4 +1,4 @@
-"""`dunlin cluster`: tables of a cluster, why something waits, and the operator's wishes."""
+"""`dunlin cluster`: tables of a cluster, why something waits, and the operator's requests."""
 
 import re
 import signal

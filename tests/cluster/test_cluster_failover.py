@@ -267,7 +267,7 @@ def test_node_that_leaves_its_shard_and_comes_back_is_in_sync_again(etcd):
         (shard,) = [key for key in records(etcd) if key.startswith("shards/")]
         for number in range(3):
             cluster.client(0).set("key", number)
-            put(etcd, shard, {**records(etcd)[shard], "wish": {"release": id_of(second)}})
+            put(etcd, shard, {**records(etcd)[shard], "requested": {"release": id_of(second)}})
             until(lambda: records(etcd)[shard]["in_sync"] == [id_of(first)], first.log)
             until(lambda: promise() == "", second.log)
             put(etcd, shard, {**records(etcd)[shard], "learners": [id_of(second)]})

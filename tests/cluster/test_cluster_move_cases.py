@@ -6,7 +6,6 @@ import itertools
 import os
 import pathlib
 import signal
-import sys
 import time
 
 import pytest
@@ -14,7 +13,7 @@ import redis
 from redis.crc import key_slot
 
 from etcd_cluster import NEEDS_ETCD, NOBODY, Nodes, dunlin_nodes, put, records, shard_order, told_again, until
-from harness import ROOT, Server, suspend
+from harness import Server, suspend
 from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
 from test_cluster_moves import (
     DEBUG,
@@ -33,7 +32,6 @@ from test_cluster_moves import (
 )
 from test_cluster_outages import are_in_sync, held_by, kill, start_again
 
-sys.path.append(str(ROOT / "tests" / "tls"))
 
 pytestmark = NEEDS_ETCD
 

@@ -123,7 +123,7 @@ def test_no_request_fails_while_etcd_is_dead(etcd, fault):
         until(lambda: all(follow(node) for node in cluster.nodes), lambda: logs(cluster))
         await_writes(writers, lambda: logs(cluster))
         # Longer than leases and promises: etcd's return is no reason for a failover.
-        time.sleep(2)
+        time.sleep(3)
         for writer in writers:
             writer.end()
             writer.check(held_by(cluster, writer.key))

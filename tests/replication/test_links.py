@@ -2,17 +2,14 @@
 
 import random
 import subprocess
-import sys
 import threading
 
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, REDIS_VERSIONS, ROOT, VALKEY, WITHOUT_VALKEY
+from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY
 from links import Link, Node, has_link, raw, settle, until
-
-sys.path.append(str(ROOT / "tests" / "wire"))
-from options import DATA, calls  # noqa: E402
+from options import DATA, calls
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
 PAIRS = [

@@ -3,19 +3,16 @@
 import contextlib
 import signal
 import socket
-import sys
 import threading
 import time
 
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, ROOT, VALKEY, WITHOUT_VALKEY, suspend
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, suspend
 from links import Link, Node, has_link, is_online, raw, settle, until
-
-sys.path.append(str(ROOT / "tests" / "wire"))
-from peer import Failure, Peer  # noqa: E402
-from wire import command as packed  # noqa: E402
+from peer import Failure, Peer
+from wire import command as packed
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
 PAIRS = [

@@ -27,6 +27,7 @@ MEANT = {
 BEYOND = {
     "arcount", "ardel", "ardelrange", "arget", "argetrange", "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
     "arscan", "arseek", "arset",
+    "backup",
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
     "cluster|unpin", "delex", "digest", "hotkeys",
     "recorder", "sentinel", "xackdel", "xcfgset", "xdelex", "xnack",

@@ -327,7 +327,10 @@ fn errors_tell_the_place_the_key_and_the_reason() {
         assert!(error.contains(expected), "{error}");
     }
     for (magic, expected) in [
-        (b"REDIS0099", "a version that is not known"),
+        (
+            b"REDIS0016",
+            "the file begins with \"REDIS0016\", a version that is not known (known are REDIS0001 to REDIS0015, VALKEY080 to VALKEY081): rdb-version-check relaxed reads it as far as it holds what is known; otherwise a newer Dunlin does",
+        ),
         (b"VALKEY011", "a version that is not known"),
         (b"RADIS0011", "does not begin like an RDB file"),
     ] {
@@ -338,6 +341,12 @@ fn errors_tell_the_place_the_key_and_the_reason() {
     assert!(error.contains("at byte 10: the file holds a cluster's slot"), "{error}");
     let relaxed = ReadOptions { known_versions: false, ..OPTIONS };
     Store::new().load_with(&file(b"REDIS0020", &[]), relaxed).unwrap();
+    let error = Store::new().load_with(&file(b"REDIS0080", &[]), relaxed).unwrap_err().to_string();
+    assert!(error.ends_with("VALKEY080 to VALKEY081): it is none of a future version either"), "{error}");
+    // A file of a later version is read up to what it holds that is not known, and the key is named.
+    let unknown = [b"\x00\x01a\x01v".as_slice(), b"\x40\x01b\x01v"].concat();
+    let error = Store::new().load_with(&file(b"REDIS0016", &[&unknown]), relaxed).unwrap_err().to_string();
+    assert!(error.contains("in the value of key \"b\""), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_resp::Value;
 
-use super::side::{House, Side};
+use super::side::{Product, Side};
 use crate::{
     progress::Progress,
     server::{strings, text},
@@ -15,6 +15,18 @@ const KEYS_EACH: &str = "500";
 /// Fields of a hash that are asked whether they expire.
 const FIELDS_SAMPLED: &str = "100";
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+/// Types beyond those, and a command that a server has if it has the type.
+const TYPES_BEYOND: [(&str, &str); 9] = [
+    ("ReJSON-RL", "json.get"),
+    ("MBbloom--", "bf.info"),
+    ("MBbloomCF", "cf.info"),
+    ("CMSk-TYPE", "cms.info"),
+    ("TopK-TYPE", "topk.info"),
+    ("TDIS-TYPE", "tdigest.info"),
+    ("TSDB-TYPE", "ts.info"),
+    ("vectorset", "vinfo"),
+    ("array", "arget"),
+];
 
 /// The finding from both servers' descriptions of themselves.
 pub(super) struct Plan {
@@ -26,20 +38,18 @@ pub(super) struct Plan {
     pub(super) follows_already: bool,
     /// The old server understands the new one as its primary.
     pub(super) old_can_follow: bool,
-    /// Modules that may have types of their own.
-    pub(super) unknown_types: Vec<String>,
+    /// The old server may have keys of types that the new one lacks.
+    pub(super) may_have_foreign_types: bool,
     /// Fields of hashes that expire are not known to the new server.
     pub(super) loses_field_expiries: bool,
-    /// The new server has arrays.
-    pub(super) has_arrays: bool,
 }
 
 /// Why `replica` cannot follow `primary`, if it cannot.
 pub(super) fn incompatible(
-    (primary, primary_version): (House, (u32, u32)),
-    (replica, replica_version): (House, (u32, u32)),
+    (primary, primary_version): (Product, (u32, u32)),
+    (replica, replica_version): (Product, (u32, u32)),
 ) -> Option<&'static str> {
-    use House::{Dunlin, Redis, Valkey};
+    use Product::{Dunlin, Redis, Valkey};
     match (primary, replica) {
         (Redis, _) if primary_version < (6, 2) => Some("Redis older than 6.2 is not known to this program"),
         (_, Dunlin) => None,
@@ -64,18 +74,18 @@ pub(super) fn incompatible(
 }
 
 /// Whether a server has hashes whose fields expire.
-fn has_field_expiries(house: House, version: (u32, u32)) -> bool {
-    match house {
-        House::Dunlin => true,
-        House::Redis => version >= (7, 4),
-        House::Valkey => version >= (9, 0),
+fn has_field_expiries(product: Product, version: (u32, u32)) -> bool {
+    match product {
+        Product::Dunlin => true,
+        Product::Redis => version >= (7, 4),
+        Product::Valkey => version >= (9, 0),
     }
 }
 
 /// Looks at both servers; changes nothing.
 pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Plan, String> {
     let (mut refusals, mut notes) = (Vec::new(), Vec::new());
-    let kind = |side: &Side| (side.house, side.version);
+    let kind = |side: &Side| (side.product, side.version);
     let mut refuse = |reason: String| refusals.push(reason);
     if let Some(reason) = incompatible(kind(old), kind(new)) {
         refuse(reason.to_owned());
@@ -129,12 +139,6 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
             used / 1e6
         ));
     }
-    let users = old.ask(&["ACL", "LIST"]).map_or(0, |users| strings(&users).len());
-    if users > 1 {
-        notes.push(format!(
-            "{users} users of the old server are not moved: ACL LIST shows them, ACL SETUSER makes them"
-        ));
-    }
     let modules = old.ask(&["MODULE", "LIST"]).map_or(Vec::new(), |modules| names_of_modules(&modules));
     if !modules.is_empty() {
         notes.push(format!(
@@ -147,17 +151,17 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
         notes.push("the old server cannot follow the new one: it will refuse writes instead, and there is no way back".to_owned());
     }
     let loses_field_expiries =
-        has_field_expiries(old.house, old.version) && !has_field_expiries(new.house, new.version);
-    let unknown_types = modules;
-    let has_arrays = matches!(new.house, House::Dunlin) || new.house == House::Redis && new.version >= (8, 8);
+        has_field_expiries(old.product, old.version) && !has_field_expiries(new.product, new.version);
+    // Redis 8.8 has arrays, and every server of Redis 8 vector sets, which MODULE LIST need not name.
+    let may_have_foreign_types =
+        !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
     Ok(Plan {
         refusals,
         notes,
         follows_already,
         old_can_follow,
-        unknown_types,
+        may_have_foreign_types,
         loses_field_expiries,
-        has_arrays,
     })
 }
 
@@ -176,7 +180,7 @@ fn names_of_modules(value: &Value) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Census {
     types: BTreeMap<String, u64>,
-    /// Types that no server but its own knows: an example key for each.
+    /// Types that not every server knows: an example key for each.
     foreign: BTreeMap<String, String>,
     /// Hashes with fields that expire, as far as they were looked at, if the new server has no such fields.
     expiring_hashes: u64,
@@ -191,22 +195,35 @@ impl fmt::Display for Census {
 }
 
 impl Census {
-    /// Data that the new server cannot have.
-    pub(super) fn losses(&self) -> Vec<String> {
-        let foreign = self.foreign.iter().map(|(name, key)| {
+    /// Leaves out the types that the new server has.
+    pub(super) fn expect_known(&mut self, new: &mut Side) {
+        self.foreign.retain(|name, _| {
+            let command = TYPES_BEYOND.iter().find(|(known, _)| known == name).map(|(_, command)| command);
+            !command.is_some_and(|command| new.knows(command))
+        });
+    }
+
+    /// Keys of types that the new server lacks, in a line for each type.
+    pub(super) fn foreign(&self) -> Vec<String> {
+        let line = |(name, key): (&String, &String)| {
             let keys = self.types.get(name).copied().unwrap_or(0);
             format!("{keys} keys of the type {name}, such as '{key}'")
-        });
+        };
+        self.foreign.iter().map(line).collect()
+    }
+
+    /// Other data that the new server cannot have.
+    pub(super) fn losses(&self) -> Vec<String> {
         let expiring = (self.expiring_hashes > 0).then(|| {
             let hashes = self.expiring_hashes;
             format!("the expiry of fields in {hashes} hashes or more: the new server keeps such fields for ever once it is the primary")
         });
-        foreign.chain(expiring).collect()
+        expiring.into_iter().collect()
     }
 }
 
 /// Counts the keys of a server by type.
-pub(super) fn census(side: &mut Side, looks_at_fields: bool, has_arrays: bool) -> Result<Census, String> {
+pub(super) fn census(side: &mut Side, looks_at_fields: bool) -> Result<Census, String> {
     let mut census = Census::default();
     let mut progress = Progress::of_keys("types", side.keys()?);
     for (database, _) in side.databases()? {
@@ -215,7 +232,7 @@ pub(super) fn census(side: &mut Side, looks_at_fields: bool, has_arrays: bool) -
         loop {
             let reply = side.ask(&["SCAN", &cursor, "COUNT", KEYS_EACH])?;
             let (next, keys) = scanned(&reply).ok_or("the server does not answer SCAN as it should")?;
-            count_types(side, &keys, (looks_at_fields, has_arrays), &mut census)?;
+            count_types(side, &keys, looks_at_fields, &mut census)?;
             progress.advance(keys.len() as u64);
             cursor = next;
             if cursor == "0" {
@@ -230,7 +247,7 @@ pub(super) fn census(side: &mut Side, looks_at_fields: bool, has_arrays: bool) -
 fn count_types(
     side: &mut Side,
     keys: &[Vec<u8>],
-    (looks_at_fields, has_arrays): (bool, bool),
+    looks_at_fields: bool,
     census: &mut Census,
 ) -> Result<(), String> {
     let replies = side.pipelined(keys.iter().map(|key| vec![b"TYPE".to_vec(), key.clone()]))?;
@@ -241,7 +258,7 @@ fn count_types(
         if name == "none" {
             continue;
         }
-        if !TYPES.contains(&&*name) && !(has_arrays && name == "array") {
+        if !TYPES.contains(&&*name) {
             census.foreign.entry(name.clone()).or_insert_with(|| text(key));
         }
         if name == "hash" {
@@ -286,7 +303,7 @@ mod tests {
 
     #[test]
     fn servers_are_led_across_where_they_cannot_go() {
-        use House::{Dunlin, Redis, Valkey};
+        use Product::{Dunlin, Redis, Valkey};
         let may = |primary, replica| incompatible(primary, replica).is_none();
         let (redis, valkey) =
             (|major, minor| (Redis, (major, minor)), |major, minor| (Valkey, (major, minor)));

@@ -17,6 +17,8 @@ use crate::server::text;
 /// Elements, and bytes of strings, that are read at once.
 const ELEMENTS_EACH: u64 = 1000;
 const BYTES_EACH: u64 = 256 * 1024;
+/// Bytes of the version and the checksum behind the value in a dump.
+const DUMP_END_BYTES: usize = 2 + 8;
 
 /// A digest of a key; `None` if it is not there.
 pub(super) type Digest = Option<u64>;
@@ -124,7 +126,11 @@ pub(super) fn digests(
                 let fields = items(&value);
                 Some(sorted(pairs_of_fields(side, &keys[nth], &fields, questions)?))
             }
-            _ => value.as_bytes().map(|bytes| digest_of([bytes].into_iter())),
+            // A value of a type that is compared as it is: each server puts its own version and a checksum behind it.
+            _ => {
+                let value = value.as_bytes().map(|dump| &dump[..dump.len().saturating_sub(DUMP_END_BYTES)]);
+                value.map(|value| digest_of([value].into_iter()))
+            }
         };
     }
     let with_facts = digests.into_iter().zip(kinds).zip(times).map(|((content, kind), time)| {

@@ -46,7 +46,7 @@ fn bgrewriteaof(
     };
     match begun {
         Ok(()) => reply.simple("Background append only file rewriting started"),
-        Err(SaveError::Busy | SaveError::KeptOut) => {
+        Err(SaveError::Busy | SaveError::BlockedByScript) => {
             shared.durability.rewriting().scheduled = true;
             reply.simple("Background append only file rewriting scheduled");
         }

@@ -1,6 +1,7 @@
 //! The commands of the server: connections, configuration, the process.
 
 mod acl;
+mod backup;
 mod client;
 mod cluster;
 mod command;
@@ -39,6 +40,7 @@ use crate::{admission, config::Config, executor::ServerContext};
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
+    backup::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,

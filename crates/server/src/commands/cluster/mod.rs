@@ -6,13 +6,13 @@
 //!
 //! Slots are not assigned by hand: the commands for that are refused with a line that says so.
 
+pub(super) mod cluster_wide;
 mod describe;
 mod migrate;
 mod nodes;
 mod recover;
 mod sentinel;
 mod status;
-pub(super) mod wide;
 
 use std::sync::Arc;
 
@@ -340,7 +340,7 @@ const CLUSTER: Command = Command {
                         &[
                             Argument::string("shard-id"),
                             Argument::integer("epoch"),
-                            Argument::string("heir-shard-id").after("TO").optional(),
+                            Argument::string("successor-shard-id").after("TO").optional(),
                         ],
                     )
                     .after("EMPTY"),

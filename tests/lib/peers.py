@@ -5,14 +5,12 @@ import pathlib
 import shutil
 import socket
 import ssl
-import sys
 import tempfile
 
 import pytest
-from certificates import Authority
-from harness import ROOT, Server, free_port
 
-sys.path.append(str(ROOT / "tests" / "wire"))
+from certificates import Authority
+from harness import Server, free_port
 
 
 class Files:

@@ -24,7 +24,7 @@ use crate::{
 
 /// A call.
 #[derive(Debug)]
-pub(super) enum Errand {
+pub(super) enum EtcdCall {
     /// Makes a change of a shard's record. [`Input::Outcome`] follows.
     Propose(ShardId, Box<Proposal>),
     /// Reads a shard's record. [`Input::Read`] follows, unless etcd fails.
@@ -35,20 +35,20 @@ pub(super) enum Errand {
     ClearReport(NodeId, Box<Stored<NodeRecord>>),
     /// Writes such a report, if the shard's record is of this revision.
     ReportLoss(NodeId, Box<(Stored<NodeRecord>, Restart)>, ShardId, Revision),
-    /// Writes an operator's wish for another primary into the shard's record.
+    /// Writes an operator's request for another primary into the shard's record.
     Promote(ShardId, Arc<Order>),
     /// Removes the record of a node that has gone, which is of this shard.
     Forget(NodeId, Option<ShardId>, Arc<Order>),
 }
 
 /// The driver's end.
-pub(super) struct Errands(Sender<Errand>);
+pub(super) struct EtcdCalls(Sender<EtcdCall>);
 
-impl Errands {
+impl EtcdCalls {
     /// Makes a call to etcd, on the thread.
-    pub(super) fn run(&self, errand: Errand) {
+    pub(super) fn run(&self, etcd_call: EtcdCall) {
         // The thread ends with the sender only.
-        let _ = self.0.send(errand);
+        let _ = self.0.send(etcd_call);
     }
 
     /// Starts the thread. The thread ends with the value.
@@ -78,36 +78,36 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    fn run(&self, errands: &Receiver<Errand>) {
-        while let Ok(first) = errands.recv() {
+    fn run(&self, etcd_calls: &Receiver<EtcdCall>) {
+        while let Ok(first) = etcd_calls.recv() {
             let mut waiting = vec![first];
-            waiting.extend(errands.try_iter());
+            waiting.extend(etcd_calls.try_iter());
             // Only the newest read of a kind is waited for: it shows what the ones before would.
-            let last = |is_kind: fn(&Errand) -> bool| waiting.iter().rposition(is_kind);
+            let last = |is_kind: fn(&EtcdCall) -> bool| waiting.iter().rposition(is_kind);
             let last_reads = [
-                last(|errand| matches!(errand, Errand::Read(..))),
-                last(|errand| matches!(errand, Errand::Slots(_))),
+                last(|etcd_call| matches!(etcd_call, EtcdCall::Read(..))),
+                last(|etcd_call| matches!(etcd_call, EtcdCall::Slots(_))),
             ];
-            for (at, errand) in waiting.into_iter().enumerate() {
-                let is_read = matches!(errand, Errand::Read(..) | Errand::Slots(_));
+            for (at, etcd_call) in waiting.into_iter().enumerate() {
+                let is_read = matches!(etcd_call, EtcdCall::Read(..) | EtcdCall::Slots(_));
                 if !is_read || last_reads.contains(&Some(at)) {
-                    self.make(errand);
+                    self.make(etcd_call);
                 }
             }
         }
     }
 
-    fn make(&self, errand: Errand) {
-        let answer = match errand {
-            Errand::Propose(shard, proposal) => {
+    fn make(&self, etcd_call: EtcdCall) {
+        let answer = match etcd_call {
+            EtcdCall::Propose(shard, proposal) => {
                 let outcome = self.meta.commit(&proposal.transaction(&self.keys, shard));
                 Some(Input::Outcome(shard, proposal.number, outcome))
             }
-            Errand::Read(shard, number) => self.read(Key::Shard(shard)).map(|read| {
+            EtcdCall::Read(shard, number) => self.read(Key::Shard(shard)).map(|read| {
                 let read: Result<Option<Known>, _> = read;
                 Input::Read(shard, number, read)
             }),
-            Errand::Slots(term) => match self.read::<SlotsRecord>(Key::Slots) {
+            EtcdCall::Slots(term) => match self.read::<SlotsRecord>(Key::Slots) {
                 Some(Ok(slots)) => Some(Input::Slots(term, slots)),
                 Some(Err(error)) => {
                     tracing::error!("Cluster: the record of slots: {error}");
@@ -115,20 +115,20 @@ impl Runner {
                 }
                 None => None,
             },
-            Errand::ClearReport(node, known) => {
+            EtcdCall::ClearReport(node, known) => {
                 self.clear_report(node, *known);
                 None
             }
-            Errand::ReportLoss(node, report, shard, compare) => {
+            EtcdCall::ReportLoss(node, report, shard, compare) => {
                 let ((revision, record), restart) = *report;
                 self.report_loss(node, (revision, record), restart, (Key::Shard(shard), compare));
                 None
             }
-            Errand::Promote(shard, order) => {
+            EtcdCall::Promote(shard, order) => {
                 order.finish(self.promote(shard));
                 None
             }
-            Errand::Forget(node, shard, order) => {
+            EtcdCall::Forget(node, shard, order) => {
                 order.finish(self.forget(node, shard));
                 None
             }

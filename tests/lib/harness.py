@@ -4,6 +4,7 @@ The server under test is the program that the environment variable DUNLIN names;
 same protocol will do (`DUNLIN=redis-server make test` shows what the tests say about Redis itself).
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DUNLIN = os.environ.get("DUNLIN", str(TARGET / "fast" / "dunlin"))
 DRIVERS = pathlib.Path(os.environ.get("DUNLIN_DRIVERS", TARGET / "fast"))
@@ -60,6 +61,14 @@ def free_port():
                 continue
             return port
     raise AssertionError("all ports are taken")
+
+
+@contextlib.contextmanager
+def closed_port():
+    """A port that nothing listens on, kept from other processes meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 def command(program, *arguments):

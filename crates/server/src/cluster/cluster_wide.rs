@@ -23,7 +23,7 @@ const TOO_MANY: CommandError =
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A client's.
-    Change { change: WideChange, client: u64, order: Arc<Order> },
+    Change { change: ClusterChange, client: u64, order: Arc<Order> },
     /// The agent's.
     Follow {
         seen: Seen,
@@ -35,7 +35,7 @@ pub(crate) enum Job {
 
 /// A change that a client wants.
 #[derive(Debug)]
-pub(crate) enum WideChange {
+pub(crate) enum ClusterChange {
     /// `ACL SETUSER`.
     SetUser { name: Vec<u8>, rules: Vec<Vec<u8>> },
     /// `ACL DELUSER`.
@@ -54,21 +54,21 @@ pub(crate) enum WideChange {
     Replicas { replicas: u8 },
     /// A restored store, or this node, is right.
     Decide(Side),
-    /// A shard without nodes ends, as it is in this epoch: its slots are those of `heir`, or of any shard.
-    GiveUp { shard: ShardId, epoch: u64, heir: Option<ShardId> },
+    /// A shard without nodes ends, as it is in this epoch: its slots are those of `successor`, or of any shard.
+    GiveUp { shard: ShardId, epoch: u64, successor: Option<ShardId> },
 }
 
 /// The way to the thread.
 #[derive(Debug, Default)]
-pub(crate) struct Wide {
+pub(crate) struct ClusterWide {
     pub(crate) jobs: OnceLock<SyncSender<Job>>,
     /// The cluster's id, once its records have been seen.
     pub(crate) cluster: OnceLock<ClusterId>,
 }
 
-impl Wide {
+impl ClusterWide {
     /// Orders a change on all nodes, for a client, which is left connected until it is answered.
-    pub(crate) fn order(&self, change: WideChange, client: u64) -> Arc<Order> {
+    pub(crate) fn order(&self, change: ClusterChange, client: u64) -> Arc<Order> {
         let order = Arc::new(Order::default());
         let job = Job::Change { change, client, order: Arc::clone(&order) };
         if self.jobs.get().is_none_or(|jobs| jobs.try_send(job).is_err()) {

@@ -4,7 +4,7 @@ pub(super) use dunlin_cluster::records::UsersRecord;
 use dunlin_engine::command::CommandError;
 
 use crate::{
-    cluster::{view::Stored, wide::WideChange},
+    cluster::{cluster_wide::ClusterChange, view::Stored},
     session::order::Carried,
     shared::Shared,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn plan(
     shared: &Shared,
     known: Option<&Stored<UsersRecord>>,
-    change: &WideChange,
+    change: &ClusterChange,
 ) -> Result<(UsersRecord, Carried), CommandError> {
     let config = shared.config.current();
     let lines = known.map(|(_, record)| bytes_of(record));
@@ -23,16 +23,16 @@ pub(super) fn plan(
         .map_err(|why| CommandError::owned(format!("ERR the cluster's users are not understood: {why}")))?;
     let mut carried = Carried::Ok;
     match change {
-        WideChange::SetUser { name, rules } => {
+        ClusterChange::SetUser { name, rules } => {
             let rules: Vec<&[u8]> = rules.iter().map(Vec::as_slice).collect();
             draft
                 .set(name, &rules, &config)
                 .map_err(|error| CommandError::quoting("", &[b"ERR ", &error.text()[..]].concat()))?;
         }
-        WideChange::RemoveUsers { names } => {
+        ClusterChange::RemoveUsers { names } => {
             carried = Carried::Count(names.iter().filter(|name| draft.remove(name)).count());
         }
-        WideChange::ReplaceUsers { lines } => return Ok((record_of(lines)?, carried)),
+        ClusterChange::ReplaceUsers { lines } => return Ok((record_of(lines)?, carried)),
         _ => unreachable!("it changes no user"),
     }
     Ok((record_of(&draft.lines())?, carried))

@@ -2,13 +2,11 @@
 
 import socket
 import threading
-import time
 
 import redis
 
 from harness import REDIS_VERSIONS, Server, is_redis
-
-DEADLINE_S = 60
+from waiting import until
 
 
 def raw(port, **options):
@@ -46,17 +44,6 @@ class Node(Server):
         self.client.close()
         self.raw.close()
         super().stop()
-
-
-def until(condition, what, deadline_s=DEADLINE_S):
-    """Waits for something that must come; its value."""
-    deadline = time.monotonic() + deadline_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.01)
 
 
 def has_link(replica):

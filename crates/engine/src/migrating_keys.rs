@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Some keys on their way to another server, as they were when the way began.
-pub struct Departure {
+pub struct MigratingKeys {
     database: usize,
     /// The keys that were there, in the order of the request.
     keys: Vec<Box<[u8]>>,
@@ -33,33 +33,33 @@ pub struct Departure {
     claim: Claim,
 }
 
-impl fmt::Debug for Departure {
+impl fmt::Debug for MigratingKeys {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Departure").field("keys", &self.keys.len()).finish_non_exhaustive()
+        out.debug_struct("MigratingKeys").field("keys", &self.keys.len()).finish_non_exhaustive()
     }
 }
 
 /// The outcome of an attempt to send keys away.
 #[derive(Debug)]
-pub enum Departing {
+pub enum MigrationStart {
     /// None of them is there.
     Nothing,
     /// A key is on its way already: the command is to be presented again.
     Retry,
     /// The keys that are there can be sent.
-    Ready(Box<Departure>),
+    Ready(Box<MigratingKeys>),
 }
 
 /// Keys that arrived elsewhere and were not removed here, since they are no longer what was sent.
 #[derive(Debug, Default)]
-pub struct Stragglers {
+pub struct NotRemoved {
     /// Keys with other values or expiries.
     pub changed: Vec<Box<[u8]>>,
     /// Keys that are gone.
     pub gone: Vec<Box<[u8]>>,
 }
 
-impl Stragglers {
+impl NotRemoved {
     /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.gone.is_empty()
@@ -75,7 +75,7 @@ pub struct Dumped {
     pub ttl_ms: u64,
 }
 
-impl Departure {
+impl MigratingKeys {
     /// The database that the keys are in.
     pub fn database(&self) -> usize {
         self.database
@@ -104,27 +104,27 @@ impl Engine {
     ///
     /// # Errors
     /// [`CommandError::Busy`] if a script holds one of them for long.
-    pub fn depart(
+    pub fn begin_migration(
         &self,
         database: usize,
         keys: &[&[u8]],
         leaves: bool,
         environment: Environment<'_>,
         worker: &mut Worker,
-    ) -> Result<Departing, CommandError> {
+    ) -> Result<MigrationStart, CommandError> {
         let mut stripes = StripeSet::EMPTY;
         keys.iter().for_each(|key| stripes.insert(self.keyspace.stripe_of(key)));
         let locked = self.keyspace.lock_set_unless_long(stripes).ok_or(CommandError::Busy)?;
         if leaves && self.keyspace.claims().include(keys.iter().copied()) {
-            return Ok(Departing::Retry);
+            return Ok(MigrationStart::Retry);
         }
         let mut context = ReadContext::new(&locked, database, &[], environment, worker);
         let present: Vec<&[u8]> = keys.iter().copied().filter(|key| context.find(key).is_some()).collect();
         worker.tell(environment.caller.client);
         if present.is_empty() {
-            return Ok(Departing::Nothing);
+            return Ok(MigrationStart::Nothing);
         }
-        Ok(Departing::Ready(Box::new(Departure {
+        Ok(MigrationStart::Ready(Box::new(MigratingKeys {
             database,
             keys: present.iter().map(|key| Box::from(*key)).collect(),
             policy: environment.policy.clone(),
@@ -135,35 +135,35 @@ impl Engine {
         })))
     }
 
-    /// Removes those keys of a departure that have arrived and are what was sent, and records it as one DEL. The caller
+    /// Removes those keys of a migrating that have arrived and are what was sent, and records it as one DEL. The caller
     /// is inside the gate. O(keys).
     ///
     /// # Errors
-    /// The departure itself, and nothing done, if a script holds one of them for long.
+    /// The migrating itself, and nothing done, if a script holds one of them for long.
     pub fn remove_departed(
         &self,
-        departure: Box<Departure>,
+        migrating: Box<MigratingKeys>,
         has_arrived: impl Fn(usize) -> bool,
         environment: Environment<'_>,
         worker: &mut Worker,
-    ) -> Result<Stragglers, Box<Departure>> {
-        let arrived = || departure.keys.iter().enumerate().filter(|(nth, _)| has_arrived(*nth));
+    ) -> Result<NotRemoved, Box<MigratingKeys>> {
+        let arrived = || migrating.keys.iter().enumerate().filter(|(nth, _)| has_arrived(*nth));
         let mut stripes = StripeSet::EMPTY;
         arrived().for_each(|(_, key)| stripes.insert(self.keyspace.stripe_of(key)));
-        let Some(mut locked) = self.keyspace.lock_set_unless_long(stripes) else { return Err(departure) };
-        let (database, now_ms) = (departure.database, environment.caller.now_ms);
-        let mut stragglers = Stragglers::default();
+        let Some(mut locked) = self.keyspace.lock_set_unless_long(stripes) else { return Err(migrating) };
+        let (database, now_ms) = (migrating.database, environment.caller.now_ms);
+        let mut not_removed = NotRemoved::default();
         let mut removal: Vec<&[u8]> = vec![b"DEL"];
         for (_, key) in arrived() {
-            let Some(sent) = departure.view.find(key) else { continue };
-            match departure.view.present(&locked, key, now_ms) {
+            let Some(sent) = migrating.view.find(key) else { continue };
+            match migrating.view.present(&locked, key, now_ms) {
                 Some(entry) if entry.has_value_of(sent) && entry.expiry() == sent.expiry() => {
                     removal.push(key);
                 }
-                Some(_) => stragglers.changed.push(key.clone()),
+                Some(_) => not_removed.changed.push(key.clone()),
                 // There, too, it expires by itself.
                 None if sent.is_expired(now_ms) => {}
-                None => stragglers.gone.push(key.clone()),
+                None => not_removed.gone.push(key.clone()),
             }
         }
         worker.propagation.begin(&self.log);
@@ -176,11 +176,11 @@ impl Engine {
         worker.propagation.publish(&self.log, worker.id());
         worker.tell(environment.caller.client);
         self.serve_waiters(locked, environment, worker);
-        let Departure { view, claim, .. } = *departure;
+        let MigratingKeys { view, claim, .. } = *migrating;
         drop(claim);
         // Its shares of values, which may be the last ones, are freed elsewhere.
         worker.garbage.push_other(Box::new(view));
-        Ok(stragglers)
+        Ok(not_removed)
     }
 }
 
@@ -191,15 +191,15 @@ mod tests {
     use super::*;
     use crate::transcript::Story;
 
-    fn depart(story: &mut Story, keys: &[&str]) -> Departing {
+    fn depart(story: &mut Story, keys: &[&str]) -> MigrationStart {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         let environment = Environment::new(&story.policy, &story.caller);
-        story.engine.depart(0, &keys, true, environment, &mut story.worker).unwrap()
+        story.engine.begin_migration(0, &keys, true, environment, &mut story.worker).unwrap()
     }
 
-    fn remove(story: &mut Story, departure: Box<Departure>) -> Stragglers {
+    fn remove(story: &mut Story, migrating: Box<MigratingKeys>) -> NotRemoved {
         let environment = Environment::new(&story.policy, &story.caller);
-        story.engine.remove_departed(departure, |_| true, environment, &mut story.worker).unwrap()
+        story.engine.remove_departed(migrating, |_| true, environment, &mut story.worker).unwrap()
     }
 
     fn reply(story: &mut Story, line: &str) -> String {
@@ -214,19 +214,20 @@ mod tests {
         {
             reply(&mut story, line);
         }
-        let Departing::Ready(departure) = depart(&mut story, &["a", "none", "b", "c", "d", "e", "f", "g"])
+        let MigrationStart::Ready(migrating) =
+            depart(&mut story, &["a", "none", "b", "c", "d", "e", "f", "g"])
         else {
             panic!("they are there");
         };
-        assert_eq!(departure.keys().len(), 7);
+        assert_eq!(migrating.keys().len(), 7);
         // As transactions and scripts do, the commands of this story wait for nothing.
         for line in ["SET b 2", "PEXPIRE c 500", "RPUSH d y", "DEL e", "GET f"] {
             reply(&mut story, line);
         }
         story.caller.now_ms += 100;
-        let stragglers = remove(&mut story, departure);
-        assert_eq!(stragglers.changed, [&b"b"[..], b"c", b"d"].map(Box::from));
-        assert_eq!(stragglers.gone, [&b"e"[..]].map(Box::from));
+        let not_removed = remove(&mut story, migrating);
+        assert_eq!(not_removed.changed, [&b"b"[..], b"c", b"d"].map(Box::from));
+        assert_eq!(not_removed.gone, [&b"e"[..]].map(Box::from));
         assert_eq!(reply(&mut story, "EXISTS a b c d e f g"), ":3\r\n");
     }
 
@@ -235,17 +236,17 @@ mod tests {
         let mut story = Story::new();
         story.caller.waits_for_views = true;
         reply(&mut story, "SET a 1");
-        let Departing::Ready(departure) = depart(&mut story, &["a"]) else { panic!("it is there") };
-        assert!(matches!(depart(&mut story, &["a"]), Departing::Retry));
-        assert!(matches!(depart(&mut story, &["none"]), Departing::Nothing));
+        let MigrationStart::Ready(migrating) = depart(&mut story, &["a"]) else { panic!("it is there") };
+        assert!(matches!(depart(&mut story, &["a"]), MigrationStart::Retry));
+        assert!(matches!(depart(&mut story, &["none"]), MigrationStart::Nothing));
         for line in ["SET a 2", "INCR a", "DEL a", "APPEND a x", "EXPIRE a 100", "RENAME a b"] {
             assert_eq!(reply(&mut story, line), "", "{line} is to be presented again");
         }
         assert_eq!(reply(&mut story, "GET a"), "$1\r\n1\r\n");
         assert_eq!(reply(&mut story, "SET b 1"), "+OK\r\n");
-        let dumped = departure.dump(0, &story.engine, &mut story.worker, story.caller.now_ms).unwrap();
+        let dumped = migrating.dump(0, &story.engine, &mut story.worker, story.caller.now_ms).unwrap();
         assert_eq!((dumped.ttl_ms, dumped.payload.len()), (0, 1));
-        assert!(remove(&mut story, departure).is_empty());
+        assert!(remove(&mut story, migrating).is_empty());
         assert_eq!(reply(&mut story, "INCR a"), ":1\r\n");
     }
 
@@ -253,9 +254,11 @@ mod tests {
     fn the_removal_is_one_record() {
         let (mut story, records) = Story::recorded();
         reply(&mut story, "MSET a 1 b 1");
-        let Departing::Ready(departure) = depart(&mut story, &["b", "a"]) else { panic!("they are there") };
+        let MigrationStart::Ready(migrating) = depart(&mut story, &["b", "a"]) else {
+            panic!("they are there")
+        };
         records.take();
-        remove(&mut story, departure);
+        remove(&mut story, migrating);
         assert_eq!(records.take(), ["DEL b a"]);
     }
 }

@@ -23,14 +23,14 @@ use dunlin_cluster::{
 
 /// A message with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct PeerMessage {
     pub(crate) cluster: ClusterId,
     pub(crate) shard: ShardId,
     pub(crate) from: NodeId,
     pub(crate) message: Message,
 }
 
-impl Letter {
+impl PeerMessage {
     /// Returns the request that delivers it.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut words: Vec<Vec<u8>> = vec![b"CLUSTER".to_vec(), b"TELL".to_vec()];
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn letters() -> Vec<Letter> {
+    fn peer_messages() -> Vec<PeerMessage> {
         let id = |number: u8| [number; 20];
         let node = NodeId::from_bytes(id(3));
         let history = HistoryId::from_bytes(id(4));
@@ -175,7 +175,7 @@ mod tests {
             in_sync: [node].into(),
             learners: [].into(),
             history: History { id: history, from: 9, previous: None },
-            wish: None,
+            requested: None,
         };
         let record = Box::new((12, record));
         let runs = Runs::default().begun(Run { id: 9, after: 0 }).begun(Run { id: u64::MAX, after: 2 });
@@ -206,13 +206,13 @@ mod tests {
             Message::Stale { record: record.clone(), lineage: Box::default() },
             Message::Stale { record, lineage: Box::new(marks.into_iter().collect()) },
         ];
-        let letter = |message| Letter {
+        let peer_message = |message| PeerMessage {
             cluster: ClusterId::from_bytes(id(1)),
             shard: ShardId::from_bytes(id(2)),
             from: node,
             message,
         };
-        messages.map(letter).into()
+        messages.map(peer_message).into()
     }
 
     /// The words of an encoded request.
@@ -223,34 +223,38 @@ mod tests {
 
     #[test]
     fn tell_reads_what_it_writes_and_nothing_else() {
-        for letter in letters() {
-            let encoded = letter.encode();
+        for peer_message in peer_messages() {
+            let encoded = peer_message.encode();
             let words = words(&encoded);
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             assert_eq!(words[..2], [b"CLUSTER".as_slice(), b"TELL"]);
-            assert_eq!(Letter::decode(&words[2..]), Some(letter.clone()));
+            assert_eq!(PeerMessage::decode(&words[2..]), Some(peer_message.clone()));
             for end in 2..words.len() {
-                let shorter = Letter::decode(&words[2..end]);
+                let shorter = PeerMessage::decode(&words[2..end]);
                 // Without marks, as earlier versions write it.
-                let is_stale = matches!(letter.message, Message::Stale { .. });
+                let is_stale = matches!(peer_message.message, Message::Stale { .. });
                 assert!(shorter.is_none() || is_stale && end == 8, "{end}");
                 let mut wrong = words.clone();
                 wrong[end] = b"x y";
-                assert_eq!(Letter::decode(&wrong[2..]), None, "{end}");
+                assert_eq!(PeerMessage::decode(&wrong[2..]), None, "{end}");
             }
             let longer = [&words[2..], &[b"1".as_slice()]].concat();
-            assert_eq!(Letter::decode(&longer), None);
+            assert_eq!(PeerMessage::decode(&longer), None);
         }
     }
 
     #[test]
     fn tell_reads_the_heartbeats_of_earlier_versions() {
-        let letters = letters();
-        let encoded = letters[1].encode();
-        let Message::Stale { record, .. } = &letters[4].message else { panic!("a record") };
+        let peer_messages = peer_messages();
+        let encoded = peer_messages[1].encode();
+        let Message::Stale { record, .. } = &peer_messages[4].message else { panic!("a record") };
         let mut words = words(&encoded);
         words.extend([b"12".to_vec(), record.1.encode()]);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        assert_eq!(Letter::decode(&words[2..]), Some(letters[1].clone()), "the record has no marks");
+        assert_eq!(
+            PeerMessage::decode(&words[2..]),
+            Some(peer_messages[1].clone()),
+            "the record has no marks"
+        );
     }
 }

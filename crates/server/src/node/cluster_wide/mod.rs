@@ -33,8 +33,8 @@ use dunlin_cluster::{
 pub(super) use self::kept::load as load_kept;
 use crate::{
     cluster::{
+        cluster_wide::{Job, Seen},
         view::View,
-        wide::{Job, Seen},
     },
     shared::Shared,
 };
@@ -68,7 +68,13 @@ impl Follower {
         }
         let (done, is_done) = channel();
         // Behind many orders, the next look tries again.
-        shared.cluster.wide.jobs.get()?.try_send(Job::Follow { seen, done, is_anew: self.is_anew }).ok()?;
+        shared
+            .cluster
+            .cluster_wide
+            .jobs
+            .get()?
+            .try_send(Job::Follow { seen, done, is_anew: self.is_anew })
+            .ok()?;
         (self.handed, self.is_anew) = (Some(revisions), false);
         Some(is_done)
     }
@@ -81,6 +87,6 @@ const ORDERS_MAX: usize = 1024;
 pub(super) fn start(shared: &Arc<Shared>, meta: Arc<dyn Meta>, keys: Keys) -> Result<(), String> {
     let (sender, jobs) = sync_channel(ORDERS_MAX);
     // There is one thread.
-    let _ = shared.cluster.wide.jobs.set(sender);
+    let _ = shared.cluster.cluster_wide.jobs.set(sender);
     thread::start(shared, meta, keys, jobs)
 }

@@ -7,7 +7,7 @@ use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    cluster::wide::WideChange,
+    cluster::cluster_wide::ClusterChange,
     executor::{Flow, ServerContext},
     session::{
         ClientFlags,
@@ -19,11 +19,11 @@ use crate::{
 /// again.
 pub(in super::super) fn carry_out<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
-    change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<WideChange, CommandError>,
+    change: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<ClusterChange, CommandError>,
 ) -> Result<Option<Carried>, CommandError> {
     wait_for(context, |context| {
         let change = change(context)?;
-        Ok(context.shared.cluster.wide.order(change, context.session.client.id()))
+        Ok(context.shared.cluster.cluster_wide.order(change, context.session.client.id()))
     })
 }
 

@@ -20,10 +20,10 @@ use dunlin_engine::command::CommandError;
 use super::{functions::Functions, kept, settings, users};
 use crate::{
     cluster::{
+        cluster_wide::{ClusterChange, Job, Seen},
         descent::Side,
         recovery,
         view::{Stored, View},
-        wide::{Job, Seen, WideChange},
     },
     session::order::Carried,
     shared::Shared,
@@ -159,22 +159,24 @@ impl Thread {
         Ok(())
     }
 
-    fn carry_out(&mut self, change: &WideChange) -> Result<Carried, CommandError> {
+    fn carry_out(&mut self, change: &ClusterChange) -> Result<Carried, CommandError> {
         let shared = Arc::clone(&self.shared);
         match change {
-            WideChange::SetUser { .. } | WideChange::RemoveUsers { .. } | WideChange::ReplaceUsers { .. } => {
+            ClusterChange::SetUser { .. }
+            | ClusterChange::RemoveUsers { .. }
+            | ClusterChange::ReplaceUsers { .. } => {
                 let plan = |_: &mut Self, known: Option<&Stored<_>>| users::plan(&shared, known, change);
                 self.change("users", Key::Users, plan, |thread, revision, record| {
                     thread.put_users(revision, record)
                 })
             }
-            WideChange::Settings { pairs } => self.change(
+            ClusterChange::Settings { pairs } => self.change(
                 "settings",
                 Key::Settings,
                 |_, known| Ok((settings::plan(known, pairs), Carried::Ok)),
                 |thread, revision, record| thread.put_settings(revision, record),
             ),
-            WideChange::Drain { node, drains } => {
+            ClusterChange::Drain { node, drains } => {
                 let plan = |_: &mut Self, known: Option<&Stored<NodeRecord>>| {
                     let (_, record) =
                         known.ok_or(CommandError::text("ERR the node has no record in etcd"))?;
@@ -187,7 +189,7 @@ impl Thread {
                 };
                 self.change("nodes", Key::Node(*node), plan, Self::leave_to_agent)
             }
-            WideChange::Pins { slots, are_pinned } => {
+            ClusterChange::Pins { slots, are_pinned } => {
                 let plan = |_: &mut Self, known: Option<&Stored<SlotsRecord>>| {
                     let (_, record) = known.ok_or(CommandError::text("ERR no slot has a shard yet"))?;
                     let mut next = record.clone();
@@ -199,7 +201,7 @@ impl Thread {
                 };
                 self.change("pins", Key::Slots, plan, Self::leave_to_agent)
             }
-            WideChange::Replicas { replicas } => {
+            ClusterChange::Replicas { replicas } => {
                 let plan = |_: &mut Self, known: Option<&Stored<ClusterRecord>>| {
                     let (_, record) =
                         known.ok_or(CommandError::text("ERR the cluster has no record in etcd"))?;
@@ -209,9 +211,9 @@ impl Thread {
                 };
                 self.change("replicas", Key::Cluster, plan, Self::leave_to_agent)
             }
-            WideChange::GiveUp { shard, epoch, heir } => self.give_up(*shard, *epoch, *heir),
-            WideChange::Decide(side) => self.decide(*side),
-            WideChange::Functions { words } => self.change(
+            ClusterChange::GiveUp { shard, epoch, successor } => self.give_up(*shard, *epoch, *successor),
+            ClusterChange::Decide(side) => self.decide(*side),
+            ClusterChange::Functions { words } => self.change(
                 "functions",
                 Key::Functions,
                 |thread, known| thread.functions.plan(&shared, known, words),
@@ -283,13 +285,18 @@ impl Thread {
     }
 
     /// Ends a shard that has no nodes.
-    fn give_up(&self, shard: ShardId, epoch: u64, heir: Option<ShardId>) -> Result<Carried, CommandError> {
+    fn give_up(
+        &self,
+        shard: ShardId,
+        epoch: u64,
+        successor: Option<ShardId>,
+    ) -> Result<Carried, CommandError> {
         let what = "slots";
         for _ in 0..ATTEMPTS_MAX {
             let cluster = self.cluster(what)?;
             let range = self.meta.range(self.keys.prefix()).map_err(|error| unreachable(what, &error))?;
             let view = View::of(&self.keys, range.revision, &range.items);
-            let transaction = recovery::give_up(&view, &self.keys, shard, epoch, heir)
+            let transaction = recovery::give_up(&view, &self.keys, shard, epoch, successor)
                 .map_err(|why| CommandError::owned(format!("ERR {why}")))?
                 .compare(self.keys.text(Key::Cluster), cluster);
             match self.meta.commit(&transaction) {
@@ -312,7 +319,7 @@ impl Thread {
 
     /// The revision of the cluster's own record: that of the node's cluster.
     fn cluster(&self, what: &str) -> Result<Revision, CommandError> {
-        let own = self.shared.cluster.wide.cluster.get().ok_or_else(|| {
+        let own = self.shared.cluster.cluster_wide.cluster.get().ok_or_else(|| {
             CommandError::owned(format!("ERR {what} are the cluster's, and this node has not met it yet"))
         })?;
         match self.read::<ClusterRecord>(what, Key::Cluster)? {

@@ -11,25 +11,25 @@ use crate::storage::Storage;
 
 /// Another process has changed a file.
 #[derive(Debug)]
-struct Intrusion {
+struct ForeignChange {
     name: String,
 }
 
-impl fmt::Display for Intrusion {
+impl fmt::Display for ForeignChange {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "another process has changed {}", self.name)
     }
 }
 
-impl std::error::Error for Intrusion {}
+impl std::error::Error for ForeignChange {}
 
 /// Whether the log cannot be written because another process has changed its files.
-pub fn is_intrusion(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Intrusion>())
+pub fn is_foreign_change(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<ForeignChange>())
 }
 
-pub(super) fn intrusion(name: &str) -> io::Error {
-    io::Error::other(Intrusion { name: name.to_owned() })
+pub(super) fn foreign_change(name: &str) -> io::Error {
+    io::Error::other(ForeignChange { name: name.to_owned() })
 }
 
 /// How long a file is by all that its writer has done to it.
@@ -81,7 +81,7 @@ impl KnownManifest {
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match storage.read(&path)? {
             found if found == self.0 => Ok(()),
-            Some(_) => Err(intrusion(&name())),
+            Some(_) => Err(foreign_change(&name())),
             None => {
                 let gone = format!("{} has been moved away or removed", name());
                 Err(io::Error::new(io::ErrorKind::NotFound, gone))

@@ -2,19 +2,13 @@
 
 import contextlib
 import http.client
-import time
 
 from harness import Server, free_port
+from waiting import until as eventually
+
+__all__ = ["PATIENCE_S", "Answer", "ask", "eventually", "serving"]
 
 PATIENCE_S = 60
-
-
-def eventually(is_so):
-    """Waits until something is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Answer:

@@ -27,11 +27,11 @@ const NUMBER_MAX: u32 = 1_000_000;
 
 /// A directory for the files of an old log.
 #[derive(Debug)]
-pub struct Aside {
+pub struct KeptFiles {
     directory: PathBuf,
 }
 
-impl Aside {
+impl KeptFiles {
     /// Makes the directory, with a copy of the manifest in it, if there is one.
     pub fn begin(
         storage: &dyn Storage,

@@ -15,7 +15,6 @@ own policy of retries; what they do not retry is an error, and the driver goes o
 
 import contextlib
 import dataclasses
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,7 @@ import pytest
 from etcd_cluster import Stalls, until
 from harness import ROOT
 
-HERE = pathlib.Path(__file__).parent / "drivers"
+HERE = ROOT / "tests" / "cluster" / "drivers"
 ENV = ROOT / "tests" / ".env"
 JAVA = ENV / "java-drivers"
 

@@ -1,7 +1,8 @@
-"""Bytes on a socket, and the replies."""
+"""Bytes on a socket, and the replies; waiting for what goes on in the background."""
 
 import socket
-import time
+
+from waiting import until as eventually
 
 SENTINEL = b"*2\r\n$4\r\nECHO\r\n$8\r\nsentinel\r\n"
 SENTINEL_REPLY = b"$8\r\nsentinel\r\n"
@@ -121,14 +122,6 @@ class Bystander:
         if kind is None:
             self.works()
         self.client.close()
-
-
-def eventually(condition, what, timeout_s=60):
-    """Waits for something that happens in the background; fails when it does not."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
 
 
 def at_rest(one, other):
