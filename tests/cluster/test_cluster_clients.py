@@ -5,8 +5,8 @@ import redis
 
 from drivers import PROGRAMS, Driver, Drivers, missing, skip_without
 from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from failovers import answer, id_of, restart
 from harness import Server
-from test_cluster_failover import answer, id_of, restart
 
 REPLICAS, SHARDS = 1, 2
 SYNC = ("--cluster-durability", "sync")
@@ -75,6 +75,11 @@ class Story:
             put(self.etcd, f"nodes/{name}", {**records(self.etcd)[f"nodes/{name}"], "state": "draining"})
         until(lambda: not ports & {port for run in shard_order(self.cluster) for port in run[2:]}, self.logs, 120)
 
+    def redirections(self):
+        """How many commands the drained nodes have sent elsewhere."""
+        stats = [redis.Redis(port=node.port, socket_timeout=30).info("errorstats") for node in self.newcomers]
+        return sum(stat.get("errorstat_MOVED", {}).get("count", 0) for stat in stats)
+
     def retire(self):
         """The drained nodes end."""
         for node in self.newcomers:
@@ -126,7 +131,15 @@ def clients(etcd, cluster):
                 happens()
                 clients.settle(phase, errors_end=phase == KILL)
                 if phase == DRAIN:
-                    # Nodes are stopped when clients have learnt where the slots are.
+                    # Nodes are stopped when clients have learnt where the slots are: none was sent elsewhere while each did some
+                    # steps. Lettuce, which reads the topology once a second, keeps a command for a node that has ended until that
+                    # command's timeout.
+                    def is_left_alone():
+                        before = story.redirections()
+                        clients.settle(phase)
+                        return story.redirections() == before
+
+                    until(is_left_alone, story.logs, 120)
                     story.retire()
                     clients.settle(phase)
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)

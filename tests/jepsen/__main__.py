@@ -1,8 +1,8 @@
-"""Plays clusters under faults and judges their histories: `make jepsen`.
+"""Plays clusters under faults and judges their histories: `make jepsen`, or in the folder `tests`:
 
-    tests/.env/bin/python -m jepsen --system redis          # has to find lost writes
-    tests/.env/bin/python -m jepsen --seed 7 --runs 1       # plays a seed again
-    tests/.env/bin/python -m jepsen --judge FOLDER          # judges a kept history
+    PYTHONPATH=lib .env/bin/python -m jepsen --system redis          # has to find lost writes
+    PYTHONPATH=lib .env/bin/python -m jepsen --seed 7 --runs 1       # plays a seed again
+    PYTHONPATH=lib .env/bin/python -m jepsen --judge FOLDER          # judges a kept history
 """
 
 import argparse

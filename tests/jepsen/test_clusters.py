@@ -24,7 +24,8 @@ pytestmark = [
 def play(*arguments):
     """Whether the history of a run is right; None where the run has broken off."""
     command = [sys.executable, "-m", "jepsen", "--runs", "1", *map(str, arguments)]
-    played = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    paths = {"PYTHONPATH": str(TESTS / "lib")}
+    played = subprocess.run(command, cwd=TESTS, env={**os.environ, **paths}, capture_output=True, text=True)
     print(played.stdout, played.stderr)
     return played.returncode == 0 if "runs are right" in played.stdout else None
 

@@ -1,6 +1,6 @@
-"""Memory of keys that applications have, beside redis-server and Valkey: the rows of README.md.
+"""Memory of keys that applications have, beside redis-server and Valkey: rows of docs/benchmarks/README.md.
 
-    DUNLIN=target/release/dunlin tests/.env/bin/python tests/lab/memory_figures.py
+    DUNLIN=target/release/dunlin PYTHONPATH=tests/lib tests/.env/bin/python tests/lab/memory_figures.py
 
 Growth of `used_memory` for a key, in brackets that of the resident memory, of a fresh server that gets so many of one kind that
 the smallest of them takes 64 MB. Texts are as long as real ones and differ from key to key.
@@ -8,14 +8,10 @@ the smallest of them takes 64 MB. Texts are as long as real ones and differ from
 
 import hashlib
 import pathlib
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "persistence"))
-
-from harness import DUNLIN, ORACLE, VALKEY, Server  # noqa: E402
-from resp import Client  # noqa: E402
+from harness import DUNLIN, ORACLE, VALKEY, Server
+from resp import Client
 
 BATCH = 200
 

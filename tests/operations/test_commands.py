@@ -9,7 +9,7 @@ import threading
 import pytest
 import redis
 
-from harness import DUNLIN, Server, free_port
+from harness import DUNLIN, Server, closed_port, free_port
 from web import eventually, serving
 
 
@@ -28,7 +28,8 @@ def test_why_asks_the_server():
         assert "slower than usual" not in why(), "an idle server has no usual latency"
         assert "a time is" in run("why", "-p", server.port, "-a", "secret", "--at", "noon", code=1)
         assert "NOAUTH" in run("why", "-p", server.port, code=1)
-    assert "refused" in run("why", "-p", free_port(), code=1).lower()
+    with closed_port() as port:
+        assert "refused" in run("why", "-p", port, code=1).lower()
 
 
 def read_little(*arguments):
@@ -98,7 +99,8 @@ def test_doctor_tells_of_machine_and_server_and_no_secret(tmp_path):
         assert part in text, part
     assert "secret-word" not in text and "private" not in text
     assert list(tmp_path.iterdir()) == []
-    alone = run("doctor", "-p", free_port())
+    with closed_port() as port:
+        alone = run("doctor", "-p", port)
     assert "# Machine" in alone and "not reached" in alone
 
 

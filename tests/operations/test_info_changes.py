@@ -4,23 +4,20 @@ Every name of docs/info.md has a row here: the scenario below that changes it, t
 changes. A new line without a row fails.
 """
 
-import pathlib
 import re
 import signal
 import socket
 import ssl
-import sys
 import time
 
 import pytest
 import redis
 
 from harness import DUNLIN, ROOT, Server, is_redis, suspend
-
-sys.path += [str(ROOT / "tests" / "replication"), str(ROOT / "tests" / "tls"), str(ROOT / "tests" / "durability")]
-from links import Link, Node, has_link, is_online, raw, until  # noqa: E402
-from peers import Files  # noqa: E402
-from wire import command  # noqa: E402
+from links import Link, Node, has_link, is_online, raw, until
+from log_files import Piped
+from peers import Files
+from wire import command
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about the lines of Dunlin's INFO")
 
@@ -82,6 +79,7 @@ ELSEWHERE = {
     "evicted_clients": "wire/test_client_eviction.py",
     "master_failover_state": "replication/test_roles.py",
     "shutdown_in_milliseconds": "replication/test_shutdown.py",
+    "backup_in_progress": "durability/test_backup.py",
     "rdb_last_bgsave_status": "durability/test_faults.py",
     "aof_last_bgrewrite_status": "durability/test_faults.py",
     "aof_rewrites_consecutive_failures": "durability/test_faults.py",
@@ -96,7 +94,7 @@ ELSEWHERE = {
 CHANGES = {
     "configuration": """
         hz configured_hz maxclients tcp_port maxmemory maxmemory_policy db_maxmemory_ repl_backlog_size aof_enabled
-        slave_priority slave_read_only replica_announced
+        slave_priority slave_read_only replica_announced listener<n>
         """,
     "time": """
         uptime_in_seconds server_time_usec lru_clock used_cpu_sys used_cpu_user used_cpu_sys_main_thread used_cpu_user_main_thread
@@ -187,9 +185,9 @@ FAMILIES = re.compile("(slave|db|db_maxmemory_|used_cpu_worker_|cmdstat_|errorst
 
 def name_of(line):
     """A line's name in docs/info.md."""
-    for prefix, form in (("slave", r"slave\d+"), ("db", r"db\d+")):
+    for prefix, form in (("slave", r"slave\d+"), ("listener", r"listener\d+"), ("db", r"db\d+")):
         if re.fullmatch(form, line):
-            return "slave<n>" if prefix == "slave" else prefix
+            return prefix if prefix == "db" else f"{prefix}<n>"
     for prefix in ("db_maxmemory_", "used_cpu_worker_", "cmdstat_", "errorstat_", "latency_percentiles_usec_", "latency_stage_usec_"):
         if line.startswith(prefix):
             return prefix
@@ -415,8 +413,6 @@ def test_info_shows_snapshots_and_the_log():
 
 
 def test_info_shows_how_far_loading_is():
-    from test_loading import Piped
-
     with Server("--enable-debug-command", "yes") as server:
         client = redis.Redis(port=server.port)
         client.execute_command("DEBUG", "POPULATE", 5000)

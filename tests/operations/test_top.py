@@ -12,7 +12,7 @@ import threading
 import pytest
 import redis
 
-from harness import DUNLIN, Server, free_port, suspend
+from harness import DUNLIN, Server, closed_port, suspend
 from web import eventually
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is missing (Debian: tmux)")
@@ -233,7 +233,8 @@ def test_top_fails_at_once_where_it_cannot_begin():
         assert "NOAUTH" in run("-p", server.port, "--once", code=1)
         assert "WRONGPASS" in run("-p", server.port, "-a", "wrong", "--once", code=1)
         assert "this is no terminal" in run("-p", server.port, "-a", "secret", code=1)
-    assert "refused" in run("-p", free_port(), "--once", code=1).lower()
+    with closed_port() as port:
+        assert "refused" in run("-p", port, "--once", code=1).lower()
 
 
 def test_top_knows_other_servers():

@@ -13,10 +13,11 @@ import subprocess
 import time
 
 import pytest
+import redis
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from rdb_data import fill
 from resp import Client
-from test_rdb import fill
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's tools")
 
@@ -413,6 +414,29 @@ def await_rewrite(client):
     while b"aof_rewrite_in_progress:1" in client("INFO", "persistence"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_check_counts_what_no_command_reads(tmp_path):
+    """A file of Redis 8 with vector sets and a library of functions; and one with a module's data beside keys."""
+    if "8.2" not in REDIS_VERSIONS:
+        pytest.skip("no server of Redis 8.2 (scripts/get-redis.sh)")
+    with Server(program=REDIS_VERSIONS["8.2"]) as server:
+        client = redis.Redis(port=server.port)
+        client.execute_command("VADD", "v", "VALUES", 2, 1, 2, "element")
+        client.execute_command("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
+        client.set("text", 1)
+        client.save()
+        path = tmp_path / "dump.rdb"
+        path.write_bytes((server.folder / "dump.rdb").read_bytes())
+        there = redis.Redis(port=server.port).execute_command("VCARD", "v")
+    assert there == 1
+    told = subprocess.run([DUNLIN, "check", path], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "an RDB file of 2 keys" in told.stdout and "a library of functions" in told.stdout
+    with Server() as server:
+        has_vectors = redis.Redis(port=server.port).execute_command("COMMAND", "INFO", "vadd")
+    if not any(has_vectors.values() if isinstance(has_vectors, dict) else has_vectors):
+        assert "1 of types that are kept and that no command here can read: vectorset 1" in told.stdout
 
 
 @pytest.mark.parametrize("program", [DUNLIN, ORACLE])

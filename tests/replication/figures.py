@@ -1,6 +1,6 @@
 """Figures of replication beside redis-server and Valkey.
 
-    tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [primary] [psync] [sentinel] [--keys N] [--requests N] [--away SECONDS]
+    PYTHONPATH=tests/lib tests/.env/bin/python tests/replication/figures.py [set] [apply] [full] [primary] [psync] [sentinel] [--keys N] [--requests N] [--away SECONDS]
                                                [--rounds N]
 
 Without a name, all of them. Runs of the houses alternate, and the median counts. Processor time is a server's own (/proc/PID/stat),
@@ -25,10 +25,9 @@ import sys
 import threading
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parent)]
-
-from harness import DUNLIN, ORACLE, VALKEY, suspend  # noqa: E402
-from links import Link, Node, has_link, settle, until  # noqa: E402
+from harness import DUNLIN, ORACLE, VALKEY, suspend
+from links import Link, Node, has_link, settle, until
+from sentinels import Sentinel
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, **({"valkey": VALKEY} if VALKEY else {})}
@@ -266,8 +265,6 @@ def figures_psync():
 
 
 def figures_sentinel():
-    from test_sentinel import Sentinel
-
     def measure(house):
         with node(house) as primary, node(house, "--replica-priority", 1) as replica:
             replica.follow(primary.port)

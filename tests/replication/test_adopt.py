@@ -7,7 +7,7 @@ import threading
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY
+from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY
 from links import Node, differences, has_link, raw, settle, until
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
@@ -147,6 +147,62 @@ def test_a_dry_run_changes_nothing_and_names_what_would_be_lost():
         assert "LOST  the expiry of fields in 1 hashes or more" in said
         one.call("DEL", "fields")
         assert (other.info()["role"], other.client.dbsize(), one.digest()) == ("master", 0, before)
+
+
+@pytest.fixture
+def redis_8():
+    if "8.2" not in REDIS_VERSIONS:
+        pytest.skip("no server of Redis 8.2 (scripts/get-redis.sh)")
+    with Node(REDIS_VERSIONS["8.2"]) as server:
+        yield server
+
+
+def has_vectors(server):
+    return server.call("COMMAND", "INFO", "vadd") != [None]
+
+
+def test_a_dry_run_counts_types_that_the_new_server_lacks(redis_8):
+    redis_8.client.set("text", 1)
+    for number in range(3):
+        redis_8.call("VADD", f"v{number}", "VALUES", 2, 1, number, "element")
+    found = "3 keys of the type vectorset, such as 'v"
+    with node("dunlin") as other:
+        if has_vectors(other):
+            pytest.skip("the type is there")
+        said = adopt(uri(redis_8), "--into", uri(other), "--dry-run")
+        assert "keys  string 1, vectorset 3" in said
+        assert f"KEPT  {found}" in said and "no command of the new server reads them" in said and "LOST" not in said
+        assert "have called commands that the new server lacks: vadd (3 calls)" in said
+        said = adopt(uri(redis_8), "--into", uri(other), "--hand-over")
+        assert f"KEPT  {found}" in said and "all equal" in said
+        assert other.client.type("v1") == b"vectorset"
+    with node("dunlin", "--module-data", "skip") as other:
+        assert f"LOST  {found}" in adopt(uri(redis_8), "--into", uri(other), "--dry-run", code=1)
+    with node("dunlin", "--module-data", "refuse") as other:
+        said = adopt(uri(redis_8), "--into", uri(other), "--dry-run", code=1)
+        assert f"STOP  {found}" in said and "which module-data refuse does not load" in said
+
+
+def test_a_dry_run_names_rules_functions_and_directives_that_the_new_server_lacks(redis_8):
+    redis_8.call("ACL", "SETUSER", "bob", "on", "nopass", "~*", "+@read", "+vsim", "-config|set", "(+vadd ~v*)")
+    redis_8.call("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
+    with node("dunlin") as other:
+        if has_vectors(other):
+            pytest.skip("the commands are there")
+        said = adopt(uri(redis_8), "--into", uri(other), "--dry-run")
+        assert "2 users of the old server are not moved" in said
+        assert "rules of the user 'bob' that the new server lacks: +vsim, +vadd\n" in said
+        assert "directives of the old server have no effect here" in said
+        assert "directives that the new server would refuse" not in said
+        assert "functions" not in said, "those in Lua come along"
+        redis_8.call("CONFIG", "SET", "oom-score-adj", "relative")
+        said = adopt(uri(redis_8), "--into", uri(other), "--dry-run")
+        assert "would refuse in a file: oom-score-adj (the score is left alone; use 'no'" in said
+    # A user that may not look is told so.
+    redis_8.call("ACL", "SETUSER", "default", "-acl")
+    with node("dunlin") as other:
+        said = adopt(uri(redis_8), "--into", uri(other), "--dry-run")
+        assert "the users of the old server are not known: the old server: ACL: NOPERM" in said
 
 
 def test_adopt_refuses_what_would_go_wrong():

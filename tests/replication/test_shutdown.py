@@ -1,15 +1,12 @@
 """SHUTDOWN of a primary whose replicas are behind: the wait for them, its end by SHUTDOWN ABORT, and what INFO says meanwhile."""
 
 import signal
-import sys
 
 import pytest
 
-from harness import DUNLIN, ORACLE, ROOT, is_redis, suspend
+from harness import DUNLIN, ORACLE, is_redis, suspend
 from links import Node, has_link, is_online, settle, until
-
-sys.path.append(str(ROOT / "tests" / "wire"))
-from wire import Session  # noqa: E402
+from wire import Session
 
 NOT_SHUT_DOWN = "-ERR Errors trying to SHUTDOWN. Check logs."
 # Only an order ends the wait.

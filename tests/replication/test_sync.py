@@ -1,18 +1,14 @@
 """Replies that wait for replicas: what was acknowledged survives the primary, and nobody who asks for that sees more."""
 
 import signal
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, suspend
 from links import Link, Node, has_link, is_online, raw, settle, until
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "wire"))
-from peer import Peer  # noqa: E402
+from peer import Peer
 
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, "valkey": VALKEY}
 SYNC = ["--min-sync-replicas", 1, "--sync-replicas-missing", "wait"]

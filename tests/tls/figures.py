@@ -1,6 +1,6 @@
 """Processor time of requests inside TLS, of handshakes, and memory of idle connections, beside redis-server.
 
-    tests/.env/bin/python tests/tls/figures.py [REQUESTS]
+    PYTHONPATH=tests/lib tests/.env/bin/python tests/tls/figures.py [REQUESTS]
 
 Both servers have one thread and the same certificate (ECDSA P-256). Processor time is the server's own (/proc/PID/stat), so
 that other load on the machine matters little; runs alternate, and the median counts.
@@ -9,16 +9,13 @@ that other load on the machine matters little; runs alternate, and the median co
 import os
 import pathlib
 import socket
-import ssl
 import statistics
 import subprocess
 import sys
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(pathlib.Path(__file__).resolve().parent)]
-
-from harness import DUNLIN, ORACLE, is_redis  # noqa: E402
-from peers import Files, TlsServer  # noqa: E402
+from harness import DUNLIN, ORACLE, is_redis
+from peers import Files, TlsServer
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 ROUNDS = 5

@@ -1,6 +1,6 @@
 """Processor time of a SET, and of one that evicts, beside redis-server and Valkey.
 
-    DUNLIN=target/release/dunlin tests/.env/bin/python tests/wire/eviction_figures.py [REQUESTS]
+    DUNLIN=target/release/dunlin PYTHONPATH=tests/lib tests/.env/bin/python tests/wire/eviction_figures.py [REQUESTS]
 
 Values of 100 bytes, `allkeys-lru`, requests in pipelines of 100. A SET that evicts is one of 3 million keys at a limit of 64 MB, a
 SET that does not one of 300,000 without a limit. Processor time is the server's own (/proc/PID/stat); runs alternate, and the median counts.
@@ -13,9 +13,7 @@ import socket
 import statistics
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from harness import DUNLIN, ORACLE, VALKEY, Server, is_redis  # noqa: E402
+from harness import DUNLIN, ORACLE, VALKEY, Server, is_redis
 
 TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 ROUNDS = 3

@@ -4,15 +4,12 @@ import pathlib
 import socket
 import ssl
 import subprocess
-import sys
 
 import pytest
 
 from harness import DUNLIN, ROOT, Server
+from peers import Files, TlsServer
 from wire import Session, eventually
-
-sys.path.append(str(ROOT / "tests" / "tls"))
-from peers import Files, TlsServer  # noqa: E402
 
 pytestmark = pytest.mark.skipif("redis" in pathlib.Path(DUNLIN).name, reason="redis-server takes ages from the time of day")
 

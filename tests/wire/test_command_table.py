@@ -26,8 +26,11 @@ MEANT = {
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
 BEYOND = {
-    "blmovem", "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas",
-    "cluster|status", "cluster|tell", "cluster|unpin", "delex", "digest", "hotkeys", "increx", "lmovem",
+    "arcount", "ardel", "ardelrange", "arget", "argetrange", "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
+    "arscan", "arseek", "arset",
+    "backup", "blmovem",
+    "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
+    "cluster|unpin", "delex", "digest", "hotkeys", "increx", "lmovem",
     "recorder", "sdiffcard", "sentinel", "sunioncard", "xackdel", "xcfgset", "xdelex", "xnack",
 }
 

@@ -34,7 +34,7 @@ def rests(server):
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis wakes up ten times a second")
 def test_empty_server_rests_and_is_at_work_when_it_is_used():
     with Server("--threads", "2") as server:
-        eventually(lambda: rests(server), "the server is at rest", timeout_s=60)
+        eventually(lambda: rests(server), "the server is at rest")
         with redis.Redis(port=server.port) as client:
             client.config_set("notify-keyspace-events", "Ex")
             before = client.info("stats")
@@ -51,4 +51,4 @@ def test_empty_server_rests_and_is_at_work_when_it_is_used():
             assert client.object("idletime", "k") == 0
             eventually(lambda: client.info("stats")["instantaneous_ops_per_sec"] > 0, "the rates")
             assert client.flushall()
-        eventually(lambda: rests(server), "the server is at rest again", timeout_s=60)
+        eventually(lambda: rests(server), "the server is at rest again")

@@ -18,6 +18,8 @@ ADDED = {
     "latency_stage_usec_N": "stages of requests: queue, lock, run, write",
     "dunlin_version": "the version of this server beside that of the protocol",
     "worker_threads": "threads that execute commands",
+    "listenerN": "Redis 7.2",
+    "backup_in_progress": "Redis 8.10",
     "mem_aof_ring": "the ring of the log, which Redis has not",
     "maxmemory_auto_weight": "what the policies allkeys-auto and volatile-auto have learned",
     "pubsub_clients": "Redis 7.4",
@@ -59,7 +61,7 @@ ADDED = {
 ADDED_SECTIONS = {"TLS": "Valkey 9.1", "Audit": "the audit log"}
 
 # The kinds of lines of which there are as many as commands, errors, databases or workers.
-FAMILIES = ("cmdstat_", "errorstat_", "latency_percentiles_usec_", "latency_stage_usec_", "db", "used_cpu_worker_")
+FAMILIES = ("cmdstat_", "errorstat_", "latency_percentiles_usec_", "latency_stage_usec_", "db", "used_cpu_worker_", "listener")
 
 
 def text(one, *sections):
@@ -84,7 +86,7 @@ def lines(reply):
 
 def family(name):
     for prefix in FAMILIES:
-        if re.fullmatch(prefix + (r"\d+" if prefix in ("db", "used_cpu_worker_") else ".+"), name):
+        if re.fullmatch(prefix + (r"\d+" if prefix in ("db", "used_cpu_worker_", "listener") else ".+"), name):
             return prefix + "N"
     return name
 

@@ -196,10 +196,10 @@ def test_sparse_pages_are_compacted():
         assert info(peer, "allocator_frag_bytes") > 8 * MB
         assert (info(peer, "active_defrag_running"), info(peer, "active_defrag_hits")) == (0, 0)
         assert peer.line("CONFIG SET activedefrag yes") == "OK"
-        eventually(lambda: info(peer, "allocator_active") < before - 8 * MB, "the pages are free", timeout_s=60)
+        eventually(lambda: info(peer, "allocator_active") < before - 8 * MB, "the pages are free")
         # Each worker has a share of the work, and takes it up and is done with it by itself.
         fields = ("active_defrag_running", "current_active_defrag_time")
-        eventually(lambda: [info(peer, field) for field in fields] == [0, 0], "there is no more to do", timeout_s=60)
+        eventually(lambda: [info(peer, field) for field in fields] == [0, 0], "there is no more to do")
         hits, of_keys = at_rest(lambda: info(peer, "active_defrag_hits"), lambda: info(peer, "active_defrag_key_hits"))
         assert 5000 < hits < 60_000 and of_keys == hits
         assert peer.ask("MGET", *kept) == values
@@ -212,7 +212,7 @@ def test_compaction_and_snapshots_do_not_disturb_each_other():
             fragment(peer, 20_000)
             assert peer.line("BGSAVE") == "Background saving started"
             fragment(peer, 20_000)
-            eventually(lambda: info(peer, "rdb_bgsave_in_progress") == 0, "the end of the snapshot", timeout_s=60)
+            eventually(lambda: info(peer, "rdb_bgsave_in_progress") == 0, "the end of the snapshot")
         # The snapshot of a moment without writes has exactly the keys of that moment.
         peer.line("SAVE")
         digest = peer.line("DEBUG DIGEST")

@@ -91,7 +91,7 @@ def test_memory_of_files_returns(own_server, how):
     with Session(own_server) as client:
         assert client("SET", "k", b"x" * (60 * MIB)) == "OK"
         assert client("RPUSH", "l", *[b"x" * 1000] * 20_000) == 20_000
-        eventually(lambda: resident_bytes(own_server) < 110 * MIB, "the input's memory stays", timeout_s=60)
+        eventually(lambda: resident_bytes(own_server) < 110 * MIB, "the input's memory stays")
         before = resident_bytes(own_server)
         client(*how.split())
         eventually(
@@ -106,7 +106,7 @@ def test_memory_of_clients_that_left_returns(own_server):
     clients = [own_server.connect() for _ in range(3000)]
     for client in clients:
         client.sendall(begun)
-    eventually(lambda: resident_bytes(own_server) > before + 60 * MIB, "the requests arrive", timeout_s=60)
+    eventually(lambda: resident_bytes(own_server) > before + 60 * MIB, "the requests arrive")
     for client in clients:
         client.close()
     assert_returned(own_server, before)
@@ -151,7 +151,7 @@ def test_memory_of_values_of_some_kib_returns(kind):
         store(client, numbers, lambda number: ("DEL", f"k:{number}"))
         assert client("MEMORY", "PURGE") == "OK"
         # Redis keeps 25 of 72 MB, some 9 of which it takes when it starts; what is left of the values is 3 MB.
-        eventually(lambda: resident_bytes(server, "RssAnon") < before + 15 * MIB, "the memory stays resident", timeout_s=60)
+        eventually(lambda: resident_bytes(server, "RssAnon") < before + 15 * MIB, "the memory stays resident")
         read, value = {
             "string": (lambda key: ("GET", key), b"x" * 3000),
             "hash": (lambda key: ("HGET", key, "f29"), b"x" * 80),

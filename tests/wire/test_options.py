@@ -9,18 +9,20 @@ import pytest
 from harness import ORACLE, VALKEY, WITHOUT_VALKEY, Server
 from options import DATA, calls
 from peer import Peer
+from wire import command
 
 # Commands that wait for the server, report about the server itself, or change the connection: they have tests of
 # their own.
-ELSEWHERE = """acl* asking auth bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
+ELSEWHERE = """acl* asking auth backup* bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
 exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
 punsubscribe quit readonly readwrite replconf replicaof reset restore-asking role save script?debug shutdown slaveof
 slowlog* ssubscribe subscribe sunsubscribe swapdb sync time unsubscribe function?stats function?kill script?kill *help""".split()
 # Their replies are neither the same nor of the same length on two servers.
 OF_KIND_ONLY = ["dump", "function?dump", "h*ttl", "object*", "xinfo*", "scan"]
-# After so long it is asked whether a call waits; one that does not may take its time.
-PATIENCE_S = 0.3
-# So often in a row it is seen to wait: some calls wait for 10 ms, and a server that stands still sees the end of that late.
+# The pause before each look whether a call waits; one that does not may take its time.
+PATIENCE_S = 0.05
+# The looks in a row at which it waits: some calls wait for 10 ms, and a server that stands still sees the end of that late. At each
+# look the server lists its clients, so it has not stood still all the time.
 LOOKS = 10
 DEADLINE_S = 60
 
@@ -202,14 +204,14 @@ def traits(peer, names):
     return told
 
 
+RESET = b"".join(command(*words) for words in [*DATA, ["DEBUG", "DIGEST"]])
+
+
 def reset(peers):
+    """Brings the data back; their digests."""
     for peer in peers:
-        for words in DATA:
-            peer.send(*words)
-    for peer in peers:
-        for _ in DATA:
-            peer.read()
-    return [peer.ask("DEBUG", "DIGEST")[1] for peer in peers]
+        peer.socket.sendall(RESET)
+    return [[peer.read() for _ in range(len(DATA) + 1)][-1][1] for peer in peers]
 
 
 def walk(ours, oracle, protocol):

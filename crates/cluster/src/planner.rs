@@ -18,7 +18,7 @@
 //!   flaps moves nothing.
 //! - A shard changes by one step a round, and is part of one move at a time.
 //! - An order to a primary, an operator's or the planner's, is replaced only if it cannot come true.
-//! - Slots move only if a shard is further from its share than [`Wishes::tolerance`], so that a balanced cluster is
+//! - Slots move only if a shard is further from its share than [`PlanLimits::tolerance`], so that a balanced cluster is
 //!   left alone.
 //! - Shards whose primaries are away have no part in moves: the others share out what they have among themselves.
 //!
@@ -32,7 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     HistoryId, MoveId, NodeId, ShardId,
     meta::{Revision, Transaction},
-    records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord, Wish},
+    records::{
+        ClusterRecord, Key, Keys, NodeRecord, NodeState, Record, RequestedChange, ShardRecord, SlotsRecord,
+    },
     shard::{Facts, Transition, table},
 };
 
@@ -48,7 +50,7 @@ pub struct Node {
 /// Everything that a plan rests on.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The wish.
+    /// What was asked for.
     pub cluster: ClusterRecord,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, Node>,
@@ -68,7 +70,7 @@ pub struct View {
 
 /// Limits of a plan.
 #[derive(Debug, Clone)]
-pub struct Wishes {
+pub struct PlanLimits {
     /// Moves at once, in the whole cluster.
     pub moves_max: usize,
     /// Bytes of one move, as far as it is more than one slot.
@@ -77,7 +79,7 @@ pub struct Wishes {
     pub tolerance: u64,
 }
 
-impl Default for Wishes {
+impl Default for PlanLimits {
     fn default() -> Self {
         Self { moves_max: 4, move_bytes_max: 1 << 30, tolerance: 5 }
     }
@@ -149,7 +151,7 @@ impl Step {
 /// The planner's work sheet.
 struct Plan<'a> {
     view: &'a View,
-    wishes: &'a Wishes,
+    limits: &'a PlanLimits,
     /// Draws 20 random bytes, for ids.
     draw: &'a mut dyn FnMut() -> [u8; 20],
     /// Shards that are to be emptied and dissolved.
@@ -161,11 +163,11 @@ struct Plan<'a> {
     steps: Vec<Step>,
 }
 
-/// Returns the steps that may be taken now, in any order. None: everything is as it was wished.
-pub fn plan(view: &View, wishes: &Wishes, draw: &mut dyn FnMut() -> [u8; 20]) -> Vec<Step> {
+/// Returns the steps that may be taken now, in any order. None: everything is as it was asked for.
+pub fn plan(view: &View, limits: &PlanLimits, draw: &mut dyn FnMut() -> [u8; 20]) -> Vec<Step> {
     let mut plan = Plan {
         view,
-        wishes,
+        limits,
         draw,
         leaving: BTreeSet::new(),
         touched: BTreeSet::new(),
@@ -209,9 +211,9 @@ impl Plan<'_> {
     /// replace each other round by round would never be obeyed.
     fn is_ordered(&self, record: &ShardRecord) -> bool {
         let is_other_member = |node| record.in_sync.contains(&node) && node != record.primary;
-        match record.wish {
-            Some(Wish::HandOver(heir)) => is_other_member(heir) && self.is_up(heir),
-            Some(Wish::Release(node)) => {
+        match record.requested {
+            Some(RequestedChange::HandOver(successor)) => is_other_member(successor) && self.is_up(successor),
+            Some(RequestedChange::Release(node)) => {
                 is_other_member(node) && record.in_sync.len() > usize::from(self.view.cluster.min_sync)
             }
             None => false,
@@ -224,7 +226,7 @@ impl Plan<'_> {
         shard: ShardId,
         transition: Transition,
         subject: NodeId,
-        wish: Option<Wish>,
+        requested: Option<RequestedChange>,
     ) -> bool {
         let Some((revision, record)) = self.view.shards.get(&shard) else { return false };
         let replaces_order = transition == Transition::Order && self.is_ordered(record);
@@ -232,7 +234,7 @@ impl Plan<'_> {
             return false;
         }
         let active = self.view.nodes.get(&subject).is_some_and(|node| node.record.state == NodeState::Active);
-        let facts = Facts { active, wish, ..Facts::default() };
+        let facts = Facts { active, requested, ..Facts::default() };
         let Ok(record) = table::change(transition, record, subject, &facts) else { return false };
         self.touched.insert(shard);
         self.steps.push(Step::Change { shard, transition, subject, compare: *revision, record });

@@ -1,7 +1,7 @@
 //! The records of a cluster: small, typed, versioned, JSON. The records are all that its nodes agree on.
 //!
 //! ```text
-//! /dunlin/NAME/cluster        what was wished for: replicas, durability        ClusterRecord
+//! /dunlin/NAME/cluster        what was asked for: replicas, durability        ClusterRecord
 //!              nodes/ID       addresses, host and zone, state, last start      NodeRecord
 //!              alive/ID       gone when its process is, a hint                 AliveRecord
 //!              progress/ID    how far the node's moves of slots are, a hint    ProgressRecord
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use keys::{Key, Keys, NameError};
 pub use runs::{Run, Runs};
-pub use shard::{History, ShardRecord, Wish};
+pub use shard::{History, RequestedChange, ShardRecord};
 
 use crate::{BootId, ClusterId, HistoryId, MoveId, NodeId, ShardId, SlotMap, SlotSet, meta::VALUE_BYTES_MAX};
 
@@ -124,7 +124,7 @@ pub enum Durability {
     Sync,
 }
 
-/// `cluster`: what the cluster is, and what was wished for.
+/// `cluster`: what the cluster is, and what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterRecord {

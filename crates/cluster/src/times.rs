@@ -1,7 +1,7 @@
 //! The times of a shard, in milliseconds: one table for the server, the machines and the simulator.
 //!
 //! ```text
-//!   heartbeat  retry   heir  lease   promise      link    presence        lag
+//!   heartbeat  retry   successor  lease   promise      link    presence        lag
 //!  ────┼─────────┼──────┼──────┼────────┼───────────┼─────────┼────────────┼──▶
 //!     100       200    250    900     1,300       2,000     5,000       10,000
 //! ```
@@ -26,12 +26,30 @@ pub const HANDOVER_MS: u64 = 1_000;
 /// Between a handover that has failed and the next one.
 pub const HANDOVER_AGAIN_MS: u64 = 5_000;
 /// The longest that the clients of a primary that has handed over wait for a sign of its successor.
-pub const HEIR_MS: u64 = 250;
+pub const SUCCESSOR_MS: u64 = 250;
 /// How long a member that has lost data waits for the learners of its shard to report what they have.
 pub const RECOVER_MS: u64 = 4_000;
 
 /// A connection to another member is made anew when its machine has acknowledged nothing for this time.
 pub const LINK_SILENCE_MS: u64 = 2_000;
+
+/// The times that decide how long a primary may stand still before it is replaced.
+#[derive(Debug, Clone, Copy)]
+pub struct Leases {
+    /// See [`LEASE_MS`].
+    pub lease_ms: u64,
+    /// See [`PROMISE_MS`].
+    pub promise_ms: u64,
+    /// See [`LINK_SILENCE_MS`].
+    pub link_silence_ms: u64,
+}
+
+/// The times of every server in use.
+pub const LEASES: Leases =
+    Leases { lease_ms: LEASE_MS, promise_ms: PROMISE_MS, link_silence_ms: LINK_SILENCE_MS };
+/// The longest times that all relations below allow. Tests of healthy nodes use them: a machine that runs tests may stand still for
+/// a second. All nodes of a cluster must have the same.
+pub const SLOW_LEASES: Leases = Leases { lease_ms: 1_550, promise_ms: 2_250, link_silence_ms: 2_600 };
 /// Between two attempts to connect to another member.
 pub const LINK_RETRY_MS: u64 = 100;
 /// How long a node counts as there that has stopped renewing its presence. A hint: no safety rests on it.
@@ -47,26 +65,36 @@ pub const RATE_MIN: u64 = 850;
 /// Thousandths of the fastest clock's rate that promises allow for.
 pub const RATE_MAX: u64 = 1_150;
 
-// A promise that began after its lease outlasts it, if the member's clock is the fastest and the primary's the slowest.
-const _: () = assert!(PROMISE_MS * RATE_MIN > LEASE_MS * RATE_MAX);
-// A lease survives the loss of several heartbeats.
-const _: () = assert!(5 * HEARTBEAT_MS <= LEASE_MS);
+const _: () = LEASES.check();
+const _: () = SLOW_LEASES.check();
+
+impl Leases {
+    const fn check(self) {
+        let Self { lease_ms, promise_ms, link_silence_ms } = self;
+        // A promise that began after its lease outlasts it, if the member's clock is the fastest and the primary's the slowest.
+        assert!(promise_ms * RATE_MIN > lease_ms * RATE_MAX);
+        // A lease survives the loss of several heartbeats.
+        assert!(5 * HEARTBEAT_MS <= lease_ms);
+        // A proposal that was refused is made anew while the lease that it is about still tells something.
+        assert!(RETRY_MS < lease_ms);
+        // A link that broke is there again, and has carried a heartbeat and its echo, before a lease runs out.
+        assert!(LINK_RETRY_MS + 2 * HEARTBEAT_MS < lease_ms);
+        // A link is not given up while a promise rests on what may still come over it.
+        assert!(link_silence_ms > promise_ms);
+        // A node whose presence has ended serves nothing: its leases have run out.
+        assert!(PRESENCE_MS > promise_ms + link_silence_ms);
+        // Clients that wait for a successor are let go before a failed successor would be replaced.
+        assert!(SUCCESSOR_MS < lease_ms);
+        // A learner reports within some turns; one that is being started does, too, if its machine is quick.
+        assert!(RECOVER_MS > promise_ms + 4 * RETRY_MS);
+        // Clients that are parked for a handover or a move wait for less than a takeover takes.
+        assert!(HANDOVER_MS < promise_ms && MOVE_PARK_MS < promise_ms);
+    }
+}
+
 // The next member in rank hears of a takeover before it begins its own.
 const _: () = assert!(RANK_MS >= HEARTBEAT_MS);
-// A proposal that was refused is made anew while the lease that it is about still tells something.
-const _: () = assert!(RETRY_MS < LEASE_MS);
-// A link that broke is there again, and has carried a heartbeat and its echo, before a lease runs out.
-const _: () = assert!(LINK_RETRY_MS + 2 * HEARTBEAT_MS < LEASE_MS);
-// A link is not given up while a promise rests on what may still come over it.
-const _: () = assert!(LINK_SILENCE_MS > PROMISE_MS);
-// A node whose presence has ended serves nothing: its leases have run out.
-const _: () = assert!(PRESENCE_MS > PROMISE_MS + LINK_SILENCE_MS);
 // A member is expelled for its silence before it is expelled for its lag.
 const _: () = assert!(LAG_MS > PRESENCE_MS);
-// Clients that wait for an heir are let go before a failed heir would be replaced.
-const _: () = assert!(HEIR_MS < LEASE_MS);
-// A learner reports within some turns; one that is being started does, too, if its machine is quick.
-const _: () = assert!(RECOVER_MS > PROMISE_MS + 4 * RETRY_MS);
-// Clients that are parked for a handover or a move wait for less than a takeover takes.
-const _: () =
-    assert!(HANDOVER_MS < PROMISE_MS && MOVE_PARK_MS < PROMISE_MS && HANDOVER_AGAIN_MS > HANDOVER_MS);
+// A handover that has failed is over before the next one.
+const _: () = assert!(HANDOVER_AGAIN_MS > HANDOVER_MS);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nothing here waits this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The binary, serving on a Unix socket of its own, and one connection to it.
 struct Server {
@@ -38,13 +38,13 @@ impl Server {
             match UnixStream::connect(&path) {
                 Ok(stream) => break stream,
                 Err(error) => assert!(
-                    started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(),
+                    started.elapsed() < WAIT_LIMIT && child.try_wait().unwrap().is_none(),
                     "the server does not serve: {error}"
                 ),
             }
             std::thread::yield_now();
         };
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         Self { child, folder, stream: BufReader::new(stream) }
     }
 

@@ -11,12 +11,12 @@ pub mod command;
 pub mod commands;
 mod compaction;
 mod context;
-mod departure;
 mod digest;
 mod eviction;
 mod execute;
 pub mod keyspace;
 mod long_words;
+mod migrating_keys;
 mod notify;
 mod offload;
 mod propagation;
@@ -34,16 +34,16 @@ pub mod value;
 
 pub use compaction::{Compaction, CompactionSlice, Slack};
 pub use context::{
-    Caller, DatabaseLimits, Environment, EvictedKeys, ExclusiveContext, ExpiryChange, Garbage, Host, KeptOut,
-    KeyspaceContext, Policy, ReadContext, Worker, WriteContext,
+    BlockedByScript, Caller, DatabaseLimits, Environment, EvictedKeys, ExclusiveContext, ExpiryChange,
+    Garbage, Host, KeyspaceContext, Policy, ReadContext, Worker, WriteContext,
 };
-pub use departure::{Departing, Departure, Dumped, Stragglers};
 pub use dunlin_structures::{
     GrowingBlock, PAGE_BYTES, glob, hyperloglog::self_test as hyperloglog_self_test,
 };
 pub use eviction::{Evicted, Eviction, EvictionOrder};
 pub use execute::{Engine, Outcome, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
+pub use migrating_keys::{Dumped, MigratingKeys, MigrationStart, NotRemoved};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
 pub use offload::{Computed, OffloadOutcome, Offloaded};
 pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};

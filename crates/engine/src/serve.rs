@@ -13,9 +13,9 @@
 //! A waiter may also wait for entries to come of age: it says when to look at it again, and the host does so
 //! ([`Engine::look_again`]). Each run says it anew; if that is earlier than before, the host learns of it.
 //!
-//! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
+//! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::blocked_by_script`]), and
 //! clients behind that waiter wait too; the host looks at it again before long. The thread that applies a primary's
-//! stream leaves such keys to a worker ([`Worker::take_kept_out`]).
+//! stream leaves such keys to a worker ([`Worker::take_blocked_by_script`]).
 
 use std::sync::{
     Arc,
@@ -126,7 +126,7 @@ impl Engine {
                     drop(locked);
                     let Some(all) = self.keyspace.lock_set_unless_long(stripes) else {
                         locked = self.keyspace.lock_set(StripeSet::EMPTY);
-                        worker.kept_out.0.push((database, key));
+                        worker.blocked_by_script.0.push((database, key));
                         break;
                     };
                     locked = all;
@@ -140,7 +140,7 @@ impl Engine {
     /// Serves the clients that a script has kept from being served, if it has ended. The caller is inside the gate and
     /// holds no locks.
     pub fn serve_kept_out(&self, environment: Environment<'_>, worker: &mut Worker) {
-        worker.ready.extend(worker.kept_out.0.drain(..));
+        worker.ready.extend(worker.blocked_by_script.0.drain(..));
         worker.propagation.begin(&self.log);
         self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }

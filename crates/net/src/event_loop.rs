@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::net::SendFlags;
 
 use super::busy_poll::BusyPoll;
-use super::connection::{Connection, Kit, Outcome};
+use super::connection::{Connection, Outcome, Scratch};
 use super::handshakes::Handshakes;
 use super::listener::{self, Listener, Refusal};
 use super::nested_poll::NestedPoll;
@@ -258,20 +258,20 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Acts on the poller's events, on work that was left for this tick, and on messages.
-    pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
+    pub(crate) fn go_round(&mut self, scratch: &mut Scratch<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
-            self.note(kit, event);
+            self.note(scratch, event);
         }
         self.accept();
-        self.take_turns(kit, ready);
+        self.take_turns(scratch, ready);
         self.depart();
-        self.read_messages(kit);
+        self.read_messages(scratch);
         self.depart();
     }
 
     /// Acts on one event of the poller: connections take their turn at once.
-    fn note(&mut self, kit: &mut Kit<'_, S>, event: &mio::event::Event) {
+    fn note(&mut self, scratch: &mut Scratch<'_, S>, event: &mio::event::Event) {
         let token = event.token();
         if token == WAKEUP {
             return;
@@ -286,34 +286,34 @@ impl<S: Service> EventLoop<S> {
             return self.nested_poll.note(event);
         };
         if connection.note_readiness(event) {
-            self.take_turn(kit, token.0 as u32);
+            self.take_turn(scratch, token.0 as u32);
         } else {
-            self.close(kit, token.0 as u32);
+            self.close(scratch, token.0 as u32);
         }
     }
 
-    fn take_turns(&mut self, kit: &mut Kit<'_, S>, slots: Vec<u32>) {
+    fn take_turns(&mut self, scratch: &mut Scratch<'_, S>, slots: Vec<u32>) {
         for slot in slots {
             if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
                 // An event may have given it this tick's turn already.
                 if std::mem::take(&mut connection.queued) {
-                    self.take_turn(kit, slot);
+                    self.take_turn(scratch, slot);
                 }
             }
         }
     }
 
-    pub(crate) fn take_turn(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+    pub(crate) fn take_turn(&mut self, scratch: &mut Scratch<'_, S>, slot: u32) {
         let Some(mut connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else {
             return;
         };
         if connection.is_departing() {
             self.connections[slot as usize] = Some(connection);
-            return self.depart_before(kit, slot);
+            return self.depart_before(scratch, slot);
         }
         let was_until = connection.parked_until();
         self.nested_poll.leave(&connection.client);
-        let mut outcome = connection.turn(kit, self);
+        let mut outcome = connection.turn(scratch, self);
         if self.nested_poll.has_ended() {
             outcome = self.catch_up(&mut connection, outcome);
         }
@@ -325,7 +325,7 @@ impl<S: Service> EventLoop<S> {
         let withheld = connection.newly_withheld();
         self.connections[slot as usize] = Some(connection);
         if outcome == Outcome::Close {
-            return self.close(kit, slot);
+            return self.close(scratch, slot);
         }
         withheld
             .into_iter()
@@ -338,9 +338,9 @@ impl<S: Service> EventLoop<S> {
 
     /// Gives a connection its turn after its last reply has left.
     #[cold]
-    fn depart_before(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+    fn depart_before(&mut self, scratch: &mut Scratch<'_, S>, slot: u32) {
         self.depart();
-        self.take_turn(kit, slot);
+        self.take_turn(scratch, slot);
     }
 
     /// Sends the replies that were gathered. Nothing is closed here: a connection that is done has another turn.
@@ -372,7 +372,7 @@ impl<S: Service> EventLoop<S> {
 
     /// Sends replies that have been released meanwhile, and makes sure that the worker is woken for the
     /// rest.
-    pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn release(&mut self, scratch: &mut Scratch<'_, S>) {
         if self.withheld.iter().any(|replies| !replies.is_empty()) {
             // Pushes that waited for the same precede them.
             self.send_pushes();
@@ -380,14 +380,14 @@ impl<S: Service> EventLoop<S> {
         for level in 0..self.withheld.len() {
             while let Some(&reply) = self.withheld[level].front() {
                 let WithheldReply { commitment, slot, client } = reply;
-                let is_lost = kit.service.has_lost(commitment);
-                let is_met = !is_lost && kit.service.released(commitment.level) >= commitment.mark;
+                let is_lost = scratch.service.has_lost(commitment);
+                let is_met = !is_lost && scratch.service.released(commitment.level) >= commitment.mark;
                 let mut refusal = None;
                 if !is_met && !is_lost {
                     // Looked at again after the request to be woken: the refusal's cause may have come in between.
-                    refusal = kit.service.refusal(commitment);
-                    if refusal.is_none() && kit.service.await_release(commitment) {
-                        refusal = kit.service.refusal(commitment);
+                    refusal = scratch.service.refusal(commitment);
+                    if refusal.is_none() && scratch.service.await_release(commitment) {
+                        refusal = scratch.service.refusal(commitment);
                         if refusal.is_none() {
                             break;
                         }
@@ -398,20 +398,20 @@ impl<S: Service> EventLoop<S> {
                 }
                 self.withheld[level].pop_front();
                 match self.find(slot, client) {
-                    Some(_) if is_lost => self.close(kit, slot),
+                    Some(_) if is_lost => self.close(scratch, slot),
                     Some(connection) => {
-                        let service = &*kit.service;
+                        let service = &*scratch.service;
                         if let Some(error) = refusal
                             && !connection.refuse(service, commitment.level, &error)
                         {
-                            self.close(kit, slot);
+                            self.close(scratch, slot);
                             continue;
                         }
                         connection.release(|commitment| {
                             !service.has_lost(commitment)
                                 && service.released(commitment.level) >= commitment.mark
                         });
-                        self.take_turn(kit, slot);
+                        self.take_turn(scratch, slot);
                     }
                     None => self.nested_poll.keep_released(reply),
                 }
@@ -455,7 +455,7 @@ impl<S: Service> EventLoop<S> {
         });
     }
 
-    pub(crate) fn pass_deadlines(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn pass_deadlines(&mut self, scratch: &mut Scratch<'_, S>) {
         while let Some(&Reverse((deadline, slot, id))) = self.deadlines.peek() {
             if deadline > self.now.instant {
                 return;
@@ -469,12 +469,12 @@ impl<S: Service> EventLoop<S> {
                 self.depart();
             }
             let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { continue };
-            if !connection.resume(kit) {
-                self.close(kit, slot);
+            if !connection.resume(scratch) {
+                self.close(scratch, slot);
                 continue;
             }
             self.watch_deadline(slot, Some(deadline));
-            self.take_turn(kit, slot);
+            self.take_turn(scratch, slot);
         }
     }
 
@@ -483,26 +483,26 @@ impl<S: Service> EventLoop<S> {
         (connection.client.id() == id).then_some(connection)
     }
 
-    fn read_messages(&mut self, kit: &mut Kit<'_, S>) {
+    fn read_messages(&mut self, scratch: &mut Scratch<'_, S>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.shared.queues.mailbox(self.worker).collect(&mut messages);
         self.nested_poll.bring_up(&mut messages);
         for message in messages.drain(..) {
-            let Some(message) = self.nested_poll.sort(message, kit.service) else { continue };
+            let Some(message) = self.nested_poll.sort(message, scratch.service) else { continue };
             match message {
-                Message::Accepted(accepted) => self.adopt(kit, accepted),
+                Message::Accepted(accepted) => self.adopt(scratch, accepted),
                 Message::Handed(socket, transport) => self.welcome(socket, transport, false),
                 Message::Service(To::Client(address), message) => {
                     if self.find(address.slot, address.id).is_some() {
-                        self.deliver(kit, address.slot, message);
+                        self.deliver(scratch, address.slot, message);
                     }
                 }
                 Message::Service(To::EveryClient, message) => {
                     for slot in 0..self.connections.len() {
-                        self.deliver(kit, slot as u32, message.clone());
+                        self.deliver(scratch, slot as u32, message.clone());
                     }
                 }
-                Message::Service(To::Service, message) => kit.service.receive(message),
+                Message::Service(To::Service, message) => scratch.service.receive(message),
                 Message::Full(address) => {
                     if let Some(Some(connection)) = self.connections.get_mut(address.slot as usize)
                         && connection.client.id() == address.id
@@ -517,7 +517,7 @@ impl<S: Service> EventLoop<S> {
                 }
                 Message::Kill(address) => {
                     if self.find(address.slot, address.id).is_some() {
-                        self.close(kit, address.slot);
+                        self.close(scratch, address.slot);
                     }
                 }
                 Message::Backlog(backlog) => {
@@ -529,7 +529,7 @@ impl<S: Service> EventLoop<S> {
                     }
                 }
                 Message::Listeners(listeners) => self.exchange_listeners(listeners),
-                Message::Stop(grace) => self.stop(kit, grace),
+                Message::Stop(grace) => self.stop(scratch, grace),
             }
         }
         self.messages = messages;
@@ -537,17 +537,17 @@ impl<S: Service> EventLoop<S> {
         for slot in addressed.drain(..) {
             if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
                 connection.addressed = false;
-                self.take_turn(kit, slot);
+                self.take_turn(scratch, slot);
             }
         }
         self.addressed = addressed;
     }
 
-    fn deliver(&mut self, kit: &mut Kit<'_, S>, slot: u32, message: S::Message) {
+    fn deliver(&mut self, scratch: &mut Scratch<'_, S>, slot: u32, message: S::Message) {
         let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { return };
         let was_until = connection.parked_until();
-        if !connection.deliver(kit, message) {
-            return self.close(kit, slot);
+        if !connection.deliver(scratch, message) {
+            return self.close(scratch, slot);
         }
         connection.address(&mut self.addressed);
         self.watch_deadline(slot, was_until);
@@ -559,13 +559,13 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Looks at every connection and every listener, whatever the poller has said.
-    pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn look_at_everything(&mut self, scratch: &mut Scratch<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
             connection.suppose_ready();
             // Connections on a list of the tick around are attended to now.
             (connection.queued, connection.addressed) = (false, false);
-            self.take_turn(kit, slot as u32);
+            self.take_turn(scratch, slot as u32);
         }
         self.listeners.iter_mut().for_each(|listener| listener.ready = true);
     }
@@ -674,14 +674,14 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Takes charge of a connection.
-    fn adopt(&mut self, kit: &mut Kit<'_, S>, Accepted { id, socket, transport, is_tls }: Accepted) {
+    fn adopt(&mut self, scratch: &mut Scratch<'_, S>, Accepted { id, socket, transport, is_tls }: Accepted) {
         let slot = self.free_slots.pop().unwrap_or(self.connections.len() as u32);
         let address = Address { id, worker: self.worker as u32, slot };
         let peer = matches!(transport, Transport::Unix(_)).then(|| PeerIds::of(&socket)).flatten();
         let client = Client::new(address, transport, is_tls, peer, socket.as_raw_fd(), self.now);
         let client = Arc::new(client);
         let stream = if is_tls { self.accept_tls(socket) } else { Ok(Stream::plain(socket)) };
-        match stream.and_then(|stream| Connection::new(stream, client.clone(), kit.service, self)) {
+        match stream.and_then(|stream| Connection::new(stream, client.clone(), scratch.service, self)) {
             Ok(mut connection) => {
                 if self.stop_at.is_some() {
                     connection.stop();
@@ -695,7 +695,7 @@ impl<S: Service> EventLoop<S> {
                 self.open += 1;
                 self.shared.clients.register(&client);
                 if is_tls {
-                    self.begin_handshake(kit, slot, id);
+                    self.begin_handshake(scratch, slot, id);
                 }
             }
             Err(error) => {
@@ -717,18 +717,18 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Notes a handshake that begins, and gives up the oldest ones if there are too many.
-    fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
+    fn begin_handshake(&mut self, scratch: &mut Scratch<'_, S>, slot: u32, id: u64) {
         self.handshakes.begin(slot, id);
         let workers = self.shared.population.len();
         while let Some((slot, id)) = self.handshakes.excess(self.limits.clients_max, workers) {
             if self.find(slot, id).is_some_and(|connection| connection.is_handshaking()) {
                 self.traffic().handshakes_given_up.add(1);
-                self.close(kit, slot);
+                self.close(scratch, slot);
             }
         }
     }
 
-    pub(crate) fn close(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+    pub(crate) fn close(&mut self, scratch: &mut Scratch<'_, S>, slot: u32) {
         if let Some(Some(connection)) = self.connections.get(slot as usize)
             && connection.is_departing()
         {
@@ -743,16 +743,16 @@ impl<S: Service> EventLoop<S> {
         self.shared.population[self.worker].fetch_sub(1, Relaxed);
         let id = connection.client.id();
         let (session, unsent) = connection.close(self);
-        kit.service.close(session);
+        scratch.service.close(session);
         if let Some(unsent) = unsent {
-            kit.service.discard(Box::new(unsent));
+            scratch.service.discard(Box::new(unsent));
         }
         // Last: a client that is no longer listed receives nothing more.
         self.shared.clients.remove(id);
     }
 
     /// Visits a part of the connections for work that is due by time.
-    pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn sweep(&mut self, scratch: &mut Scratch<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;
         }
@@ -764,20 +764,20 @@ impl<S: Service> EventLoop<S> {
             let is_overdue = connection.is_overdue(self);
             self.connections[slot] = Some(connection);
             if is_overdue {
-                self.close(kit, slot as u32);
+                self.close(scratch, slot as u32);
             }
         }
         self.sweep_from = if end == self.connections.len() { 0 } else { end };
     }
 
     /// Accepts and serves nothing more; replies on their way get `grace` to leave.
-    fn stop(&mut self, kit: &mut Kit<'_, S>, grace: Duration) {
+    fn stop(&mut self, scratch: &mut Scratch<'_, S>, grace: Duration) {
         self.listeners.clear();
         self.stop_at.get_or_insert(self.now.instant + grace);
         for slot in 0..self.connections.len() {
             if let Some(connection) = &mut self.connections[slot] {
                 connection.stop();
-                self.take_turn(kit, slot as u32);
+                self.take_turn(scratch, slot as u32);
             }
         }
     }

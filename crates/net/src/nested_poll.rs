@@ -23,7 +23,7 @@ use std::time::Duration;
 use mio::Events;
 use mio::event::Event;
 
-use super::connection::{Connection, Kit, Outcome};
+use super::connection::{Connection, Outcome, Scratch};
 use super::event_loop::WithheldReply;
 use super::worker::EVENTS_MAX;
 use super::worker_queue::Message;
@@ -170,7 +170,7 @@ impl<S: Service> EventLoop<S> {
         // A turn that others interrupt is not a measure of itself.
         self.stages.give_up();
         self.nested_poll.state = State::UnderWay;
-        let mut kit = Kit::new(service);
+        let mut scratch = Scratch::new(service);
         self.depart();
         let mut events = Events::with_capacity(EVENTS_MAX);
         match self.poll.poll(&mut events, Some(Duration::ZERO)) {
@@ -181,11 +181,11 @@ impl<S: Service> EventLoop<S> {
         }
         self.now = Now::read();
         if is_first {
-            self.look_at_everything(&mut kit);
+            self.look_at_everything(&mut scratch);
         }
-        self.go_round(&mut kit, &events);
-        kit.service.end_tick();
-        self.release(&mut kit);
+        self.go_round(&mut scratch, &events);
+        scratch.service.end_tick();
+        self.release(&mut scratch);
         self.depart();
         self.send_pushes();
         self.nested_poll.state = State::Ended;

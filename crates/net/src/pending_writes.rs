@@ -16,12 +16,17 @@
 
 use std::ops::Range;
 
+use dunlin_resp::ReplyBuffer;
+
 use super::Address;
+use super::connection::REPLY_CAPACITY_MAX;
 
 /// Replies that are gathered.
 const REPLIES_MAX: usize = 16;
 /// Bytes that are gathered; a reply that finds no room leaves at once.
 const BYTES_MAX: usize = 32 * 1024;
+/// A first reply of this many bytes is not copied: its buffer is exchanged for the empty one here.
+const EXCHANGED_BYTES_MIN: usize = 1024;
 /// Bytes of requests that may be served while a reply waits here: what bounds how long.
 const SERVED_BYTES_MAX: usize = 64 * 1024;
 
@@ -59,11 +64,16 @@ impl PendingWrites {
         }
     }
 
-    /// Gathers a reply.
+    /// Gathers a reply without shared payloads. What is left in its buffer is to be cleared.
     #[inline]
-    pub(crate) fn push(&mut self, address: Address, reply: &[u8]) {
+    pub(crate) fn push(&mut self, address: Address, reply: &mut ReplyBuffer) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(reply);
+        if start > 0
+            || reply.len() < EXCHANGED_BYTES_MIN
+            || !reply.exchange(&mut self.bytes, REPLY_CAPACITY_MAX)
+        {
+            self.bytes.extend_from_slice(reply.bytes());
+        }
         self.replies.push((address, start..self.bytes.len()));
     }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use mio::{Events, Poll, Token};
 
-use super::connection::Kit;
+use super::connection::Scratch;
 use super::listener::Listener;
 use super::tls::SharedTls;
 use super::{Clients, EventLoop, Limits, Service, Traffic, WorkerQueues};
@@ -57,7 +57,7 @@ impl<S: Service> Worker<S> {
     /// Works until it is told to stop.
     pub(crate) fn run(self) -> io::Result<()> {
         let Self { mut service, mut event_loop } = self;
-        let mut kit = Kit::new(&mut service);
+        let mut scratch = Scratch::new(&mut service);
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut background_at = event_loop.now.instant;
         while !event_loop.is_done() {
@@ -65,10 +65,10 @@ impl<S: Service> Worker<S> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 other => other?,
             }
-            background_at = event_loop.tick(&mut kit, &events, background_at);
+            background_at = event_loop.tick(&mut scratch, &events, background_at);
         }
         for slot in 0..event_loop.connections.len() {
-            event_loop.close(&mut kit, slot as u32);
+            event_loop.close(&mut scratch, slot as u32);
         }
         Ok(())
     }
@@ -77,19 +77,24 @@ impl<S: Service> Worker<S> {
 impl<S: Service> EventLoop<S> {
     /// Does one tick's work behind a poll. Returns when the next slice of background work is due.
     #[inline]
-    pub(crate) fn tick(&mut self, kit: &mut Kit<'_, S>, events: &Events, background_at: Instant) -> Instant {
+    pub(crate) fn tick(
+        &mut self,
+        scratch: &mut Scratch<'_, S>,
+        events: &Events,
+        background_at: Instant,
+    ) -> Instant {
         self.begin_tick();
-        kit.service.tick(self.now);
-        self.go_round(kit, events);
-        self.pass_deadlines(kit);
+        scratch.service.tick(self.now);
+        self.go_round(scratch, events);
+        self.pass_deadlines(scratch);
         self.depart();
-        self.sweep(kit);
-        kit.service.end_tick();
-        self.release(kit);
+        self.sweep(scratch);
+        scratch.service.end_tick();
+        self.release(scratch);
         self.depart();
-        if self.now.instant < background_at && !kit.service.has_background() {
+        if self.now.instant < background_at && !scratch.service.has_background() {
             return background_at;
         }
-        self.now.instant + kit.service.background(self.now)
+        self.now.instant + scratch.service.background(self.now)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use clap::Parser;
 
 /// How long the answer may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const WAIT_LIMIT: Duration = Duration::from_secs(4);
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 
@@ -41,9 +41,9 @@ pub(crate) fn run(Arguments { host, port, .. }: &Arguments) -> Result<(), String
 fn ask(host: &str, port: u16) -> std::io::Result<String> {
     let none = || std::io::Error::other("the host has no address");
     let address = (host, port).to_socket_addrs()?.next().ok_or_else(none)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, WAIT_LIMIT)?;
+    stream.set_read_timeout(Some(WAIT_LIMIT))?;
+    stream.set_write_timeout(Some(WAIT_LIMIT))?;
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;

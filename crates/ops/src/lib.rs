@@ -44,7 +44,7 @@ pub fn adopt(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<adopt::Arguments>("adopt", words, adopt::run)
 }
 
-/// `dunlin cluster …`: a cluster in tables, and the operator's wishes. `words` are those behind `cluster`.
+/// `dunlin cluster …`: a cluster in tables, and the operator's requests. `words` are those behind `cluster`.
 pub fn cluster(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     run::<cluster::Arguments>("cluster", words, cluster::run)
 }

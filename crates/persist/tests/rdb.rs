@@ -327,7 +327,10 @@ fn errors_tell_the_place_the_key_and_the_reason() {
         assert!(error.contains(expected), "{error}");
     }
     for (magic, expected) in [
-        (b"REDIS0099", "a version that is not known"),
+        (
+            b"REDIS0016",
+            "the file begins with \"REDIS0016\", a version that is not known (known are REDIS0001 to REDIS0015, VALKEY080 to VALKEY081): rdb-version-check relaxed reads it as far as it holds what is known; otherwise a newer Dunlin does",
+        ),
         (b"VALKEY011", "a version that is not known"),
         (b"RADIS0011", "does not begin like an RDB file"),
     ] {
@@ -338,6 +341,12 @@ fn errors_tell_the_place_the_key_and_the_reason() {
     assert!(error.contains("at byte 10: the file holds a cluster's slot"), "{error}");
     let relaxed = ReadOptions { known_versions: false, ..OPTIONS };
     Store::new().load_with(&file(b"REDIS0020", &[]), relaxed).unwrap();
+    let error = Store::new().load_with(&file(b"REDIS0080", &[]), relaxed).unwrap_err().to_string();
+    assert!(error.ends_with("VALKEY080 to VALKEY081): it is none of a future version either"), "{error}");
+    // A file of a later version is read up to what it holds that is not known, and the key is named.
+    let unknown = [b"\x00\x01a\x01v".as_slice(), b"\x40\x01b\x01v"].concat();
+    let error = Store::new().load_with(&file(b"REDIS0016", &[&unknown]), relaxed).unwrap_err().to_string();
+    assert!(error.contains("in the value of key \"b\""), "{error}");
 }
 
 #[test]
@@ -483,7 +492,7 @@ fn module_id(name: &[u8; 9], encoding: u64) -> [u8; 9] {
     bytes
 }
 
-/// Values of types that are not there are kept as they came, in files, dumps and copies.
+/// Values of types that are not there are kept as they came, in files, dumps and copies; arrays are arrays.
 #[test]
 fn values_of_modules_pass_through() {
     let json = [module_id(b"ReJSON-RL", 3).as_slice(), b"\x05\x07{\"a\":1}\x00"].concat();
@@ -492,7 +501,7 @@ fn values_of_modules_pass_through() {
         b"\x02\x05\x01\x03\x04\0\0\0\0\0\0\xf0\x3f\x03\0\0\x80\x3f\x05\xc3\x05\x0a\x00a\xe0\x00\x00\x00",
     ]
     .concat();
-    let array =
+    let loaded =
         b"\x04\x01\x05\x00\x00\x01x\x01\x01\x07\0\0\0\0\0\0\0\x02\x02\0\0\0\0\0\0\xf0\x3f\x40\x80\x03\x02yz";
     let mut store = Store::new();
     let told = store.load(&file(
@@ -500,7 +509,7 @@ fn values_of_modules_pass_through() {
         &[
             &[b"\x07\x01j".as_slice(), &json].concat(),
             &[b"\xfc".as_slice(), &(NOW_MS + 9000).to_le_bytes(), b"\x07\x01b", &bloom].concat(),
-            &[b"\x1c\x01a".as_slice(), array].concat(),
+            &[b"\x1c\x01a".as_slice(), loaded].concat(),
         ],
     ));
     assert_eq!(told.unwrap(), Vec::<String>::new());
@@ -509,6 +518,9 @@ fn values_of_modules_pass_through() {
         ("TYPE b", "+MBbloom--"),
         ("TYPE a", "+array"),
         ("OBJECT ENCODING j", "$3 raw"),
+        ("OBJECT ENCODING a", "$12 sliced-array"),
+        ("ARSCAN a 0 1000", "*4 *2 :0 $1 x *2 :1 $1 7 *2 :2 $3 1.0 *2 :128 $2 yz"),
+        ("ARNEXT a", ":6"),
         ("PTTL b", ":9000"),
         ("SCAN 0 TYPE rejson-rl", "*2 $1 0 *1 $1 j"),
         ("COPY j other", ":1"),
@@ -526,7 +538,10 @@ fn values_of_modules_pass_through() {
     assert_eq!(dump[..dump.len() - 10], [b"\x07".as_slice(), &json].concat());
     assert_eq!(dump[dump.len() - 10..][..2], [10, 0]);
     let dump = store.dump(b"a");
-    assert_eq!(dump[..dump.len() - 10], [b"\x1c".as_slice(), array].concat());
+    // Strings have one mark in ours.
+    let array: Vec<u8> =
+        loaded.iter().enumerate().map(|(at, byte)| if at == 4 { 3 } else { *byte }).collect();
+    assert_eq!(dump[..dump.len() - 10], [b"\x1c".as_slice(), &array].concat());
     assert_eq!(dump[dump.len() - 10..][..2], [14, 0]);
     assert_eq!(store.try_run(&[b"RESTORE", b"again", b"0", &dump]).unwrap(), b"+OK\r\n");
     assert_eq!(store.dump(b"again"), dump);

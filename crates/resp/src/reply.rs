@@ -120,6 +120,17 @@ impl ReplyBuffer {
         &self.bytes
     }
 
+    /// Exchanges the encoded bytes for `other`. Returns whether it did: not if something is spliced in, and not if the
+    /// buffer has more memory than `capacity_max` bytes.
+    #[inline]
+    pub fn exchange(&mut self, other: &mut Vec<u8>, capacity_max: usize) -> bool {
+        let may = self.is_contiguous() && self.bytes.capacity() <= capacity_max;
+        if may {
+            std::mem::swap(&mut self.bytes, other);
+        }
+        may
+    }
+
     /// Takes the pieces out as owned chunks, leaving the buffer empty.
     pub fn take_chunks(&mut self) -> Vec<ReplyChunk> {
         let mut chunks = Vec::with_capacity(self.splices.len() + 2);

@@ -15,7 +15,7 @@
 //! A file that does not begin as one of ours is none, and is not cut. The cut part is kept beside the file, as
 //! `NAME.cut-BYTE`, until the user removes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
@@ -379,6 +379,10 @@ struct Snapshot {
     keys: u64,
     /// Keys of types that Dunlin does not have, by type.
     foreign: BTreeMap<String, u64>,
+    /// Libraries of functions.
+    libraries: u64,
+    /// Modules with data beside keys.
+    modules: BTreeSet<String>,
     /// Its length in bytes.
     end: u64,
 }
@@ -394,6 +398,15 @@ impl Snapshot {
                 counts.join(", ")
             );
         }
+        match self.libraries {
+            0 => {}
+            1 => words += ", a library of functions",
+            count => words += &format!(", {count} libraries of functions"),
+        }
+        if !self.modules.is_empty() {
+            let names: Vec<_> = self.modules.iter().map(String::as_str).collect();
+            words += &format!(", data of modules beside keys, which are passed over: {}", names.join(", "));
+        }
         words
     }
 }
@@ -407,11 +420,16 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<Snapshot, (u64,
     let mut reader = rdb::Reader::open(file, options).map_err(|error| (error.offset, error.to_string()))?;
     let mut found = Snapshot::default();
     while let Some(item) = reader.next(layout).map_err(|error| (error.offset, error.to_string()))? {
-        if let Item::Key { value, .. } = &item {
-            found.keys += 1;
-            if let Some(name) = value.as_ref().and_then(Value::foreign_type) {
-                *found.foreign.entry(name.to_owned()).or_default() += 1;
+        match &item {
+            Item::Key { value, .. } => {
+                found.keys += 1;
+                if let Some(name) = value.as_ref().and_then(Value::foreign_type) {
+                    *found.foreign.entry(name.to_owned()).or_default() += 1;
+                }
             }
+            Item::Function(_) => found.libraries += 1,
+            Item::ModuleAux(module) => _ = found.modules.insert(module.to_string()),
+            Item::Aux { .. } => {}
         }
         note(reader.offset());
     }
@@ -492,6 +510,19 @@ mod tests {
         {
             assert!(!begins_as_log(head.as_bytes()), "{head:?}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_is_described_with_what_no_command_reads() {
+        let foreign = [("ReJSON-RL", 2), ("array", 1)].map(|(name, count)| (name.to_owned(), count)).into();
+        let modules = ["ft_index0".to_owned()].into();
+        let found = Snapshot { keys: 9, foreign, libraries: 2, modules, end: 0 };
+        assert_eq!(
+            found.keys_in_words(),
+            "9 keys, of these 3 of types that are kept and that no command here can read: ReJSON-RL 2, array 1, 2 libraries of functions, data of modules beside keys, which are passed over: ft_index0"
+        );
+        let plain = Snapshot { keys: 1, libraries: 1, ..Snapshot::default() };
+        assert_eq!(plain.keys_in_words(), "1 keys, a library of functions");
     }
 
     #[test]

@@ -26,7 +26,7 @@ const CHANNEL: &str = "channel";
 /// Removes the keys that scripts have written.
 const FORGET: &str = "for _, key in ipairs(redis.call('keys', 'script:*')) do redis.call('del', key) end";
 /// Reads and writes that take longer have failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 impl Conditions {
     /// CPU time of a MULTI of ten SETs of random keys, EXEC included.
@@ -172,8 +172,8 @@ impl Conditions {
 fn connect(server: &Server) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", server.port()))?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(WAIT_LIMIT))?;
+    stream.set_write_timeout(Some(WAIT_LIMIT))?;
     Ok(stream)
 }
 
@@ -190,7 +190,7 @@ fn ask(stream: &mut TcpStream, words: &[&str], answer: &str) -> Result<(), Strin
 fn await_delivered(delivered_bytes: &AtomicU64, wanted: u64) -> Result<(), String> {
     let asked = Instant::now();
     while delivered_bytes.load(Ordering::Relaxed) < wanted {
-        if asked.elapsed() > PATIENCE {
+        if asked.elapsed() > WAIT_LIMIT {
             return Err("messages were lost".into());
         }
         thread::yield_now();

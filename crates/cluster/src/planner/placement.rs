@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use super::{Plan, Step};
 use crate::{
     NodeId, ShardId,
-    records::{ShardRecord, Wish},
+    records::{RequestedChange, ShardRecord},
     shard::Transition,
 };
 
@@ -51,7 +51,7 @@ impl Plan<'_> {
                 }
             }
             // An order that has come true, or cannot from now on, is taken back by the planner that gave it.
-            if let Some(Wish::HandOver(to) | Wish::Release(to)) = record.wish
+            if let Some(RequestedChange::HandOver(to) | RequestedChange::Release(to)) = record.requested
                 && (!record.in_sync.contains(&to) || record.primary == to)
             {
                 self.change(*shard, Transition::Order, record.primary, None);
@@ -66,11 +66,12 @@ impl Plan<'_> {
         if record.primary == node {
             let others =
                 record.in_sync.iter().filter(|other| !self.is_draining(**other) && self.is_up(**other));
-            let heir = others
+            let successor = others
                 .copied()
                 .max_by_key(|other| (self.view.nodes.get(other).map(|node| node.record.weight), *other));
-            return heir
-                .is_some_and(|heir| self.change(shard, Transition::Order, node, Some(Wish::HandOver(heir))));
+            return successor.is_some_and(|successor| {
+                self.change(shard, Transition::Order, node, Some(RequestedChange::HandOver(successor)))
+            });
         }
         let staying =
             record.in_sync.iter().filter(|other| !self.is_draining(**other) && self.is_up(**other)).count();
@@ -78,7 +79,7 @@ impl Plan<'_> {
         let is_enough = staying >= usize::from(self.view.cluster.min_sync);
         is_replaced
             && is_enough
-            && self.change(shard, Transition::Order, record.primary, Some(Wish::Release(node)))
+            && self.change(shard, Transition::Order, record.primary, Some(RequestedChange::Release(node)))
     }
 
     /// Whether any node could still join the shard, or is about to.
@@ -178,7 +179,9 @@ impl Plan<'_> {
         let Some((_, record)) = self.view.shards.get(&shard) else { return false };
         match record.learners.contains(&node) {
             true => self.change(shard, Transition::Dismiss, node, None),
-            false => self.change(shard, Transition::Order, record.primary, Some(Wish::Release(node))),
+            false => {
+                self.change(shard, Transition::Order, record.primary, Some(RequestedChange::Release(node)))
+            }
         }
     }
 

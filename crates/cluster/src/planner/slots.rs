@@ -81,7 +81,7 @@ impl Plan<'_> {
         }
         // Each shard that is away may have as much too much as it is allowed. Without that, one that flaps would move slots.
         let away = (self.view.shards.len() - slots.len()) as u64;
-        let tolerance = self.wishes.tolerance * (1 + away);
+        let tolerance = self.limits.tolerance * (1 + away);
         let load = |shard: &ShardId, slots: &SlotSet| {
             let bytes = self.view.bytes.get(shard).copied().unwrap_or(0);
             bytes + u64::from(slots.len()) * SLOT_BYTES
@@ -138,7 +138,7 @@ impl Plan<'_> {
     /// Lets the shards furthest above their shares give to those furthest below.
     fn begin_moves(&mut self, record: &mut SlotsRecord, parts: &[Part]) {
         let mut busy: BTreeSet<ShardId> = record.moving.iter().flat_map(|one| [one.from, one.to]).collect();
-        while record.moving.len() < self.wishes.moves_max {
+        while record.moving.len() < self.limits.moves_max {
             let Some(one) = self.next_move(&busy, parts) else { return };
             busy.extend([one.from, one.to]);
             record.moving.push(one);
@@ -195,7 +195,7 @@ impl Plan<'_> {
         if excess <= from.slot_bytes && !is_leaving {
             return None;
         }
-        let most = (self.wishes.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
+        let most = (self.limits.move_bytes_max / from.slot_bytes).clamp(1, u64::from(SLOTS));
         let count = match is_leaving {
             // Such a shard gives what it has, whether there is room or not.
             true if room < from.slot_bytes => (excess / from.slot_bytes).clamp(1, 64),

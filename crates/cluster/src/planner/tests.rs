@@ -74,7 +74,7 @@ impl Model {
             bytes[8..16].copy_from_slice(&drawn.to_be_bytes());
             bytes
         };
-        plan(&self.view, &Wishes::default(), &mut draw)
+        plan(&self.view, &PlanLimits::default(), &mut draw)
     }
 
     /// Runs rounds until nothing is left to do. Returns their number.
@@ -108,7 +108,7 @@ impl Model {
             Step::Change { shard, compare, record, .. } => {
                 let entry = self.view.shards.get_mut(&shard).expect("the shard is there");
                 assert_eq!(entry.0, compare, "one step a shard and round");
-                if let Some(Wish::Release(node)) = record.wish {
+                if let Some(RequestedChange::Release(node)) = record.requested {
                     let staying = record.in_sync.iter().filter(|other| **other != node).count();
                     assert!(staying >= usize::from(self.view.cluster.min_sync), "too few would remain");
                 }
@@ -136,18 +136,18 @@ impl Model {
             self.view.nodes.iter().filter(|(_, node)| node.is_up).map(|(id, _)| *id).collect();
         for (revision, record) in self.view.shards.values_mut() {
             if !up.contains(&record.primary) {
-                let Some(heir) = record.in_sync.iter().find(|node| up.contains(node)).copied() else {
+                let Some(successor) = record.in_sync.iter().find(|node| up.contains(node)).copied() else {
                     continue;
                 };
-                let old = std::mem::replace(&mut record.primary, heir);
+                let old = std::mem::replace(&mut record.primary, successor);
                 record.in_sync.remove(&old);
                 record.learners.insert(old);
                 record.epoch += 1;
             }
             let before = record.clone();
-            match record.wish.take() {
-                Some(Wish::HandOver(to)) if record.in_sync.contains(&to) => record.primary = to,
-                Some(Wish::Release(node)) => assert!(record.in_sync.remove(&node)),
+            match record.requested.take() {
+                Some(RequestedChange::HandOver(to)) if record.in_sync.contains(&to) => record.primary = to,
+                Some(RequestedChange::Release(node)) => assert!(record.in_sync.remove(&node)),
                 _ => {}
             }
             let (ready, rest) = record.learners.iter().partition(|node| up.contains(*node));
@@ -301,7 +301,7 @@ prop_compose! {
                     in_sync: [node_id(at)].into(),
                     learners: BTreeSet::new(),
                     history,
-                    wish: None,
+                    requested: None,
                 };
                 (u64::from(*shard) + 1, record)
             });
@@ -345,26 +345,26 @@ fn pinned_slots_stay_unless_their_shard_ends() {
     model.settle();
     let owner_of = |model: &Model, slot| model.view.slots.1.slots.owner(slot).unwrap();
     // An operator has moved a thousand slots to a shard that has its share, and has pinned some of them.
-    let heir = owner_of(&model, SLOTS - 1);
-    model.view.slots.1.slots.assign(&SlotRange::new(0, 999).unwrap().into(), Some(heir));
+    let successor = owner_of(&model, SLOTS - 1);
+    model.view.slots.1.slots.assign(&SlotRange::new(0, 999).unwrap().into(), Some(successor));
     let pinned: SlotSet = SlotRange::new(100, 899).unwrap().into();
     model.view.slots.1.pinned = pinned.clone();
     model.settle();
     let has = |model: &Model, shard| model.view.slots.1.slots.slots_of(shard);
-    assert!(has(&model, heir).contains_all(&pinned));
-    assert!(has(&model, heir).len() < 4_400, "others leave in their place");
+    assert!(has(&model, successor).contains_all(&pinned));
+    assert!(has(&model, successor).len() < 4_400, "others leave in their place");
     // All of a shard's slots are pinned: it is above its share and gives nothing.
     let whole: SlotSet = SlotRange::new(0, 5_999).unwrap().into();
-    model.view.slots.1.slots.assign(&whole, Some(heir));
-    let all = has(&model, heir);
+    model.view.slots.1.slots.assign(&whole, Some(successor));
+    let all = has(&model, successor);
     model.view.slots.1.pinned = all.clone();
     model.settle();
-    assert_eq!(has(&model, heir), all);
+    assert_eq!(has(&model, successor), all);
     // Its node is drained: they go, and stay where they come to.
-    let node = model.view.shards[&heir].1.primary;
+    let node = model.view.shards[&successor].1.primary;
     model.view.nodes.get_mut(&node).unwrap().record.state = NodeState::Draining;
     model.settle();
-    assert!(has(&model, heir).is_empty());
+    assert!(has(&model, successor).is_empty());
     assert_eq!(model.view.slots.1.pinned, all);
 }
 
@@ -484,7 +484,7 @@ fn one_shard(members: usize, replicas: u8, draining: &[usize]) -> Model {
         in_sync: (0..members).map(node_id).collect(),
         learners: BTreeSet::new(),
         history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
-        wish: None,
+        requested: None,
     };
     view.shards.insert(shard, (1, record));
     view.slots = (1, SlotsRecord::default());
@@ -520,25 +520,25 @@ fn plan_waits_for_an_order_before_it_gives_another_one() {
 #[test]
 fn plan_leaves_an_operators_order_alone_while_it_may_come_true() {
     let mut model = one_shard(3, 2, &[1]);
-    let wish = |model: &Model| model.view.shards.values().next().unwrap().1.wish;
-    let failover = Some(Wish::HandOver(node_id(2)));
-    model.view.shards.values_mut().for_each(|(_, record)| record.wish = failover);
-    assert_eq!((model.plan(), wish(&model)), (vec![], failover));
-    // The heir is gone: the order would wait for as long as it is.
+    let requested = |model: &Model| model.view.shards.values().next().unwrap().1.requested;
+    let failover = Some(RequestedChange::HandOver(node_id(2)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.requested = failover);
+    assert_eq!((model.plan(), requested(&model)), (vec![], failover));
+    // The successor is gone: the order would wait for as long as it is.
     model.view.nodes.get_mut(&node_id(2)).unwrap().is_up = false;
     assert_eq!(orders_in_a_row(&mut model), 1);
-    assert_eq!(wish(&model), Some(Wish::Release(node_id(1))));
+    assert_eq!(requested(&model), Some(RequestedChange::Release(node_id(1))));
 }
 
 #[test]
 fn plan_replaces_a_release_that_would_leave_too_few_members() {
     let mut model = one_shard(2, 1, &[0]);
     model.view.cluster.min_sync = 2;
-    let release = Some(Wish::Release(node_id(1)));
-    model.view.shards.values_mut().for_each(|(_, record)| record.wish = release);
+    let release = Some(RequestedChange::Release(node_id(1)));
+    model.view.shards.values_mut().for_each(|(_, record)| record.requested = release);
     assert_eq!(orders_in_a_row(&mut model), 1);
     let (_, record) = model.view.shards.values().next().unwrap();
-    assert_eq!(record.wish, Some(Wish::HandOver(node_id(1))));
+    assert_eq!(record.requested, Some(RequestedChange::HandOver(node_id(1))));
 }
 
 /// The moves that are begun in the next round.

@@ -28,7 +28,7 @@ pub struct History {
 /// An order to the primary, by the planner or an operator. The primary obeys when it may, and clears the order with the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Wish {
+pub enum RequestedChange {
     /// Hand the role of primary over to this member.
     HandOver(NodeId),
     /// Take this member out of the shard.
@@ -37,7 +37,7 @@ pub enum Wish {
 
 /// A shard's configuration.
 ///
-/// The epoch counts changes of the primary and of the in-sync set. Learners and wishes come and go within one: they concern no
+/// The epoch counts changes of the primary and of the in-sync set. Learners and requested changes come and go within one: they concern no
 /// lease and no commit, so a primary that is cut off from the store need not know of them (docs/decisions/0048).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,7 +55,7 @@ pub struct ShardRecord {
     pub history: History,
     /// An order to the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wish: Option<Wish>,
+    pub requested: Option<RequestedChange>,
 }
 
 impl ShardRecord {

@@ -18,7 +18,7 @@ fn shard_record() -> ShardRecord {
         in_sync: [node(1), node(2)].into(),
         learners: [node(3)].into(),
         history: History { id: HistoryId::from_bytes([9; 20]), from: 500, previous: None },
-        wish: Some(Wish::HandOver(node(2))),
+        requested: Some(RequestedChange::HandOver(node(2))),
     }
 }
 
@@ -102,7 +102,7 @@ fn records_read_what_they_write() {
 fn shard_record_has_this_form() {
     let id = |number: u8| format!("{number:02x}").repeat(20);
     let json = format!(
-        r#"{{"v":1,"epoch":7,"primary":"{}","in_sync":["{}","{}"],"learners":["{}"],"history":{{"id":"{}","from":500}},"wish":{{"hand_over":"{}"}}}}"#,
+        r#"{{"v":1,"epoch":7,"primary":"{}","in_sync":["{}","{}"],"learners":["{}"],"history":{{"id":"{}","from":500}},"requested":{{"hand_over":"{}"}}}}"#,
         id(1),
         id(1),
         id(2),

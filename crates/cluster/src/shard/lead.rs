@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Action, Facts, Fault, Message, Shard, Transition};
-use crate::{NodeId, meta::Revision, records::Wish, times};
+use crate::{NodeId, meta::Revision, records::RequestedChange, times};
 
 /// A primary's knowledge of another node.
 #[derive(Debug, Clone, Default)]
@@ -289,8 +289,8 @@ impl Shard {
     fn hand_over(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
         let (Some((_, record)), Some(lead)) = (&self.known, &mut self.lead) else { return false };
         let Some(handover) = &lead.handover else {
-            let ordered = match record.wish {
-                Some(Wish::HandOver(to)) => Some(to),
+            let ordered = match record.requested {
+                Some(RequestedChange::HandOver(to)) => Some(to),
                 _ => None,
             };
             let is_ready = |node: &NodeId| {

@@ -2,7 +2,7 @@
 
 use crate::times;
 
-/// Times and wishes. All times are milliseconds.
+/// Times and limits. All times are milliseconds.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How long a lease lasts, from the heartbeat's sending: L.

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     HistoryId, NodeId,
-    records::{History, ShardRecord, Wish},
+    records::{History, RequestedChange, ShardRecord},
 };
 
 /// A change of a shard's record.
@@ -99,7 +99,7 @@ pub struct Facts {
     /// An id that no history has had.
     pub new_history: Option<HistoryId>,
     /// The order, for [`Transition::Order`].
-    pub wish: Option<Wish>,
+    pub requested: Option<RequestedChange>,
 }
 
 /// A row of the table.
@@ -154,15 +154,15 @@ pub const TABLE: [Row; 10] = [
         by: Proposer::Controller,
         new_epoch: false,
         only_if: &[
-            ("the order names a member that is not the primary", |record, _, facts| match facts.wish {
-                Some(Wish::HandOver(node) | Wish::Release(node)) => {
+            ("the order names a member that is not the primary", |record, _, facts| match facts.requested {
+                Some(RequestedChange::HandOver(node) | RequestedChange::Release(node)) => {
                     record.in_sync.contains(&node) && node != record.primary
                 }
                 None => true,
             }),
-            ("the order is another one", |record, _, facts| record.wish != facts.wish),
+            ("the order is another one", |record, _, facts| record.requested != facts.requested),
         ],
-        change: |record, _, facts| record.wish = facts.wish,
+        change: |record, _, facts| record.requested = facts.requested,
     },
     Row {
         transition: Transition::Admit,
@@ -187,7 +187,10 @@ pub const TABLE: [Row; 10] = [
                 record.in_sync.contains(&node) && node != record.primary
             }),
             ("its lease has run out, it lags, it is lost, or it is to be released", |record, node, facts| {
-                !facts.lease || facts.lags || facts.lost || record.wish == Some(Wish::Release(node))
+                !facts.lease
+                    || facts.lags
+                    || facts.lost
+                    || record.requested == Some(RequestedChange::Release(node))
             }),
             // Else a primary that is cut off from its members would leave the shard without enough of them, although they
             // could go on without it.
@@ -198,12 +201,12 @@ pub const TABLE: [Row; 10] = [
         change: |record, node, _| {
             record.in_sync.remove(&node);
             // A member that is to be released leaves at once: as a learner it would only be admitted again.
-            if record.wish != Some(Wish::Release(node)) {
+            if record.requested != Some(RequestedChange::Release(node)) {
                 record.learners.insert(node);
             }
-            record.wish = record
-                .wish
-                .filter(|wish| !matches!(wish, Wish::HandOver(to) | Wish::Release(to) if *to == node));
+            record.requested = record
+                .requested
+                .filter(|requested| !matches!(requested, RequestedChange::HandOver(to) | RequestedChange::Release(to) if *to == node));
         },
     },
     Row {
@@ -293,7 +296,7 @@ pub const TABLE: [Row; 10] = [
 /// The node becomes the primary, and its stream a new history from where its data ends.
 fn lead(record: &mut ShardRecord, node: NodeId, facts: &Facts) {
     record.primary = node;
-    record.wish = None;
+    record.requested = None;
     if let Some(id) = facts.new_history {
         record.history = History { id, from: facts.end, previous: facts.history };
     }
@@ -344,7 +347,7 @@ pub fn form(primary: NodeId, facts: &Facts) -> Result<ShardRecord, &'static str>
             from: facts.end,
             previous: facts.history.filter(|id| *id != history),
         },
-        wish: None,
+        requested: None,
     };
     change(Transition::Form, &record, primary, facts)
 }
@@ -374,7 +377,7 @@ mod tests {
             in_sync: [node(P), node(M), node(3)].into(),
             learners: [node(L)].into(),
             history: History { id: history(8), from: 100, previous: Some(history(7)) },
-            wish: None,
+            requested: None,
         }
     }
 
@@ -453,12 +456,12 @@ mod tests {
 
     #[test]
     fn order_names_a_member() {
-        let order = |wish| after(Transition::Order, P, |_, facts| facts.wish = wish);
-        assert_eq!(order(Some(Wish::HandOver(node(M)))), ok("5 1 | 1 2 3 | 4"));
-        assert_eq!(order(Some(Wish::Release(node(M)))), ok("5 1 | 1 2 3 | 4"));
+        let order = |requested| after(Transition::Order, P, |_, facts| facts.requested = requested);
+        assert_eq!(order(Some(RequestedChange::HandOver(node(M)))), ok("5 1 | 1 2 3 | 4"));
+        assert_eq!(order(Some(RequestedChange::Release(node(M)))), ok("5 1 | 1 2 3 | 4"));
         for odd in [P, L, 5] {
             let why = Err("the order names a member that is not the primary");
-            assert_eq!(order(Some(Wish::HandOver(node(odd)))), why);
+            assert_eq!(order(Some(RequestedChange::HandOver(node(odd)))), why);
         }
         assert_eq!(order(None), Err("the order is another one"));
     }
@@ -485,7 +488,8 @@ mod tests {
         assert_eq!(after(Transition::Expel, M, |_, facts| facts.lags = true), gone);
         assert_eq!(after(Transition::Expel, M, |_, facts| facts.lost = true), gone);
         assert_eq!(
-            after(Transition::Expel, M, |record, _| record.wish = Some(Wish::Release(node(M)))),
+            after(Transition::Expel, M, |record, _| record.requested =
+                Some(RequestedChange::Release(node(M)))),
             ok("6 1 | 1 3 | 4")
         );
         for odd in [P, L, 5] {

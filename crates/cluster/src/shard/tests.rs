@@ -28,7 +28,7 @@ fn record(epoch: u64) -> ShardRecord {
         in_sync: [node(P), node(M)].into(),
         learners: Default::default(),
         history: History { id: history(1), from: 0, previous: None },
-        wish: None,
+        requested: None,
     }
 }
 

@@ -6,7 +6,7 @@ use dunlin_cluster::{
     BootId, HistoryId, NodeId,
     lineage::{Lineage, Writer},
     meta::Revision,
-    records::{ShardRecord, Wish},
+    records::{RequestedChange, ShardRecord},
     shard::{Attach, Local, Shard},
 };
 
@@ -160,9 +160,9 @@ impl Node {
     }
 }
 
-/// Returns the wish of an operator for a record, by chance.
-pub fn wish_for(record: &ShardRecord, pick: usize, is_release: bool) -> Option<Wish> {
+/// Returns what an operator may ask for, a record, by chance.
+pub fn requested_change(record: &ShardRecord, pick: usize, is_release: bool) -> Option<RequestedChange> {
     let others: Vec<NodeId> = record.in_sync.iter().copied().filter(|node| *node != record.primary).collect();
     let node = *others.get(pick % others.len().max(1))?;
-    Some(if is_release { Wish::Release(node) } else { Wish::HandOver(node) })
+    Some(if is_release { RequestedChange::Release(node) } else { RequestedChange::HandOver(node) })
 }

@@ -23,7 +23,7 @@ use dunlin_cluster::{
 
 use crate::{
     checks::{Floor, Oracle, Violation, leases},
-    node::{Entry, Node, OldLog, Process, View, Withheld, append, wish_for},
+    node::{Entry, Node, OldLog, Process, View, Withheld, append, requested_change},
     random::Random,
 };
 

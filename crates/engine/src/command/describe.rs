@@ -30,7 +30,8 @@ const FLAG_NAMES: &[(Flags, &str)] = &[
     (Flags::ALLOW_BUSY, "allow_busy"),
 ];
 
-/// The access-control categories.
+/// The access-control categories: those of Redis 7, then those that Redis 8 adds in the order of its `ACL CAT`. Rules may name a
+/// category whose commands this server lacks; such a category is empty.
 pub const CATEGORIES: &[&str] = &[
     "keyspace",
     "read",
@@ -44,6 +45,7 @@ pub const CATEGORIES: &[&str] = &[
     "hyperloglog",
     "geo",
     "stream",
+    "array",
     "pubsub",
     "admin",
     "fast",
@@ -53,6 +55,15 @@ pub const CATEGORIES: &[&str] = &[
     "connection",
     "transaction",
     "scripting",
+    "array",
+    "json",
+    "search",
+    "tdigest",
+    "cms",
+    "bloom",
+    "cuckoo",
+    "topk",
+    "timeseries",
 ];
 
 impl Access {

@@ -24,7 +24,7 @@ pub use exclusive::ExclusiveContext;
 pub use keyspace::KeyspaceContext;
 pub use read::ReadContext;
 pub use walk::Host;
-pub use worker::{Garbage, KeptOut, Worker};
+pub use worker::{BlockedByScript, Garbage, Worker};
 pub use write::{Change, WriteContext};
 
 /// The change of a key's expiry when its value is written.

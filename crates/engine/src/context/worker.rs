@@ -116,7 +116,7 @@ impl Garbage {
 
 /// Keys, each with its database, whose clients are served when a script has ended.
 #[derive(Debug, Clone, Default)]
-pub struct KeptOut(pub(crate) Vec<(usize, Box<[u8]>)>);
+pub struct BlockedByScript(pub(crate) Vec<(usize, Box<[u8]>)>);
 
 /// A worker's own resources: its number, counters, random numbers, garbage.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub struct Worker {
     /// Keys that its commands have changed and that clients wait for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
     /// Keys that are ready, but whose clients cannot be served while a script holds other stripes of theirs.
-    pub(crate) kept_out: KeptOut,
+    pub(crate) blocked_by_script: BlockedByScript,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,
     /// Where short texts are edited before they are stored again.
@@ -161,7 +161,7 @@ impl Worker {
             notices: Vec::new(),
             audience: None,
             ready: VecDeque::new(),
-            kept_out: KeptOut::default(),
+            blocked_by_script: BlockedByScript::default(),
             served: Vec::new(),
             scratch: Vec::new(),
             compressor: Compressor::default(),
@@ -208,18 +208,18 @@ impl Worker {
     ///
     /// [`Engine::serve_kept_out`]: crate::Engine::serve_kept_out
     #[inline]
-    pub fn is_kept_out(&self) -> bool {
-        !self.kept_out.0.is_empty()
+    pub fn has_blocked_by_script(&self) -> bool {
+        !self.blocked_by_script.0.is_empty()
     }
 
     /// Takes the keys whose clients are to be served then, for another worker.
-    pub fn take_kept_out(&mut self) -> KeptOut {
-        std::mem::take(&mut self.kept_out)
+    pub fn take_blocked_by_script(&mut self) -> BlockedByScript {
+        std::mem::take(&mut self.blocked_by_script)
     }
 
     /// Takes over the keys of a worker that does not look at them again itself.
-    pub fn keep_out(&mut self, keys: &KeptOut) {
-        self.kept_out.0.extend_from_slice(&keys.0);
+    pub fn add_blocked_by_script(&mut self, keys: &BlockedByScript) {
+        self.blocked_by_script.0.extend_from_slice(&keys.0);
     }
 
     /// The source of its random numbers.

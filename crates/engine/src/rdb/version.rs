@@ -45,6 +45,14 @@ impl Version {
             .filter(|version| matches!(version, Version::Valkey(_)) == is_valkey)
     }
 
+    /// The versions that are read, in words.
+    pub fn known() -> String {
+        let [redis, first, last] =
+            [Self::Redis(Self::REDIS_MAX), Self::Valkey(Self::VALKEY_MIN), Self::Valkey(Self::VALKEY_MAX)]
+                .map(|version| String::from_utf8_lossy(&version.magic()).into_owned());
+        format!("REDIS0001 to {redis}, {first} to {last}")
+    }
+
     /// A version by the number that a user gives, of those that can be written: 9 for Redis 5 to 6.2, 10 for 7.0, 11 for
     /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 to 8.4, 13 for 8.6, 14 for 8.8, 15 for 8.10, 80 for Valkey 9.
     pub fn writable(number: u16) -> Option<Version> {

@@ -70,17 +70,17 @@ pub const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// How long the handshake of TLS may take.
 const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Reply memory that a worker keeps between requests.
-const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
+pub(crate) const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 
 /// Tools of a worker that the connection whose turn it is borrows.
-pub(crate) struct Kit<'s, S> {
+pub(crate) struct Scratch<'s, S> {
     pub(crate) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
     buffers: LentBuffers,
     pub(crate) reply: ReplyBuffer,
 }
 
-impl<'s, S> Kit<'s, S> {
+impl<'s, S> Scratch<'s, S> {
     pub(crate) fn new(service: &'s mut S) -> Self {
         Self { service, buffers: LentBuffers::new(), reply: ReplyBuffer::default() }
     }
@@ -217,10 +217,10 @@ impl<T> Connection<T> {
     /// Receives, serves and sends what can be, each at most once.
     pub(crate) fn turn<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
     ) -> Outcome {
-        let outcome = self.try_turn(kit, event_loop).unwrap_or_else(|error| {
+        let outcome = self.try_turn(scratch, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             if self.is_handshaking {
                 self.note_failed_handshake(event_loop, &error);
@@ -229,21 +229,21 @@ impl<T> Connection<T> {
         });
         if outcome == Outcome::Close {
             // Bytes that could not be sent must not reach another client.
-            kit.reply.clear(REPLY_CAPACITY_MAX);
+            scratch.reply.clear(REPLY_CAPACITY_MAX);
         }
-        debug_assert!(kit.reply.is_empty(), "a reply stays with its connection");
+        debug_assert!(scratch.reply.is_empty(), "a reply stays with its connection");
         outcome
     }
 
     fn try_turn<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
     ) -> io::Result<Outcome> {
         if let Some(pushes) = self.client.pushes.get() {
             let is_open = !self.holds_pushes && !pushes.queue.has_pushes() && !self.stream.has_unsent();
             if !is_open {
-                self.begin_pushed_turn(&*kit.service, event_loop)?;
+                self.begin_pushed_turn(&*scratch.service, event_loop)?;
             }
         } else if self.has_output() && self.writable {
             self.flush(event_loop)?;
@@ -252,12 +252,12 @@ impl<T> Connection<T> {
             return Ok(Outcome::Again);
         }
         let serving = self.is_serving();
-        if !self.closing && self.receive(kit, event_loop, serving)? == Outcome::Close {
+        if !self.closing && self.receive(scratch, event_loop, serving)? == Outcome::Close {
             return Ok(Outcome::Close);
         }
         let outcome = self.settle(event_loop);
         if self.client.pushes.get().is_some() && self.holds_pushes && !self.has_output() {
-            self.release_pushes(kit.service.owes_reply(&self.session), event_loop)?;
+            self.release_pushes(scratch.service.owes_reply(&self.session), event_loop)?;
         }
         Ok(outcome)
     }
@@ -470,7 +470,7 @@ impl<T> Connection<T> {
         if !self.output.is_empty() || !self.writable {
             self.output.push(reply, 0);
         } else if reply.is_contiguous() && event_loop.pending_writes.has_room(reply.len()) {
-            event_loop.pending_writes.push(self.client.address, reply.bytes());
+            event_loop.pending_writes.push(self.client.address, reply);
             self.departing = true;
         } else if reply.is_contiguous() {
             event_loop.send_pushes();
@@ -655,15 +655,15 @@ impl<T> Connection<T> {
     /// answers to further messages. `false`: close now.
     pub(crate) fn deliver<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        scratch: &mut Scratch<'_, S>,
         message: S::Message,
     ) -> bool {
         if self.closing {
             return true;
         }
-        self.hold_pushes(&*kit.service);
-        let next = kit.service.deliver(&mut self.session, message, &mut kit.reply);
-        self.queue(kit.service.withhold_to(), &mut kit.reply);
+        self.hold_pushes(&*scratch.service);
+        let next = scratch.service.deliver(&mut self.session, message, &mut scratch.reply);
+        self.queue(scratch.service.withhold_to(), &mut scratch.reply);
         next.is_none_or(|next| self.apply(next))
     }
 
@@ -681,10 +681,10 @@ impl<T> Connection<T> {
     }
 
     /// Tells the service that the deadline has passed. `false`: close now.
-    pub(crate) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
-        self.hold_pushes(&*kit.service);
-        let next = kit.service.resume(&mut self.session, &mut kit.reply);
-        self.queue(kit.service.withhold_to(), &mut kit.reply);
+    pub(crate) fn resume<S: Service<Session = T>>(&mut self, scratch: &mut Scratch<'_, S>) -> bool {
+        self.hold_pushes(&*scratch.service);
+        let next = scratch.service.resume(&mut self.session, &mut scratch.reply);
+        self.queue(scratch.service.withhold_to(), &mut scratch.reply);
         self.apply(next)
     }
 

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::lent::SHARED_BYTES;
-use super::{Connection, Kit, Outcome, STRANGER_INPUT_BYTES_MAX};
+use super::{Connection, Outcome, STRANGER_INPUT_BYTES_MAX, Scratch};
 use crate::{EventLoop, Limits, Service, input::Input, stream::Received};
 
 /// Input received for a connection that is not served.
@@ -20,23 +20,23 @@ impl<T> Connection<T> {
     /// Reads once if that makes sense, and serves what is there.
     pub(super) fn receive<S: Service<Session = T>>(
         &mut self,
-        kit: &mut Kit<'_, S>,
+        scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
         serving: bool,
     ) -> io::Result<Outcome> {
         if !self.wants_input(event_loop, serving) {
             if serving && self.backlog {
-                return self.serve(kit.service, &mut kit.reply, event_loop, None);
+                return self.serve(scratch.service, &mut scratch.reply, event_loop, None);
             }
             return Ok(Outcome::Wait);
         }
-        if let Some(arrived) = self.receive_block(kit.service)? {
+        if let Some(arrived) = self.receive_block(scratch.service)? {
             self.note_arrived(event_loop, arrived);
             return Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait });
         }
         // Short beginnings of requests go back to a lent buffer, which takes larger reads.
         if serving && self.input.len() + self.wanted <= SHARED_BYTES / 2 {
-            let Kit { service, buffers, reply } = kit;
+            let Scratch { service, buffers, reply } = scratch;
             let service = &mut **service;
             let lent = buffers.lend(self.stranger, self.input.held());
             self.input = Input::default();
@@ -48,9 +48,9 @@ impl<T> Connection<T> {
         let arrived = self.read_into(input.with_room(self.wanted));
         self.input = input;
         let arrived = arrived?;
-        self.after_read(kit.service, event_loop, arrived);
+        self.after_read(scratch.service, event_loop, arrived);
         if serving && arrived > 0 {
-            return self.serve(kit.service, &mut kit.reply, event_loop, None);
+            return self.serve(scratch.service, &mut scratch.reply, event_loop, None);
         }
         self.backlog |= arrived > 0;
         Ok(Outcome::Wait)

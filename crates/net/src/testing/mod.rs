@@ -18,7 +18,7 @@ use socket2::Socket;
 
 pub use self::echo::{Echo, EchoSession, LOGIN};
 pub use self::peer::{Peer, client_config};
-use super::connection::Kit;
+use super::connection::Scratch;
 use super::tls::TlsServer;
 use super::worker::{EVENTS_MAX, Shared, WAKEUP};
 use super::worker_queue::{PollerWakeup, WorkerQueue};
@@ -30,7 +30,7 @@ pub struct SteppedWorkers<'s, S: Service> {
 }
 
 struct Stepped<'s, S: Service> {
-    kit: Kit<'s, S>,
+    scratch: Scratch<'s, S>,
     event_loop: EventLoop<S>,
     events: Events,
     background_at: Instant,
@@ -41,7 +41,7 @@ impl<S: Service> Stepped<'_, S> {
     fn tick(&mut self) -> io::Result<bool> {
         let is_busy = self.event_loop.look(&mut self.events)?;
         if is_busy {
-            self.background_at = self.event_loop.tick(&mut self.kit, &self.events, self.background_at);
+            self.background_at = self.event_loop.tick(&mut self.scratch, &self.events, self.background_at);
         }
         Ok(is_busy)
     }
@@ -68,7 +68,7 @@ impl<'s, S: Service> SteppedWorkers<'s, S> {
         });
         let workers = services.iter_mut().zip(polls).enumerate().map(|(index, (service, poll))| {
             Ok(Stepped {
-                kit: Kit::new(service),
+                scratch: Scratch::new(service),
                 event_loop: EventLoop::new(index, poll, Arc::clone(&shared), Vec::new())?,
                 events: Events::with_capacity(EVENTS_MAX),
                 background_at: Instant::now(),

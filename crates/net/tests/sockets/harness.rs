@@ -15,7 +15,7 @@ use crate::lines::Lines;
 /// Size of a worker's stack.
 const STACK_BYTES: usize = 2 << 20;
 /// Nothing here waits this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Server {
     running: Option<Running<String>>,
@@ -70,8 +70,8 @@ impl Server {
     pub fn connect(&self) -> Peer {
         let stream = TcpStream::connect(self.running().addresses()[0]).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
+        stream.set_write_timeout(Some(WAIT_LIMIT)).unwrap();
         Peer { stream }
     }
 
@@ -112,7 +112,7 @@ impl Drop for Server {
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < WAIT_LIMIT, "waited in vain until {what}");
         std::thread::yield_now();
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_resp::Value;
 
-use super::side::{House, Side};
+use super::side::{Product, Side};
 use crate::{
     progress::Progress,
     server::{strings, text},
@@ -15,6 +15,18 @@ const KEYS_EACH: &str = "500";
 /// Fields of a hash that are asked whether they expire.
 const FIELDS_SAMPLED: &str = "100";
 const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+/// Types beyond those, and a command that a server has if it has the type.
+const TYPES_BEYOND: [(&str, &str); 9] = [
+    ("ReJSON-RL", "json.get"),
+    ("MBbloom--", "bf.info"),
+    ("MBbloomCF", "cf.info"),
+    ("CMSk-TYPE", "cms.info"),
+    ("TopK-TYPE", "topk.info"),
+    ("TDIS-TYPE", "tdigest.info"),
+    ("TSDB-TYPE", "ts.info"),
+    ("vectorset", "vinfo"),
+    ("array", "arget"),
+];
 
 /// The finding from both servers' descriptions of themselves.
 pub(super) struct Plan {
@@ -26,18 +38,18 @@ pub(super) struct Plan {
     pub(super) follows_already: bool,
     /// The old server understands the new one as its primary.
     pub(super) old_can_follow: bool,
-    /// Modules that may have types of their own.
-    pub(super) unknown_types: Vec<String>,
+    /// The old server may have keys of types that the new one lacks.
+    pub(super) may_have_foreign_types: bool,
     /// Fields of hashes that expire are not known to the new server.
     pub(super) loses_field_expiries: bool,
 }
 
 /// Why `replica` cannot follow `primary`, if it cannot.
 pub(super) fn incompatible(
-    (primary, primary_version): (House, (u32, u32)),
-    (replica, replica_version): (House, (u32, u32)),
+    (primary, primary_version): (Product, (u32, u32)),
+    (replica, replica_version): (Product, (u32, u32)),
 ) -> Option<&'static str> {
-    use House::{Dunlin, Redis, Valkey};
+    use Product::{Dunlin, Redis, Valkey};
     match (primary, replica) {
         (Redis, _) if primary_version < (6, 2) => Some("Redis older than 6.2 is not known to this program"),
         (_, Dunlin) => None,
@@ -62,18 +74,18 @@ pub(super) fn incompatible(
 }
 
 /// Whether a server has hashes whose fields expire.
-fn has_field_expiries(house: House, version: (u32, u32)) -> bool {
-    match house {
-        House::Dunlin => true,
-        House::Redis => version >= (7, 4),
-        House::Valkey => version >= (9, 0),
+fn has_field_expiries(product: Product, version: (u32, u32)) -> bool {
+    match product {
+        Product::Dunlin => true,
+        Product::Redis => version >= (7, 4),
+        Product::Valkey => version >= (9, 0),
     }
 }
 
 /// Looks at both servers; changes nothing.
 pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Plan, String> {
     let (mut refusals, mut notes) = (Vec::new(), Vec::new());
-    let kind = |side: &Side| (side.house, side.version);
+    let kind = |side: &Side| (side.product, side.version);
     let mut refuse = |reason: String| refusals.push(reason);
     if let Some(reason) = incompatible(kind(old), kind(new)) {
         refuse(reason.to_owned());
@@ -81,6 +93,9 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
     let (ours, theirs) = (old.info("server")?, new.info("server")?);
     if ours.field("run_id").is_some() && ours.field("run_id") == theirs.field("run_id") {
         refuse("both are the same server".to_owned());
+    }
+    if ours.field("dragonfly_version").is_some() {
+        refuse("the old server is Dragonfly, which feeds replicas of its own kind alone: run SAVE RDB there, and load the file".to_owned());
     }
     let replication = old.info("replication")?;
     if replication.field("role") == Some("slave") {
@@ -127,12 +142,6 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
             used / 1e6
         ));
     }
-    let users = old.ask(&["ACL", "LIST"]).map_or(0, |users| strings(&users).len());
-    if users > 1 {
-        notes.push(format!(
-            "{users} users of the old server are not moved: ACL LIST shows them, ACL SETUSER makes them"
-        ));
-    }
     let modules = old.ask(&["MODULE", "LIST"]).map_or(Vec::new(), |modules| names_of_modules(&modules));
     if !modules.is_empty() {
         notes.push(format!(
@@ -145,9 +154,18 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
         notes.push("the old server cannot follow the new one: it will refuse writes instead, and there is no way back".to_owned());
     }
     let loses_field_expiries =
-        has_field_expiries(old.house, old.version) && !has_field_expiries(new.house, new.version);
-    let unknown_types = modules;
-    Ok(Plan { refusals, notes, follows_already, old_can_follow, unknown_types, loses_field_expiries })
+        has_field_expiries(old.product, old.version) && !has_field_expiries(new.product, new.version);
+    // Redis 8.8 has arrays, and every server of Redis 8 vector sets, which MODULE LIST need not name.
+    let may_have_foreign_types =
+        !modules.is_empty() || old.product == Product::Redis && old.version >= (8, 0);
+    Ok(Plan {
+        refusals,
+        notes,
+        follows_already,
+        old_can_follow,
+        may_have_foreign_types,
+        loses_field_expiries,
+    })
 }
 
 /// The names in the reply to MODULE LIST, in whatever form.
@@ -165,7 +183,7 @@ fn names_of_modules(value: &Value) -> Vec<String> {
 #[derive(Default)]
 pub(super) struct Census {
     types: BTreeMap<String, u64>,
-    /// Types that no server but its own knows: an example key for each.
+    /// Types that not every server knows: an example key for each.
     foreign: BTreeMap<String, String>,
     /// Hashes with fields that expire, as far as they were looked at, if the new server has no such fields.
     expiring_hashes: u64,
@@ -180,17 +198,30 @@ impl fmt::Display for Census {
 }
 
 impl Census {
-    /// Data that the new server cannot have.
-    pub(super) fn losses(&self) -> Vec<String> {
-        let foreign = self.foreign.iter().map(|(name, key)| {
+    /// Leaves out the types that the new server has.
+    pub(super) fn expect_known(&mut self, new: &mut Side) {
+        self.foreign.retain(|name, _| {
+            let command = TYPES_BEYOND.iter().find(|(known, _)| known == name).map(|(_, command)| command);
+            !command.is_some_and(|command| new.knows(command))
+        });
+    }
+
+    /// Keys of types that the new server lacks, in a line for each type.
+    pub(super) fn foreign(&self) -> Vec<String> {
+        let line = |(name, key): (&String, &String)| {
             let keys = self.types.get(name).copied().unwrap_or(0);
             format!("{keys} keys of the type {name}, such as '{key}'")
-        });
+        };
+        self.foreign.iter().map(line).collect()
+    }
+
+    /// Other data that the new server cannot have.
+    pub(super) fn losses(&self) -> Vec<String> {
         let expiring = (self.expiring_hashes > 0).then(|| {
             let hashes = self.expiring_hashes;
             format!("the expiry of fields in {hashes} hashes or more: the new server keeps such fields for ever once it is the primary")
         });
-        foreign.chain(expiring).collect()
+        expiring.into_iter().collect()
     }
 }
 
@@ -275,7 +306,7 @@ mod tests {
 
     #[test]
     fn servers_are_led_across_where_they_cannot_go() {
-        use House::{Dunlin, Redis, Valkey};
+        use Product::{Dunlin, Redis, Valkey};
         let may = |primary, replica| incompatible(primary, replica).is_none();
         let (redis, valkey) =
             (|major, minor| (Redis, (major, minor)), |major, minor| (Valkey, (major, minor)));

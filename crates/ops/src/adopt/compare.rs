@@ -133,8 +133,8 @@ fn strangers(old: &mut Side, new: &mut Side, questions: Questions) -> Result<Vec
 }
 
 /// Waits until the new server has what the old one has written by now.
-pub(super) fn catch_up(old: &mut Side, new: &mut Side, patience: Duration) -> Result<(), String> {
-    let (wanted, until) = (old.offset()?, Instant::now() + patience);
+pub(super) fn catch_up(old: &mut Side, new: &mut Side, wait_limit: Duration) -> Result<(), String> {
+    let (wanted, until) = (old.offset()?, Instant::now() + wait_limit);
     while new.offset()? < wanted {
         if Instant::now() >= until {
             return Err("the new server does not keep up with the old one".to_owned());

@@ -10,6 +10,7 @@ mod check;
 mod compare;
 mod digest;
 mod hand_over;
+mod inventory;
 mod replicate;
 mod side;
 
@@ -68,10 +69,10 @@ pub(crate) struct Arguments {
     /// Longest pause of writes; where it does not do, nothing is changed
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pause_max: u64,
-    /// Address of the old server as the new one reaches it, where that is another
+    /// Address of the old server as the new one reaches it, if that is another
     #[arg(long, value_name = "HOST:PORT")]
     old_address: Option<String>,
-    /// Address of the new server as the old one reaches it, where that is another
+    /// Address of the new server as the old one reaches it, if that is another
     #[arg(long, value_name = "HOST:PORT")]
     new_address: Option<String>,
 }
@@ -82,18 +83,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     dunlin_print::say!("old   {}\nnew   {}", old.description()?, new.description()?);
     let plan = check::plan(&mut old, &mut new, arguments.replace)?;
     plan.notes.iter().for_each(|note| dunlin_print::say!("note  {note}"));
-    let census = if arguments.dry_run || !plan.unknown_types.is_empty() {
-        let census = check::census(&mut old, plan.loses_field_expiries)?;
+    let (mut losses, mut refusals) = (Vec::new(), plan.refusals);
+    let found = inventory::inventory(&mut old, &mut new)?;
+    found.notes.iter().for_each(|note| dunlin_print::say!("note  {note}"));
+    losses.extend(found.losses);
+    if arguments.dry_run || plan.may_have_foreign_types {
+        let mut census = check::census(&mut old, plan.loses_field_expiries)?;
         dunlin_print::say!("keys  {census}");
-        Some(census)
-    } else {
-        None
-    };
-    let losses = census.map(|census| census.losses()).unwrap_or_default();
+        census.expect_known(&mut new);
+        losses.extend(census.losses());
+        // Other servers know no such directive, and refuse or end at such a key.
+        match new.directive("module-data").as_deref() {
+            Some("keep") => census.foreign().iter().for_each(|line| {
+                dunlin_print::say!("KEPT  {line}: as they are, and no command of the new server reads them");
+            }),
+            Some("refuse") => refusals.extend(
+                census.foreign().iter().map(|line| format!("{line}, which module-data refuse does not load")),
+            ),
+            _ => losses.extend(census.foreign()),
+        }
+    }
     losses.iter().for_each(|loss| dunlin_print::say!("LOST  {loss}"));
-    plan.refusals.iter().for_each(|refusal| dunlin_print::say!("STOP  {refusal}"));
+    refusals.iter().for_each(|refusal| dunlin_print::say!("STOP  {refusal}"));
     if arguments.dry_run {
-        return match plan.refusals.len() + losses.len() {
+        return match refusals.len() + losses.len() {
             0 => {
                 dunlin_print::say!(
                     "Nothing stands in the way, and nothing would be lost. Nothing was changed."
@@ -103,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             _ => Err("it cannot be adopted as it is; nothing was changed".to_owned()),
         };
     }
-    if !plan.refusals.is_empty() || !losses.is_empty() {
+    if !refusals.is_empty() || !losses.is_empty() {
         return Err("it cannot be adopted as it is; nothing was changed".to_owned());
     }
     replicate::follow(&mut old, &mut new, plan.follows_already)?;

@@ -11,7 +11,7 @@ use crate::progress::Progress;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long nothing may happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of the stream that the new server may lack when it is compared.
 const LAG_MAX: u64 = 1 << 20;
 
@@ -43,13 +43,13 @@ pub(super) fn follow(old: &mut Side, new: &mut Side, follows_already: bool) -> R
         if (at, total) != last {
             (last, moved_at) = ((at, total), Instant::now());
         }
-        if moved_at.elapsed() > PATIENCE {
+        if moved_at.elapsed() > WAIT_LIMIT {
             return Err(format!(
                 "the new server has no link to {}:{} after {} s: its log says why. Passwords and addresses may differ from there: see --old-address. \
                  REPLICAOF NO ONE at the new server ends the attempt",
                 old.host,
                 old.port,
-                PATIENCE.as_secs()
+                WAIT_LIMIT.as_secs()
             ));
         }
         thread::sleep(LOOK);
@@ -80,7 +80,7 @@ fn wait_for_lag(old: &mut Side, new: &mut Side) -> Result<(), String> {
         if lag < least {
             (least, moved_at) = (lag, Instant::now());
         }
-        if moved_at.elapsed() > PATIENCE {
+        if moved_at.elapsed() > WAIT_LIMIT {
             return Err(format!(
                 "the new server does not keep up: it is {lag} bytes behind, and that does not become less"
             ));

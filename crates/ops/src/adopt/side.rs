@@ -12,13 +12,13 @@ use crate::server::{ask, strings, text};
 
 /// The product that a server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum House {
+pub(super) enum Product {
     Dunlin,
     Redis,
     Valkey,
 }
 
-impl fmt::Display for House {
+impl fmt::Display for Product {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, out)
     }
@@ -29,7 +29,7 @@ pub(super) struct Side {
     pub(super) name: &'static str,
     pub(super) target: Target,
     pub(super) client: Client,
-    pub(super) house: House,
+    pub(super) product: Product,
     /// Major and minor.
     pub(super) version: (u32, u32),
     /// The address at which the other one reaches it.
@@ -58,15 +58,15 @@ impl Side {
         let mut client = target.client().map_err(|error| format!("the {name} server: {error}"))?;
         let info = info(&mut client, "server").map_err(|reason| format!("the {name} server: {reason}"))?;
         let field = |field| info.field(field).map(str::to_owned);
-        let (house, version) =
+        let (product, version) =
             match (field("dunlin_version"), field("valkey_version"), field("redis_version")) {
-                (Some(version), _, _) => (House::Dunlin, version),
-                (_, Some(version), _) => (House::Valkey, version),
-                (_, _, version) => (House::Redis, version.unwrap_or_default()),
+                (Some(version), _, _) => (Product::Dunlin, version),
+                (_, Some(version), _) => (Product::Valkey, version),
+                (_, _, version) => (Product::Redis, version.unwrap_or_default()),
             };
         let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        Ok(Self { name, target, client, house, version, host, port })
+        Ok(Self { name, target, client, product, version, host, port })
     }
 
     /// Another connection to it.
@@ -125,7 +125,7 @@ impl Side {
         Ok(format!(
             "{}  {} {major}.{minor}, {role}, {keys} keys, {:.1} MB",
             self.target.address,
-            self.house,
+            self.product,
             bytes / 1e6
         ))
     }

@@ -1,4 +1,4 @@
-//! `dunlin cluster`: a cluster in tables, why something waits, and the operator's wishes. Any node is asked.
+//! `dunlin cluster`: a cluster in tables, why something waits, and the operator's requests. Any node is asked.
 
 mod moves;
 mod records;
@@ -35,7 +35,7 @@ Examples:
 Any node can be asked: all read the same records in etcd. A node joins by itself when it is started:
   dunlin server --cluster-join etcd://ETCD:2379/NAME";
 
-/// Shows a cluster, says why something waits, and takes the operator's wishes.
+/// Shows a cluster, says why something waits, and takes the operator's requests.
 #[derive(Debug, Parser)]
 #[command(name = "cluster", bin_name = "dunlin cluster", version, disable_help_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Arguments {

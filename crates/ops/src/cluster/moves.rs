@@ -63,7 +63,7 @@ pub(super) fn begin(
     let all = slots_of(slots)?;
     let state = State::read(&mut connect(server)?)?;
     let target = state.find_shard(to)?;
-    let heir =
+    let successor =
         state.primary_of(target).ok_or_else(|| format!("shard {} has no primary", short(&target.id)))?;
     let mut parts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for slot in &all {
@@ -87,9 +87,9 @@ pub(super) fn begin(
         let primary = state.primary_of(shard).filter(|primary| primary.is_online()).ok_or_else(|| {
             format!("shard {} is not served: nobody can give its slots away", short(&shard.id))
         })?;
-        begun.push(request(server, &primary.address, &shard.id, &heir.id, &slots)?);
+        begun.push(request(server, &primary.address, &shard.id, &successor.id, &slots)?);
     }
-    let title = format!("{} to shard {} ({})", plural(count, "slot"), short(&target.id), heir.address);
+    let title = format!("{} to shard {} ({})", plural(count, "slot"), short(&target.id), successor.address);
     if !waits {
         dunlin_print::say!("{title}: `dunlin cluster status` shows how far that is");
         return Ok(());
@@ -125,14 +125,14 @@ fn request(
     server: &ServerFlags,
     address: &str,
     shard: &str,
-    heir: &str,
+    successor: &str,
     slots: &BTreeSet<usize>,
 ) -> Result<Begun, String> {
     let mut source = connect_to(server, address)?;
     let ranges = ranges(slots);
     let mut words = vec!["CLUSTER".to_owned(), "MIGRATESLOTS".to_owned(), "SLOTSRANGE".to_owned()];
     words.extend(words_of(slots));
-    words.extend(["NODE".to_owned(), heir.to_owned()]);
+    words.extend(["NODE".to_owned(), successor.to_owned()]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     ask(&mut source, &words).map_err(|error| format!("{address}: {error}"))?;
     let range = |(first, last): &(usize, usize)| match first == last {

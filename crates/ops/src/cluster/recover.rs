@@ -220,9 +220,10 @@ fn empty(
             node.address
         ));
     }
-    let heir = to.map(|to| state.find_shard(to)).transpose()?;
-    let who = heir
-        .map_or("all other shards, by their shares".to_owned(), |heir| format!("shard {}", short(&heir.id)));
+    let successor = to.map(|to| state.find_shard(to)).transpose()?;
+    let who = successor.map_or("all other shards, by their shares".to_owned(), |successor| {
+        format!("shard {}", short(&successor.id))
+    });
     dunlin_print::say!(
         "shard {name} in epoch {} ends: its {} go to {who}, without keys.",
         shard.epoch,
@@ -236,7 +237,7 @@ fn empty(
         return Err("nothing was changed: say --yes to have it done".to_owned());
     }
     let mut words = vec!["CLUSTER", "RECOVER", "EMPTY", &shard.id, &shard.epoch];
-    words.extend(heir.into_iter().flat_map(|heir| ["TO", &heir.id]));
+    words.extend(successor.into_iter().flat_map(|successor| ["TO", &successor.id]));
     ask(&mut connect(server)?, &words)?;
     dunlin_print::say!("shard {name} has ended");
     Ok(())

@@ -53,7 +53,7 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit"),
 ];
 
-/// The wish of a key that others have to fulfil.
+/// Effect of a key that others see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Quit,

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::WriterOptions;
-use super::aside::Aside;
-use super::intrusion::KnownManifest;
+use super::foreign_change::KnownManifest;
+use super::kept_files::KeptFiles;
 use crate::manifest::{LogFile, Manifest};
 use crate::removed::Removed;
 use crate::storage::Storage;
@@ -27,7 +27,7 @@ pub struct Adoption {
     pub(super) base: LogFile,
     pub(super) since: u64,
     pub(super) older_bytes: u64,
-    pub(super) aside: Option<Aside>,
+    pub(super) kept: Option<KeptFiles>,
 }
 
 impl Adoption {
@@ -40,7 +40,7 @@ impl Adoption {
         let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
         self.older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
         if !self.manifest.kept.is_empty() {
-            self.aside = Some(Aside::begin(&*self.storage, &self.options, self.known.bytes())?);
+            self.kept = Some(KeptFiles::begin(&*self.storage, &self.options, self.known.bytes())?);
         }
         // After a failure the base's file stays: the manifest may be in place nonetheless.
         self.known.replace(&*self.storage, &self.options, &self.manifest)
@@ -49,9 +49,9 @@ impl Adoption {
     /// Moves the files of another log, whose place this one has taken, to where they are kept; that directory, if there were
     /// any.
     pub fn keep_others(&mut self) -> io::Result<Option<PathBuf>> {
-        let Some(aside) = self.aside.take() else { return Ok(None) };
-        aside.take(&*self.storage, &self.options, &self.manifest.kept)?;
-        Ok(Some(aside.directory().to_owned()))
+        let Some(kept) = self.kept.take() else { return Ok(None) };
+        kept.take(&*self.storage, &self.options, &self.manifest.kept)?;
+        Ok(Some(kept.directory().to_owned()))
     }
 
     /// Removes the files that the base, which is in place, has made superfluous; they take their room until what is

@@ -18,22 +18,22 @@
 //! docs/formats/aof.md has the whole story.
 
 mod adoption;
-mod aside;
 mod base;
 mod check;
 mod follower;
-mod intrusion;
+mod foreign_change;
+mod kept_files;
 mod opening;
 mod reader;
 mod room;
 mod writer;
 
 pub use adoption::Adoption;
-pub use aside::Aside;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use follower::Follower;
-pub use intrusion::is_intrusion;
+pub use foreign_change::is_foreign_change;
+pub use kept_files::KeptFiles;
 pub use reader::{HEAD, Progress, ReadError, Reader};
 pub use room::{Roomy, Tail};
 pub use writer::{FinishedSync, Outgrown, PendingSync, Resume, Writer, WriterOptions};

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::adoption::{Adoption, remove_history};
-use super::aside::Aside;
 use super::check::{Check, Checksum};
-use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
+use super::foreign_change::{Extent, KnownManifest, foreign_change, is_foreign_change};
+use super::kept_files::KeptFiles;
 use super::opening::opening;
 use super::room;
 use crate::manifest::{BaseFormat, Manifest, StreamId};
@@ -231,20 +231,22 @@ impl Writer {
             match resume {
                 // A crash may have left one behind that no manifest names.
                 _ if is_new => file.truncate(0)?,
-                Some(Resume { bytes, .. }) if file.length()? != bytes => return Err(intrusion(&newest.name)),
+                Some(Resume { bytes, .. }) if file.length()? != bytes => {
+                    return Err(foreign_change(&newest.name));
+                }
                 _ => {}
             }
             let mut known = KnownManifest::read(&*storage, &options)?;
             let is_named = || known.bytes().is_some_and(|bytes| names(bytes, &manifest));
             if !in_background && (is_new || !is_named()) {
-                let aside = match manifest.kept.is_empty() {
+                let kept = match manifest.kept.is_empty() {
                     true => None,
-                    false => Some(Aside::begin(&*storage, &options, known.bytes())?),
+                    false => Some(KeptFiles::begin(&*storage, &options, known.bytes())?),
                 };
                 known.replace(&*storage, &options, &manifest)?;
-                if let Some(aside) = aside {
-                    aside.take(&*storage, &options, &std::mem::take(&mut manifest.kept))?;
-                    kept_in = Some(aside.directory().to_owned());
+                if let Some(kept) = kept {
+                    kept.take(&*storage, &options, &std::mem::take(&mut manifest.kept))?;
+                    kept_in = Some(kept.directory().to_owned());
                 }
             }
             if let Some((sum, length)) = resume.and_then(|resume| resume.unproven) {
@@ -581,7 +583,7 @@ impl Writer {
         })?;
         self.intruded |= !self.extent.allows(length);
         if self.intruded {
-            return Err(intrusion(self.manifest.increments.last().map_or("it", |file| &file.name)));
+            return Err(foreign_change(self.manifest.increments.last().map_or("it", |file| &file.name)));
         }
         Ok(())
     }
@@ -607,7 +609,7 @@ impl Writer {
     fn settle_stream(&mut self) -> io::Result<()> {
         if self.stream_is_pending {
             let replaced = self.known.replace(&*self.storage, &self.options, &self.manifest);
-            self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
+            self.intruded |= replaced.as_ref().is_err_and(is_foreign_change);
             replaced?;
             self.stream_is_pending = false;
         }
@@ -639,7 +641,7 @@ impl Writer {
         let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
         let known = self.known.clone();
-        Ok(Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None })
+        Ok(Adoption { storage, options, manifest, known, base, since, older_bytes: 0, kept: None })
     }
 
     /// Takes note of a base that is in place.
@@ -670,7 +672,7 @@ impl Writer {
         // names does no harm, and is used again.
         if !self.in_background {
             let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
-            self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
+            self.intruded |= replaced.as_ref().is_err_and(is_foreign_change);
             replaced?;
         }
         let file = std::mem::replace(&mut self.file, file);

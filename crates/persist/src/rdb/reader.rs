@@ -275,12 +275,18 @@ impl<R: io::Read> Reader<R> {
     }
 }
 
-fn version<R: io::Read>(input: &mut Input<SummedSource<R>>, known: bool) -> Result<Version, RdbError> {
+fn version<R: io::Read>(input: &mut Input<SummedSource<R>>, known_only: bool) -> Result<Version, RdbError> {
     let magic = input.array()?;
-    Version::from_magic(&magic, !known).ok_or_else(|| {
+    Version::from_magic(&magic, !known_only).ok_or_else(|| {
         if magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY") {
-            let text = magic.escape_ascii();
-            RdbError::Unsupported(format!("the file begins with \"{text}\", a version that is not known"))
+            let (text, known) = (magic.escape_ascii(), Version::known());
+            let remedy = match known_only {
+                true => "rdb-version-check relaxed reads it as far as it holds what is known; otherwise a newer Dunlin does",
+                false => "it is none of a future version either",
+            };
+            RdbError::Unsupported(format!(
+                "the file begins with \"{text}\", a version that is not known (known are {known}): {remedy}"
+            ))
         } else {
             RdbError::Corrupt("the file does not begin like an RDB file")
         }

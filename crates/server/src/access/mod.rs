@@ -10,6 +10,7 @@
 //!
 //! Rules, decisions and texts of rules are the crate `dunlin-acl`'s; here is what needs sockets, files and clients.
 
+mod absent;
 mod errors;
 mod failures;
 mod request;
@@ -35,10 +36,6 @@ pub(crate) use self::{
     request::AclRequest,
 };
 use crate::config::{Config, PubsubDefault};
-
-/// Commands of Redis 7.0 and Valkey 9.1 that this server lacks. Rules of users that are written for these name them, those
-/// of Sentinel's user among them: such rules are kept as they are, and count from the day that the command is there.
-const ABSENT_COMMANDS: &[&str] = &["client|import-source", "cluster|syncslots"];
 
 /// The users of a server, and what it notes about access.
 pub(crate) struct Access {
@@ -83,7 +80,7 @@ impl Access {
             categories,
             subcommands: entry.subcommands.clone(),
         });
-        let commands = Commands::new(CATEGORIES, named).with_absent(ABSENT_COMMANDS);
+        let commands = Commands::new(CATEGORIES, named).with_absent(absent::COMMANDS);
         let users = Users::new(&commands);
         let access = Self {
             commands,
@@ -418,18 +415,4 @@ fn replace(users: &mut Users, others: Vec<User>, config: &Config, commands: &Com
 /// The rights of new users.
 pub(crate) fn defaults(config: &Config) -> UserDefaults {
     UserDefaults { all_channels: config.acl_pubsub_default == PubsubDefault::AllChannels }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acl_names_of_absent_commands_are_sorted_and_absent() {
-        let table = crate::commands::table();
-        assert!(ABSENT_COMMANDS.is_sorted());
-        for name in ABSENT_COMMANDS {
-            assert!(table.find_full(name.as_bytes()).is_none(), "{name} has come: strike it off the list");
-        }
-    }
 }

@@ -127,7 +127,7 @@ fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict
 }
 
 /// The verdict on a command that a script keeps out.
-fn kept_out(facts: &dyn Facts) -> Verdict {
+fn blocked_by_script(facts: &dyn Facts) -> Verdict {
     facts.waits_for_script().map_or_else(|| Verdict::Refuse(facts.busy()), Verdict::Park)
 }
 
@@ -309,7 +309,7 @@ pub(crate) const CHECKS: &[Row] = &[
         concerns: |entry| {
             !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.flags.has(Flags::WATCHES_KEYS)
         },
-        verdict: |_, facts| Some(kept_out(facts)),
+        verdict: |_, facts| Some(blocked_by_script(facts)),
     },
     Row {
         check: Check::LockedKeys,
@@ -319,7 +319,7 @@ pub(crate) const CHECKS: &[Row] = &[
             matches!(entry.command.run, Run::Keyspace(_))
                 || flags.has(Flags::WHOLE_KEYSPACE) && !flags.has(Flags::NO_SCRIPT)
         },
-        verdict: |_, facts| facts.are_keys_held_for_long().then(|| kept_out(facts)),
+        verdict: |_, facts| facts.are_keys_held_for_long().then(|| blocked_by_script(facts)),
     },
     Row {
         check: Check::Audit,

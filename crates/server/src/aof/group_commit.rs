@@ -59,10 +59,10 @@ impl GroupCommit {
         if self.skips > 0 || pending_bytes == 0 || pending_bytes >= self.expected_bytes {
             return None;
         }
-        let patience = (self.sync_time / 2).min(WAIT_MAX);
+        let wait_limit = (self.sync_time / 2).min(WAIT_MAX);
         let waited = now.duration_since(*self.since.get_or_insert(now));
-        let left = patience.checked_sub(waited).filter(|left| *left >= STEP_MIN)?;
-        Some((patience / 8).clamp(STEP_MIN, left))
+        let left = wait_limit.checked_sub(waited).filter(|left| *left >= STEP_MIN)?;
+        Some((wait_limit / 8).clamp(STEP_MIN, left))
     }
 }
 

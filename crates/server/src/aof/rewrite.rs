@@ -21,10 +21,10 @@ use dunlin_persist::{Disk, Storage};
 
 use crate::{
     config::Config,
-    durability::{Base, Order, log_options},
+    durability::{BackupState, Base, Order, log_options},
     persistence::{
         saving::SaveError,
-        stamp::{Standing, next_id},
+        stamp::{LogRelation, next_id},
     },
     rdb::{Cut, Destination, cancelled, thread_for_cut},
     shared::Shared,
@@ -32,6 +32,8 @@ use crate::{
 
 /// Begins a rewrite that was asked for earlier, if it is possible now. To be called often.
 pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
+    let is_wanted = shared.durability.backup().state() == BackupState::Basing;
+    shared.durability.rewriting().schedule_if(is_wanted);
     if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
         // If it cannot begin, the next round tries again.
         let _ = begin_rewrite(shared, |work| _ = shared.alone_unless_long(work));
@@ -46,6 +48,9 @@ pub(crate) fn begin_rewrite(
     let durability = &shared.durability;
     if durability.rewriting().current.is_some() {
         return Err(SaveError::InProgress);
+    }
+    if durability.backup().holds_rewrites() {
+        return Err(SaveError::Busy);
     }
     let config = shared.config.current();
     let directory = durability.status().directory.clone();
@@ -68,7 +73,7 @@ pub(crate) fn begin_rewrite(
                     // The log holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
                     status.log = next_id(status.held_log()).ok();
-                    status.standing = Standing::Off;
+                    status.relation = LogRelation::Off;
                 }
                 // Nothing behind the boundary is written before the log has seen it.
                 durability.order(Order::Rotate);
@@ -89,7 +94,7 @@ pub(super) fn begin(
         let written = write_base(shared, cut, &directory);
         shared.durability.order(Order::Adopt(written));
     })?;
-    let mut begun = Err(SaveError::KeptOut);
+    let mut begun = Err(SaveError::BlockedByScript);
     alone(&mut |context| {
         let mut rewriting = durability.rewriting();
         begun = match (&rewriting.current, rewriting.ended) {

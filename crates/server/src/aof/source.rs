@@ -42,7 +42,7 @@ use dunlin_persist::{
 use crate::{
     config::{Config, describe},
     durability::{log_options, read_manifest},
-    persistence::stamp::{LogStamp, Standing},
+    persistence::stamp::{LogRelation, LogStamp},
     persistence::{self, files},
 };
 
@@ -127,10 +127,10 @@ pub(super) fn choose(found: &Found) -> Source {
             return Source::Log(Why::Contains);
         }
         if let Some(stamp) = snapshot.stamp.as_ref().filter(|stamp| stamp.name == id.name) {
-            return match (stamp.generation.cmp(&id.generation), stamp.standing) {
-                (_, Standing::Apart) => Source::Undecided,
-                (Ordering::Less | Ordering::Equal, Standing::On) => Source::Log(Why::Contains),
-                (Ordering::Less, Standing::Off) => Source::Log(Why::Later),
+            return match (stamp.generation.cmp(&id.generation), stamp.relation) {
+                (_, LogRelation::Apart) => Source::Undecided,
+                (Ordering::Less | Ordering::Equal, LogRelation::On) => Source::Log(Why::Contains),
+                (Ordering::Less, LogRelation::Off) => Source::Log(Why::Later),
                 _ if is_written_later(WRITTEN_LATER_MS) => Source::Log(Why::Later),
                 _ => Source::Snapshot(Why::Later),
             };

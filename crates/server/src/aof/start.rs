@@ -19,7 +19,7 @@ use std::{
 
 use dunlin_persist::{
     Disk, Replacement, Storage,
-    aof::{Aside, WriterOptions},
+    aof::{KeptFiles, WriterOptions},
     manifest::{BaseFormat, LogId, Manifest},
 };
 use dunlin_replication::Place;
@@ -33,7 +33,7 @@ use crate::{
     config::{Config, describe},
     durability::log_options,
     loading::LoadError,
-    persistence::stamp::{Standing, next_id},
+    persistence::stamp::{LogRelation, next_id},
     persistence::{
         self, data_directory,
         files::{self, DataSet, Part},
@@ -87,7 +87,7 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
-) -> Result<(Option<LogId>, Standing, Option<Place>), LoadError> {
+) -> Result<(Option<LogId>, LogRelation, Option<Place>), LoadError> {
     let (options, path) = (log_options(config), persistence::path(config));
     let directory = options.directory.display();
     let has_snapshot = fs::metadata(&path).is_ok();
@@ -115,11 +115,11 @@ pub(super) fn load_without_log(
     } else {
         announce_others(config);
     }
-    Ok((id, if holds_log { Standing::Off } else { Standing::Apart }, place))
+    Ok((id, if holds_log { LogRelation::Off } else { LogRelation::Apart }, place))
 }
 
 /// Loads a log without going on with it.
-fn load_log_unchanged(shared: &Shared, config: &Config, log: &LogFacts) -> Result<Standing, LoadError> {
+fn load_log_unchanged(shared: &Shared, config: &Config, log: &LogFacts) -> Result<LogRelation, LoadError> {
     let (options, path) = (log_options(config), persistence::path(config));
     let directory = options.directory.display();
     // A server that keeps nothing may share the directory of another one, which goes on writing.
@@ -138,11 +138,11 @@ fn load_log_unchanged(shared: &Shared, config: &Config, log: &LogFacts) -> Resul
             );
             let commands = loading::load_unchanged(shared, config, &parts)?;
             tracing::info!("{commands} commands of the append-only log loaded");
-            return Ok(Standing::Off);
+            return Ok(LogRelation::Off);
         }
     };
     tracing::warn!("The append-only log in {directory} is not loaded, and left as it is: {reason}");
-    Ok(Standing::Apart)
+    Ok(LogRelation::Apart)
 }
 
 /// Refuses a log that another process is writing: a server that knows nothing of the lock on the directory.
@@ -283,12 +283,12 @@ fn take_over(
 
 /// Moves the file of a Redis before 7, whose place a log has taken, to where old logs are kept.
 pub(super) fn keep_single(options: &WriterOptions, single: &Path, kept_in: Option<&Path>) -> io::Result<()> {
-    let aside = match kept_in {
+    let kept = match kept_in {
         Some(directory) => directory.to_owned(),
-        None => Aside::begin(&Disk, options, None)?.directory().to_owned(),
+        None => KeptFiles::begin(&Disk, options, None)?.directory().to_owned(),
     };
-    Disk.rename(single, &aside.join(single.file_name().ok_or(io::ErrorKind::InvalidInput)?))?;
-    Disk.sync_directory(&aside)
+    Disk.rename(single, &kept.join(single.file_name().ok_or(io::ErrorKind::InvalidInput)?))?;
+    Disk.sync_directory(&kept)
 }
 
 /// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
@@ -312,14 +312,14 @@ fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), Stri
         let Some(name) = path.file_name().filter(|_| has_bytes).map(|name| name.to_string_lossy()) else {
             continue;
         };
-        let aside = (1_u32..)
+        let kept = (1_u32..)
             .map(|number| path.with_file_name(format!("lost-{number}-{name}")))
-            .find(|aside| !aside.exists())
+            .find(|kept| !kept.exists())
             .expect("a directory has fewer files than there are numbers");
-        fs::rename(&path, &aside).map_err(|error| {
-            format!("cannot move {} to {}: {}", path.display(), aside.display(), describe(&error))
+        fs::rename(&path, &kept).map_err(|error| {
+            format!("cannot move {} to {}: {}", path.display(), kept.display(), describe(&error))
         })?;
-        names.push(aside.display().to_string());
+        names.push(kept.display().to_string());
     }
     if !names.is_empty() {
         Disk.sync_directory(&options.directory)

@@ -366,7 +366,7 @@ impl Descent {
         let revision_of = |id: &ShardId| found.shards.get(id).map_or(0, |(revision, _)| *revision);
         for (id, (_, shard)) in &base.shards {
             let epoch = shard.epoch.max(epoch_of(Some(found), id)).max(epoch_of(own, id)) + DECISION_EPOCHS;
-            let record = ShardRecord { epoch, wish: None, ..shard.clone() };
+            let record = ShardRecord { epoch, requested: None, ..shard.clone() };
             changes.push((Key::Shard(*id), revision_of(id), Some(record.encode())));
         }
         let strange = found.shards.keys().filter(|id| !base.shards.contains_key(*id));

@@ -18,7 +18,7 @@ use dunlin_cluster::{
 use mio::Waker;
 
 use super::{
-    letter::Letter,
+    peer_message::PeerMessage,
     view::{Stored, View},
 };
 use crate::session::order::Order;
@@ -36,7 +36,7 @@ pub(crate) enum Input {
     /// The store is another one than was obeyed until now, and is right: the records that follow may have any numbers.
     Anew,
     /// A message of another node.
-    Letter(Box<Letter>),
+    PeerMessage(Box<PeerMessage>),
     /// The outcome of a proposal.
     Outcome(ShardId, u64, Outcome),
     /// The answer to a read of the shard's record.
@@ -60,7 +60,7 @@ pub(crate) enum Input {
 
 /// A node's own word about its part of the shard's data.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct ShardStatus {
     pub(crate) epoch: u64,
     pub(crate) leads: bool,
     pub(crate) local: Local,
@@ -77,13 +77,13 @@ pub(crate) struct Inbox {
     pub(crate) successors: AtomicUsize,
     /// The node is in the in-sync set, and no primary.
     pub(crate) is_successor: AtomicBool,
-    standing: Mutex<Option<Standing>>,
+    status: Mutex<Option<ShardStatus>>,
 }
 
 impl Inbox {
     pub(crate) fn push(&self, input: Input) {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
-        if inputs.len() >= INPUTS_MAX && matches!(input, Input::Letter(_)) {
+        if inputs.len() >= INPUTS_MAX && matches!(input, Input::PeerMessage(_)) {
             return;
         }
         inputs.push(input);
@@ -95,8 +95,8 @@ impl Inbox {
     }
 
     /// A message of another node has come.
-    pub(crate) fn deliver(&self, letter: Letter) {
-        self.push(Input::Letter(Box::new(letter)));
+    pub(crate) fn deliver(&self, peer_message: PeerMessage) {
+        self.push(Input::PeerMessage(Box::new(peer_message)));
     }
 
     /// Makes the thread look at the data set.
@@ -116,7 +116,7 @@ impl Inbox {
         has_successor
     }
 
-    /// Asks the shard's primary to hand its role over to this node, by a wish in the shard's record, at which the order
+    /// Asks the shard's primary to hand its role over to this node, by a request in the shard's record, at which the order
     /// ends. `None`: this node may not have it.
     pub(crate) fn promote(&self) -> Option<Arc<Order>> {
         self.is_successor.load(SeqCst).then(|| self.order(Input::Promote))
@@ -146,12 +146,12 @@ impl Inbox {
     }
 
     /// This node's own part of its shard's data; `None` while it is of none.
-    pub(crate) fn standing(&self) -> Option<Standing> {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn status(&self) -> Option<ShardStatus> {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_standing(&self, standing: Option<Standing>) {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    pub(crate) fn set_status(&self, status: Option<ShardStatus>) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
     pub(crate) fn take(&self) -> Vec<Input> {

@@ -11,19 +11,19 @@
 //! A topology that takes slots from this node is published behind the closed gate. A worker looks at its number inside
 //! the gate, for each command with keys: so no command on a slot runs here once its loss has been published.
 
+pub(crate) mod cluster_wide;
 pub(crate) mod descent;
 pub(crate) mod ending;
 pub(crate) mod inbox;
 mod lease;
-mod letter;
 pub(crate) mod moves;
 pub(crate) mod overview;
+mod peer_message;
 pub(crate) mod recovery;
 pub(crate) mod route;
 pub(crate) mod silence;
 pub(crate) mod topology;
 pub(crate) mod view;
-pub(crate) mod wide;
 
 use std::{
     fmt,
@@ -44,8 +44,9 @@ use dunlin_engine::{
     keyspace::{Keyspace, slot},
 };
 
-pub(crate) use self::letter::Letter;
+pub(crate) use self::peer_message::PeerMessage;
 use self::{
+    cluster_wide::ClusterWide,
     ending::EndingFile,
     inbox::Inbox,
     lease::Lease,
@@ -54,7 +55,6 @@ use self::{
     route::{EndpointRule, Rules},
     silence::Silence,
     topology::Topology,
-    wide::Wide,
 };
 use crate::{admission::Slots, config::Config, session::order::Order, system::host::monotonic_ms};
 
@@ -149,7 +149,7 @@ pub(crate) struct Cluster {
     /// Slots on their way from and to this node.
     pub(crate) moves: Moves,
     /// Changes of users, functions and settings.
-    pub(crate) wide: Wide,
+    pub(crate) cluster_wide: ClusterWide,
     /// Makes the server a node, while it runs.
     join: OnceLock<Join>,
     /// The agent is to take its leave.

@@ -32,13 +32,13 @@ pub(crate) type Parked = SlotBits;
 /// An operator's order for the thread `moves`, which answers it once the record has it.
 #[derive(Debug)]
 pub(crate) struct MoveOrder {
-    pub(crate) wish: MoveWish,
+    pub(crate) request: MoveRequest,
     pub(crate) order: Arc<Order>,
 }
 
-/// The wish of an operator.
+/// An operator's request.
 #[derive(Debug)]
-pub(crate) enum MoveWish {
+pub(crate) enum MoveRequest {
     /// Moves with these ids.
     Begin(Vec<Requested>),
     /// A move with this id, which is answered when it has ended.
@@ -281,18 +281,18 @@ impl Moves {
     /// Asks for moves from this node. The order ends when the record has them.
     pub(crate) fn request(&self, moves: Vec<Requested>, me: NodeId) -> Arc<Order> {
         moves.iter().for_each(|one| self.jobs.request(one, me));
-        self.order(MoveWish::Begin(moves))
+        self.order(MoveRequest::Begin(moves))
     }
 
     /// Asks for a move from this node. The order ends with it.
     pub(crate) fn complete(&self, one: Requested, me: NodeId) -> Arc<Order> {
         self.jobs.request(&one, me);
-        self.order(MoveWish::Complete(one))
+        self.order(MoveRequest::Complete(one))
     }
 
     /// Ends all moves from and to this node. The order ends when the record has none.
     pub(crate) fn cancel(&self) -> Arc<Order> {
-        self.order(MoveWish::Cancel)
+        self.order(MoveRequest::Cancel)
     }
 
     /// A client waits to empty databases: has moves to this node that have begun taken off the record. The planner begins anew.
@@ -310,9 +310,9 @@ impl Moves {
         std::mem::take(&mut state.ends_imports).then(|| state.begun.clone())
     }
 
-    fn order(&self, wish: MoveWish) -> Arc<Order> {
+    fn order(&self, request: MoveRequest) -> Arc<Order> {
         let order = Arc::new(Order::default());
-        self.state().orders.push_back(MoveOrder { wish, order: Arc::clone(&order) });
+        self.state().orders.push_back(MoveOrder { request, order: Arc::clone(&order) });
         self.news.notify_all();
         order
     }
@@ -363,7 +363,7 @@ mod tests {
                 in_sync: [node].into(),
                 learners: [].into(),
                 history: History { id: HistoryId::from_bytes([9; 20]), from: 0, previous: None },
-                wish: None,
+                requested: None,
             };
             view.shards.insert(shard, (5, record));
         }

@@ -15,7 +15,7 @@ use dunlin_cluster::{
     records::{Key, Keys, Record, Restart, ShardRecord},
 };
 
-use super::{inbox::Standing, view::View};
+use super::{inbox::ShardStatus, view::View};
 
 /// The report of a node's last start, if it is about this shard.
 pub(crate) fn report_of(view: &View, shard: ShardId, node: NodeId) -> Option<&Restart> {
@@ -31,11 +31,11 @@ pub(crate) fn is_there(view: &View, node: NodeId) -> bool {
 /// The members that are gone, if this node may take its shard with what it has; the reason, if it may not.
 pub(crate) fn absent_members(
     view: &View,
-    standing: &Standing,
+    status: &ShardStatus,
     me: NodeId,
 ) -> Result<BTreeSet<NodeId>, String> {
     let (id, (_, record)) = view.shard_of(me).ok_or("this node is no part of a shard")?;
-    if standing.leads {
+    if status.leads {
         return Err("this node leads its shard".to_owned());
     }
     let others = || record.in_sync.iter().copied().filter(|node| *node != me);
@@ -46,14 +46,14 @@ pub(crate) fn absent_members(
             super::ALIVE_MS / 1000
         ));
     }
-    if record.in_sync.contains(&me) && standing.local.clean {
+    if record.in_sync.contains(&me) && status.local.clean {
         return Err("this node has all that was acknowledged: it takes over by itself".to_owned());
     }
     let absent: BTreeSet<NodeId> = others().filter(|node| !is_there(view, *node)).collect();
     if absent.is_empty() {
         return Err("all members have come back: the one that has most goes on by itself".to_owned());
     }
-    if standing.local.history.is_none() {
+    if status.local.history.is_none() {
         return Err("this node has no whole copy of the shard's data".to_owned());
     }
     Ok(absent)
@@ -66,7 +66,7 @@ pub(crate) fn give_up(
     keys: &Keys,
     shard: ShardId,
     epoch: u64,
-    heir: Option<ShardId>,
+    successor: Option<ShardId>,
 ) -> Result<Transaction, String> {
     let (revision, record): &(u64, ShardRecord) =
         view.shards.get(&shard).ok_or_else(|| format!("there is no shard {shard}"))?;
@@ -79,22 +79,22 @@ pub(crate) fn give_up(
             super::ALIVE_MS / 1000
         ));
     }
-    if heir.is_some_and(|heir| heir == shard || !view.shards.contains_key(&heir)) {
+    if successor.is_some_and(|successor| successor == shard || !view.shards.contains_key(&successor)) {
         return Err("the slots need another shard that is there".to_owned());
     }
     let (slots_revision, mut slots) = view.slots.clone().ok_or("there is no record of slots")?;
     slots.moving.retain(|one| one.from != shard && one.to != shard);
     let owned = slots.slots.slots_of(shard);
-    slots.slots.assign(&owned, heir);
+    slots.slots.assign(&owned, successor);
     let key = keys.text(Key::Shard(shard));
     let mut transaction = Transaction::default()
         .compare(keys.text(Key::Slots), slots_revision)
         .put(keys.text(Key::Slots), slots.encode())
         .compare(key.clone(), *revision)
         .delete(key);
-    if let Some(heir) = heir {
+    if let Some(successor) = successor {
         // That shard must not end at the same time.
-        transaction = transaction.compare(keys.text(Key::Shard(heir)), view.shards[&heir].0);
+        transaction = transaction.compare(keys.text(Key::Shard(successor)), view.shards[&successor].0);
     }
     for node in record.nodes() {
         transaction = transaction.compare(keys.text(Key::Alive(node)), 0);
@@ -135,17 +135,17 @@ mod tests {
             in_sync: [node_id(1), node_id(2)].into(),
             learners: [node_id(3)].into(),
             history: History { id: history(1), from: 0, previous: None },
-            wish: None,
+            requested: None,
         };
         view.shards.insert(shard(50), (5, record));
         view.alive.retain(|node, _| *node == node_id(3));
         view
     }
 
-    fn standing(clean: bool, has_data: bool) -> Standing {
+    fn status(clean: bool, has_data: bool) -> ShardStatus {
         let history = has_data.then(|| history(1));
         let local = Local { history, end: 7, held: 7, clean };
-        Standing { epoch: 4, leads: false, local, heard: None }
+        ShardStatus { epoch: 4, leads: false, local, heard: None }
     }
 
     fn restarted(view: &mut View, node: u8, clean: bool) {
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn a_shard_is_taken_from_members_that_are_gone_only() {
         let view = lost();
-        let absent = |view: &View, me: u8, clean| absent_members(view, &standing(clean, true), node_id(me));
+        let absent = |view: &View, me: u8, clean| absent_members(view, &status(clean, true), node_id(me));
         assert_eq!(absent(&view, 3, true), Ok([node_id(1), node_id(2)].into()));
         assert!(
-            absent_members(&view, &standing(true, false), node_id(3)).unwrap_err().contains("no whole copy")
+            absent_members(&view, &status(true, false), node_id(3)).unwrap_err().contains("no whole copy")
         );
         let mut there = lost();
         there.alive.insert(node_id(2), view_of(&["a"]).alive[&node_id(1)].clone());
@@ -171,7 +171,7 @@ mod tests {
         there.alive.insert(node_id(1), view_of(&["a"]).alive[&node_id(1)].clone());
         restarted(&mut there, 1, false);
         assert!(absent(&there, 3, true).unwrap_err().contains("all members have come back"));
-        let leading = Standing { leads: true, ..standing(true, true) };
+        let leading = ShardStatus { leads: true, ..status(true, true) };
         assert!(absent_members(&view, &leading, node_id(3)).unwrap_err().contains("leads its shard"));
     }
 
@@ -204,7 +204,8 @@ mod tests {
             View::of(&keys, snapshot.revision, &snapshot.items)
         };
         view = View { alive: view.alive, ..read() };
-        let refusal = |view: &View, epoch, heir| give_up(view, &keys, shard(50), epoch, heir).unwrap_err();
+        let refusal =
+            |view: &View, epoch, successor| give_up(view, &keys, shard(50), epoch, successor).unwrap_err();
         assert!(refusal(&view, 4, None).contains("is there"), "the learner has data");
         view.alive.clear();
         assert!(refusal(&view, 3, None).contains("in epoch 4"));

@@ -287,7 +287,7 @@ pub(crate) mod tests {
             in_sync: [node_id(1)].into(),
             learners: [node_id(2), node_id(8)].into(),
             history: History { id: HistoryId::from_bytes([1; 20]), from: 0, previous: None },
-            wish: None,
+            requested: None,
         };
         view.shards.insert(id, (5, record.clone()));
         let mut slots = SlotMap::default();

@@ -13,10 +13,10 @@ use dunlin_engine::command::{
 use dunlin_net::Next;
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::cluster::wide;
+use super::cluster::cluster_wide;
 use crate::{
     access::{AclRequest, Change},
-    cluster::wide::WideChange,
+    cluster::cluster_wide::ClusterChange,
     config::Config,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     session::{ClientFlags, order::Carried},
@@ -91,7 +91,7 @@ const DRYRUN: Command = Command {
 
 const GENPASS: Command = Command {
     name: "genpass",
-    summary: "Makes a password that nobody can guess.",
+    summary: "Makes a password that cannot be guessed.",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(genpass)),
     args: &[Argument::integer("bits").optional()],
@@ -221,8 +221,8 @@ fn setuser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     if context.shared.cluster.is_on() {
         let owned = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
         let change =
-            |_: Context<'_, '_, '_>| Ok(WideChange::SetUser { name: name.to_vec(), rules: owned(rules) });
-        if wide::carry_out(context, change)?.is_some() {
+            |_: Context<'_, '_, '_>| Ok(ClusterChange::SetUser { name: name.to_vec(), rules: owned(rules) });
+        if cluster_wide::carry_out(context, change)?.is_some() {
             reply.ok();
         }
         return Ok(());
@@ -244,7 +244,9 @@ fn deluser(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     }
     if context.shared.cluster.is_on() {
         let names = || names.iter().map(|name| name.to_vec()).collect();
-        if let Some(carried) = wide::carry_out(context, |_| Ok(WideChange::RemoveUsers { names: names() }))? {
+        if let Some(carried) =
+            cluster_wide::carry_out(context, |_| Ok(ClusterChange::RemoveUsers { names: names() }))?
+        {
             reply.count(if let Carried::Count(removed) = carried { removed } else { 0 });
         }
         return Ok(());
@@ -397,9 +399,9 @@ fn load(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     if shared.cluster.is_on() {
         let change = |context: Context<'_, '_, '_>| {
             let lines = with_file(context, |path, config| shared.access.lines_in(path, config))?;
-            Ok(WideChange::ReplaceUsers { lines: lines.map_err(failed)? })
+            Ok(ClusterChange::ReplaceUsers { lines: lines.map_err(failed)? })
         };
-        if wide::carry_out(context, change)?.is_some() {
+        if cluster_wide::carry_out(context, change)?.is_some() {
             reply.ok();
         }
         return Ok(());

@@ -5,9 +5,9 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::{cluster::wide, replication::ensure_backlog};
+use super::{cluster::cluster_wide, replication::ensure_backlog};
 use crate::{
-    cluster::wide::WideChange,
+    cluster::cluster_wide::ClusterChange,
     config::{self, Config, RewrittenUsers, is_secret},
     executor::{Handler, ServerContext},
     info::{self, Reading},
@@ -131,7 +131,7 @@ fn join(
     pairs: &[(&[u8], &[u8])],
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let carried = wide::wait_for(context, |context| {
+    let carried = cluster_wide::wait_for(context, |context| {
         let failed = |name: &str, reason: &str| {
             CommandError::owned(format!(
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
@@ -179,7 +179,7 @@ fn set_on_node(
         .map(|(directive, value)| (directive.name, value))
         .collect();
     if !of_cluster.is_empty()
-        && wide::carry_out(context, |_| Ok(WideChange::Settings { pairs: of_cluster }))?.is_none()
+        && cluster_wide::carry_out(context, |_| Ok(ClusterChange::Settings { pairs: of_cluster }))?.is_none()
     {
         return Ok(());
     }

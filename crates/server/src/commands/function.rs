@@ -6,9 +6,9 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::cluster::wide;
+use super::cluster::cluster_wide;
 use crate::{
-    cluster::wide::WideChange,
+    cluster::cluster_wide::ClusterChange,
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
     lua::{Kind, LibraryChange, RestorePolicy, operands},
     scripting,
@@ -202,8 +202,9 @@ fn change(
     let words = args.words();
     let change = LibraryChange::read(args)?;
     if context.shared.cluster.is_on() {
-        let functions = || WideChange::Functions { words: words.iter().map(|word| word.to_vec()).collect() };
-        match wide::carry_out(context, |_| Ok(functions()))? {
+        let functions =
+            || ClusterChange::Functions { words: words.iter().map(|word| word.to_vec()).collect() };
+        match cluster_wide::carry_out(context, |_| Ok(functions()))? {
             Some(Carried::Name(name)) => reply.bulk(&name),
             Some(_) => reply.ok(),
             None => {}

@@ -1,12 +1,15 @@
 //! The commands of the server: connections, configuration, the process.
 
 mod acl;
+mod backup;
 mod client;
 mod cluster;
 mod command;
 mod config;
 mod connection;
 mod debug;
+#[cfg(test)]
+mod differences;
 #[cfg(test)]
 mod documents;
 mod durability;
@@ -39,6 +42,7 @@ use crate::{admission, config::Config, executor::ServerContext};
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
     acl::COMMANDS,
+    backup::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,

@@ -121,7 +121,7 @@ fn background_save(
     };
     match begun {
         Ok(()) => reply.simple("Background saving started"),
-        Err(SaveError::Busy | SaveError::KeptOut) if schedule => {
+        Err(SaveError::Busy | SaveError::BlockedByScript) if schedule => {
             shared.schedule_save();
             reply.simple("Background saving scheduled");
         }
@@ -133,7 +133,7 @@ fn background_save(
                 "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.",
             ));
         }
-        Err(SaveError::KeptOut) => return Err(CommandError::Busy),
+        Err(SaveError::BlockedByScript) => return Err(CommandError::Busy),
         Err(SaveError::NoThread) => return Err(CommandError::text("ERR")),
         Err(SaveError::InUse(reason)) => return Err(CommandError::owned(format!("ERR {reason}"))),
     }

@@ -35,6 +35,7 @@ use Otherwise::{Ignored, Refused};
 const NO_REPLICATION: Otherwise =
     Ignored("this version replicates in one way, which the directive does not change");
 const NO_CLUSTER: Otherwise = Ignored("nodes agree through etcd, which the directive does not concern");
+const NO_MODULES: Otherwise = Ignored("the module that the directive sets up is not there");
 const NO_KEY_PASSWORDS: Otherwise = Refused(
     "keys with passwords are not read: write the key without one (openssl pkey -in old.key -out new.key) into a file that only the server may read, and remove the line",
 );
@@ -83,6 +84,13 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["active-defrag-max-scan-fields"], obeyed: &[], otherwise: Ignored("entries are moved, the elements of collections are not") },
     Foreign { names: &["jemalloc-bg-thread"], obeyed: &["no"], otherwise: Ignored("the allocator is not jemalloc") },
     Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "aof-rewrite-cpulist", "bgsave_cpulist", "bgsave-cpulist"], obeyed: &[""], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },
+    Foreign { names: &["bf-*", "cf-*", "search-*", "ts-*", "vset-force-single-threaded-execution"], obeyed: &[], otherwise: NO_MODULES },
+    Foreign { names: &["hash-min-template-entries", "hash-max-template-entries", "hash-rdb-load-min-template-entries"], obeyed: &["0"], otherwise: Ignored("every hash has its own field names") },
+    Foreign { names: &["key-memory-histograms"], obeyed: &["no"], otherwise: Ignored("INFO has no histograms of keys' sizes; MEMORY USAGE gives the size of one") },
+    Foreign { names: &["lookahead"], obeyed: &[], otherwise: Ignored("up to 64 commands of a connection are looked at ahead") },
+    Foreign { names: &["tls-expected-peer-name"], obeyed: &[""], otherwise: Refused("the name that a certificate of a peer must have cannot be chosen here; remove the line") },
+    Foreign { names: &["bgsave-default-method", "default-bgsave-method", "forkless-infrastructure-enabled"], obeyed: &[], otherwise: Ignored("snapshots are made without a fork always") },
+    Foreign { names: &["preload-file"], obeyed: &[""], otherwise: Refused("copy the file to dbfilename, or the directory of a backup to appenddirname, in dir, and remove the line") },
     Foreign { names: &["ignore-warnings"], obeyed: &["", "arm64-cow-bug"], otherwise: Ignored("there is no such warning") },
 ];
 
@@ -271,7 +279,7 @@ mod tests {
 
     /// The names that Redis 7.0 and Valkey 9.1 show in CONFIG GET or set in the configuration files of their packages.
     #[test]
-    fn every_directive_of_the_two_houses_is_known() {
+    fn every_directive_of_redis_and_valkey_is_known() {
         let (mut known, mut unknown) = (0, Vec::new());
         for line in HOUSES.lines().filter(|line| !line.is_empty()) {
             let name = line.split(' ').next().unwrap_or_default();

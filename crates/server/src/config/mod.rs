@@ -54,6 +54,26 @@ pub use values::{
     SyncReplicasAck, SyncReplicasMissing, SyslogFacility, VersionCheck,
 };
 
+/// Returns the reason for which a directive of another server has no effect here, `None` if it is obeyed.
+///
+/// # Errors
+/// Returns the reason for which a file with it is refused.
+pub fn foreign_effect(name: &str, value: &str) -> Result<Option<&'static str>, String> {
+    let origin = Origin::Flag;
+    let values = value.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let values = if values.is_empty() { vec![Vec::new()] } else { values };
+    if find(name.as_bytes()).is_some() {
+        // Directives that both have take the same values, but for a few that name the reason at the start.
+        return Ok(None);
+    }
+    let mut config = Config::default();
+    match foreign::load(&origin, name.as_bytes(), &values, &mut config) {
+        Some(Ok(())) => Ok(config.ignored.first().map(|line| line.reason)),
+        Some(Err(reason)) => Err(reason.to_owned()),
+        None => Err("not known".to_owned()),
+    }
+}
+
 /// Returns `name value` if the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
 pub fn difference(name: &str, value: &str) -> Option<String> {
     let directive = find(name.as_bytes()).filter(|directive| directive.name == name)?;

@@ -83,6 +83,10 @@ config! {
     auto_aof_rewrite_min_size: u64,
     /// Growth that brings a rewrite about; 0 for never.
     auto_aof_rewrite_percentage: u32,
+    /// Seconds after which a sealed backup is removed; 0 for never.
+    backup_sealed_ttl: u32,
+    /// Directory of backups, in `dir`.
+    backupdirname: PathBuf,
     /// Addresses as written; see [`Config::bind_addresses`].
     bind: Vec<String>,
     /// Empty for the system's choice.

@@ -12,6 +12,7 @@
 //! has the client's own writes, and all that its reads can have seen. A failure of the disk releases nothing and
 //! refuses writes; the thread tries again until it succeeds.
 
+mod backup;
 mod files;
 mod orders;
 mod rewriting;
@@ -20,6 +21,7 @@ mod status;
 mod wakeup;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -34,6 +36,7 @@ use dunlin_persist::{Ring, RingSizes, aof::Follower, manifest::StreamId};
 
 use self::wakeup::Wakeup;
 pub(crate) use self::{
+    backup::{Backup, BackupState},
     files::{log_options, read_manifest},
     orders::{Base, Order},
     rewriting::Rewriting,
@@ -102,6 +105,7 @@ pub(crate) struct Durability {
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
     status: Mutex<Status>,
     rewriting: Mutex<Rewriting>,
+    backup: Mutex<Backup>,
     /// How long syncs took; the thread `log` writes both.
     sync_times: Box<Histogram>,
     sync_ns: AtomicU64,
@@ -129,6 +133,7 @@ impl Durability {
             queues: OnceLock::new(),
             status: Mutex::default(),
             rewriting: Mutex::default(),
+            backup: Mutex::default(),
             sync_times: Histogram::new(),
             sync_ns: AtomicU64::new(0),
         }
@@ -379,6 +384,17 @@ impl Durability {
     /// Makes the log say whose stream of replication it is, durably. The caller is not inside the gate.
     pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
         self.order_and_wait(|done| Order::SetStream { stream, done })
+    }
+
+    /// Turns the log on for a backup in that directory, as `appendonly` is no. The caller is not inside the gate. The error is
+    /// for the client, without its code.
+    pub(crate) fn begin_backup_with_log(&self, directory: PathBuf) -> Result<(), String> {
+        self.order_and_wait(|done| Order::BeginBackupWithLog { directory, done })
+    }
+
+    /// The backup.
+    pub(crate) fn backup(&self) -> MutexGuard<'_, Backup> {
+        self.backup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Empties the data set and loads the log again. The caller is not inside the gate.

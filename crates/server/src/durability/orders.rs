@@ -1,6 +1,6 @@
 //! Orders to the thread `log`.
 
-use std::{io, sync::mpsc::Sender};
+use std::{io, path::PathBuf, sync::mpsc::Sender};
 
 use dunlin_persist::{
     Replacement,
@@ -21,6 +21,12 @@ pub(crate) enum Order {
     Rotate,
     /// Put a snapshot in the place of the log before its cut.
     Adopt(io::Result<Base>),
+    /// Begin a backup in a directory, and turn the log on for it.
+    BeginBackupWithLog { directory: PathBuf, done: Sender<Result<(), String>> },
+    /// Make the log up to the ring's boundary a backup.
+    SealBackup { done: Sender<Result<(), String>> },
+    /// Turn the log off that was on for a backup's sake alone.
+    EndLogOfBackup,
     /// The snapshot is in place.
     EndAdopting(Box<io::Result<Adoption>>),
     /// Make everything durable and end.

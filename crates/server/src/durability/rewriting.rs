@@ -51,6 +51,11 @@ impl Rewriting {
         self.scheduled && self.current.is_none() && !self.ended && is_rested
     }
 
+    /// Schedules a rewrite if one is wanted and none is under way.
+    pub(crate) fn schedule_if(&mut self, is_wanted: bool) {
+        self.scheduled |= is_wanted && self.current.is_none();
+    }
+
     /// The thread that goes on with the rewrite under way.
     pub(crate) fn set_thread(&mut self, thread: JoinHandle<()>) {
         self.thread = Some(thread);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_persist::manifest::LogId;
 
-use crate::persistence::stamp::{LogStamp, Standing};
+use crate::persistence::stamp::{LogRelation, LogStamp};
 
 /// How often `everysec` makes the log durable.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ pub(crate) struct Status {
     /// Which log that is, or was, or is beside a data set that has none.
     pub(crate) log: Option<LogId>,
     /// How the data set stands to it.
-    pub(crate) standing: Standing,
+    pub(crate) relation: LogRelation,
     /// Bytes of the files of the log.
     pub(crate) log_bytes: u64,
     /// Bytes of them when the last base was made, or at start.
@@ -35,17 +35,17 @@ impl Status {
     /// For a snapshot that is cut now.
     pub(crate) fn stamp(&self) -> Option<LogStamp> {
         let LogId { name, generation, .. } = self.log.clone()?;
-        let standing = match self.standing {
+        let relation = match self.relation {
             // An unknown part of the log is there.
-            Standing::On if self.write_error.is_some() => Standing::Off,
-            standing => standing,
+            LogRelation::On if self.write_error.is_some() => LogRelation::Off,
+            relation => relation,
         };
-        Some(LogStamp { name, generation, standing })
+        Some(LogStamp { name, generation, relation })
     }
 
     /// The log that the data set holds all of.
     pub(crate) fn held_log(&self) -> Option<&LogId> {
-        self.log.as_ref().filter(|_| self.standing != Standing::Apart)
+        self.log.as_ref().filter(|_| self.relation != LogRelation::Apart)
     }
 
     /// Delayed syncs, the one included that has not come to its end.

@@ -384,7 +384,7 @@ impl Executor {
             tracing::info!(
                 "closing {client}: it holds {bytes} bytes, more than maxmemory-clients leaves room for"
             );
-            shared.blocked.forsake(client.address);
+            shared.blocked.cancel_wait(client.address);
             queues.kill(client.address);
             shared.stats.evicted_clients.fetch_add(1, Relaxed);
         }

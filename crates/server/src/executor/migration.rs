@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    Caller, Departing, Environment,
+    Caller, Environment, MigrationStart,
     command::{CommandError, CommandResult},
 };
 use dunlin_net::Next;
@@ -42,21 +42,21 @@ impl ServerContext<'_, '_> {
         let (executor, session) = (&mut *self.executor, &mut *self.session);
         executor.see_everything();
         let environment = Environment::new(&executor.policy, &executor.caller);
-        let departing = self.shared.engine.depart(
+        let start = self.shared.engine.begin_migration(
             session.database,
             keys,
             !target.copy,
             environment,
             &mut executor.worker,
         )?;
-        match departing {
-            Departing::Nothing => reply.simple("NOKEY"),
-            Departing::Retry => self.flow = executor.hold(session),
-            Departing::Ready(departure) => {
+        match start {
+            MigrationStart::Nothing => reply.simple("NOKEY"),
+            MigrationStart::Retry => self.flow = executor.hold(session),
+            MigrationStart::Ready(migrating) => {
                 let is_heard = IsHeard(session.replies == Replies::On);
                 session.offloaded = Some(OffloadedCommand { is_heard, is_decided: false });
                 let (client, queues) = (session.client.address, executor.queues.clone());
-                let migration = Migration::new(target, words, departure, client, queues);
+                let migration = Migration::new(target, words, migrating, client, queues);
                 replicator::send_keys(&executor.shared, Box::new(migration));
                 self.flow = Flow::Stop(Next::Await);
             }
@@ -69,7 +69,7 @@ impl Executor {
     /// Goes on with a migration whose keys have been sent: removes those that have arrived, or sends them again.
     pub(super) fn settle_migration(&mut self, mut migration: Box<Migration>) {
         let shared = Arc::clone(&self.shared);
-        let Some(departure) = migration.take_departure().filter(|_| !migration.keeps_keys()) else {
+        let Some(migrating) = migration.take_migrating().filter(|_| !migration.keeps_keys()) else {
             return self.finish_migration(*migration);
         };
         // Asked inside the gate, which a change of the role closes.
@@ -82,7 +82,7 @@ impl Executor {
             return self.finish_migration(*migration);
         }
         let is_tls = self.clients.find(migration.client.id).is_some_and(|client| client.is_tls);
-        let is_parked = match self.parks_departed(&shared, departure.keys(), is_tls) {
+        let is_parked = match self.parks_departed(&shared, migrating.keys(), is_tls) {
             Ok(is_parked) => is_parked,
             Err(moved) => {
                 migration.fail(moved);
@@ -95,7 +95,7 @@ impl Executor {
         let mut facts = StoreFacts { shared: &shared, now: self.now.instant };
         let may_run = decide(conditions, entry, &mut facts) == Verdict::Run;
         if is_parked || inside.is_none() || !may_run {
-            migration.keep(departure);
+            migration.keep(migrating);
             return self.sent_keys.push(migration);
         }
         let client = migration.client;
@@ -105,23 +105,23 @@ impl Executor {
             tracks: false,
             ..self.caller
         };
-        let (database, environment) = (departure.database(), Environment::new(&self.policy, &caller));
+        let (database, environment) = (migrating.database(), Environment::new(&self.policy, &caller));
         let (engine, worker) = (&shared.engine, &mut self.worker);
         let removed =
-            engine.remove_departed(departure, |nth| migration.has_arrived(nth), environment, worker);
+            engine.remove_departed(migrating, |nth| migration.has_arrived(nth), environment, worker);
         let again = match removed {
-            Ok(stragglers) => migration.again(stragglers),
-            Err(departure) => {
-                migration.keep(departure);
+            Ok(not_removed) => migration.again(not_removed),
+            Err(migrating) => {
+                migration.keep(migrating);
                 return self.sent_keys.push(migration);
             }
         };
         if let Some(changed) = again.as_ref().filter(|changed| !changed.is_empty()) {
             let keys: Vec<&[u8]> = changed.iter().map(|key| &**key).collect();
-            match engine.depart(database, &keys, true, environment, worker) {
-                Ok(Departing::Ready(departure)) => migration.keep(departure),
-                Ok(Departing::Nothing) => {}
-                Ok(Departing::Retry) => migration.fail(CommandError::text(
+            match engine.begin_migration(database, &keys, true, environment, worker) {
+                Ok(MigrationStart::Ready(migrating)) => migration.keep(migrating),
+                Ok(MigrationStart::Nothing) => {}
+                Ok(MigrationStart::Retry) => migration.fail(CommandError::text(
                     "ERR another client moves one of the keys, which are still here",
                 )),
                 Err(error) => migration.fail(error),

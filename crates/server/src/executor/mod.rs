@@ -152,7 +152,7 @@ pub struct Executor {
     /// Keys that clients have ceased to watch, and that are still to be let go.
     pub(crate) unwatched: Vec<Unwatched>,
     /// Clients that are gone and may still be waiting for keys.
-    departed: Vec<Address>,
+    gone_clients: Vec<Address>,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -242,7 +242,7 @@ impl Executor {
             paused_script: None,
             is_abandoned: false,
             unwatched: Vec::new(),
-            departed: Vec::new(),
+            gone_clients: Vec::new(),
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),

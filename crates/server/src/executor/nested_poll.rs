@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The script is inside the gate, or behind it, and holds its locks: clients that are served meanwhile stay out of the
-//! keyspace, as if the gate were closed for long ([`Executor::is_kept_out`]). Things that the script's commands have
+//! keyspace, as if the gate were closed for long ([`Executor::has_blocked_by_script`]). Things that the script's commands have
 //! left in the worker for their end (events, invalidations, the record) stay there; those of the client at hand are
 //! put aside.
 
@@ -76,8 +76,8 @@ impl Executor {
         let shared = std::sync::Arc::clone(&self.shared);
         if let Some(inside) = self.pass(&shared.engine.keyspace) {
             self.let_go(&inside);
-            self.see_off(&inside);
-            if self.worker.is_kept_out() && !self.is_write_paused() {
+            self.cancel_waits(&inside);
+            if self.worker.has_blocked_by_script() && !self.is_write_paused() {
                 self.serve_kept_out(&shared, &inside);
             }
         }

@@ -13,7 +13,7 @@ use dunlin_resp::{Decoded, ReplyBuffer};
 use super::{
     Executor, Flow, Turn, WorkerMessage,
     seen::SawData,
-    waiting::{HOLD_MAX, KEPT_OUT_PAUSE},
+    waiting::{BLOCKED_BY_SCRIPT_PAUSE, HOLD_MAX},
     window::WINDOW,
 };
 use crate::{
@@ -45,7 +45,7 @@ impl Executor {
     #[inline]
     pub(crate) fn act_for(&mut self, session: &Session) {
         let shared = &*self.shared;
-        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        let may_wait = |since| self.now.instant.duration_since(since) < HOLD_MAX;
         let keep_expired =
             self.is_write_paused() || shared.durability.is_failing() || shared.replication.is_replica();
         self.caller = Caller {
@@ -53,7 +53,7 @@ impl Executor {
             no_touch: session.flags.has(ClientFlags::NO_TOUCH) | self.policy.stamps_changes,
             tracks: session.tracking.as_deref().is_some_and(Tracking::tracks_next),
             broadcasts: shared.trackers.broadcasts(),
-            waits_for_views: session.held_since.is_none_or(has_patience),
+            waits_for_views: session.held_since.is_none_or(may_wait),
             admission: Some(shared.engine.log.admissions()),
             keep_expired,
             ..self.caller
@@ -337,7 +337,7 @@ impl Service for Executor {
             }
             WorkerMessage::HeldUp
             | WorkerMessage::Awake
-            | WorkerMessage::KeptOut(_)
+            | WorkerMessage::BlockedByScript(_)
             | WorkerMessage::Computed(_)
             | WorkerMessage::Migrated(_) => None,
         }
@@ -353,7 +353,7 @@ impl Service for Executor {
             WorkerMessage::Durable => self.tell_durable(),
             WorkerMessage::HasRoom => self.room_waits.tell(&self.queues),
             WorkerMessage::Awake => (self.is_awake, self.quiet_rounds) = (true, 0),
-            WorkerMessage::KeptOut(keys) => self.worker.keep_out(&keys),
+            WorkerMessage::BlockedByScript(keys) => self.worker.add_blocked_by_script(&keys),
             WorkerMessage::Unpaused
             | WorkerMessage::HeldUp
             | WorkerMessage::Unblocked(_)
@@ -407,11 +407,11 @@ impl Service for Executor {
             let inside = self.pass(&shared.engine.keyspace);
             self.unwatch(&mut session, inside.as_ref());
             if may_wait {
-                self.shared.blocked.forsake(session.client.address);
-                self.departed.push(session.client.address);
+                self.shared.blocked.cancel_wait(session.client.address);
+                self.gone_clients.push(session.client.address);
             }
             if let Some(inside) = &inside {
-                self.see_off(inside);
+                self.cancel_waits(inside);
             }
         }
     }
@@ -473,7 +473,8 @@ impl Service for Executor {
         if self.is_abandoned {
             return Duration::from_secs(1) / self.config.config().hz;
         }
-        if !self.unwatched.is_empty() || !self.departed.is_empty() || self.worker.is_kept_out() {
+        if !self.unwatched.is_empty() || !self.gone_clients.is_empty() || self.worker.has_blocked_by_script()
+        {
             self.clear_away();
         }
         self.limit_tracked();
@@ -494,7 +495,8 @@ impl Service for Executor {
         let pause = pause.min(self.collect_garbage()).min(self.tend_memory()).min(self.forget_departed());
         self.wake_log();
         self.drain();
-        let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
+        let pause =
+            if self.worker.has_blocked_by_script() { pause.min(BLOCKED_BY_SCRIPT_PAUSE) } else { pause };
         let is_settled = self.result.is_empty() && self.sent_keys.is_empty();
         let pause = if is_settled { pause } else { pause.min(STORE_PAUSE) };
         self.rest(pause)

@@ -9,7 +9,7 @@ use dunlin_engine::{
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, admission::brought, waiting::KEPT_OUT_PAUSE};
+use super::{Executor, admission::brought, waiting::BLOCKED_BY_SCRIPT_PAUSE};
 use crate::{
     admission::{Effects, Slots, Verdict, Wait},
     cluster::{
@@ -216,7 +216,9 @@ impl Executor {
             }
             // The client was served at the last moment: the reply is on its way.
             Some(Ok(None)) => Next::Park { until: None },
-            None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
+            None | Some(Err(_)) => {
+                Next::Park { until: self.now.instant.checked_add(BLOCKED_BY_SCRIPT_PAUSE) }
+            }
         })
     }
 

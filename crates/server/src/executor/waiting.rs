@@ -30,7 +30,7 @@ pub(crate) const WITHOUT_LOG: &str =
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
 
 /// When a wait is looked at again that has ended, or could be served, while a script holds its keys.
-pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const BLOCKED_BY_SCRIPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
@@ -116,7 +116,8 @@ impl Executor {
             self.wake_log();
         }
         // If it could not be served, or not be looked at, it is not due again at once.
-        let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
+        let later =
+            |next| if next > self.now.instant { next } else { self.now.instant + BLOCKED_BY_SCRIPT_PAUSE };
         Next::Park { until: self.next_look(session).map(later) }
     }
 
@@ -181,14 +182,16 @@ impl Executor {
         match ended {
             Some(Ok(Some(waiter))) => self.stop_waiting(session, reply, &Ending::Timeout.encode(&waiter)),
             Some(Ok(None)) => Next::Park { until: None },
-            None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
+            None | Some(Err(_)) => {
+                Next::Park { until: self.now.instant.checked_add(BLOCKED_BY_SCRIPT_PAUSE) }
+            }
         }
     }
 
     /// Ends the waits of clients that are gone.
-    pub(super) fn see_off(&mut self, _: &Inside<'_>) {
+    pub(super) fn cancel_waits(&mut self, _: &Inside<'_>) {
         let shared = &self.shared;
-        self.departed.retain(|client| {
+        self.gone_clients.retain(|client| {
             let ended = shared.blocked.end(&shared.engine, *client);
             if ended.is_ok() {
                 shared.blocked.leave(*client);
@@ -207,7 +210,7 @@ impl Executor {
 
     /// For how long a command that a script keeps out is put aside, before it is presented again.
     pub(super) fn script_pause(&self) -> Wait {
-        Wait::Pause(self.now.instant.checked_add(KEPT_OUT_PAUSE))
+        Wait::Pause(self.now.instant.checked_add(BLOCKED_BY_SCRIPT_PAUSE))
     }
 
     /// Puts a client's command aside that has come upon a lock which a script holds.

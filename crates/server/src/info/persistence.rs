@@ -151,6 +151,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::none("aof_last_cow_size", "Memory that a forked child has copied: none forks here.")),
     Row::One(Metric::none("module_fork_in_progress", "Whether a module has forked: there are no modules.")),
     Row::One(Metric::none("module_fork_last_cow_size", "Memory that its child has copied: none.")),
+    Row::One(Metric::gauge(
+        "backup_in_progress",
+        Unit::Flag,
+        "Whether a backup (BACKUP) has been started and not been sealed.",
+        |reading| reading.shared.durability.backup().is_active().into(),
+    )),
     with_log("aof_current_size", Unit::Bytes, "The files of the log.", |reading| {
         reading.log().log_bytes.into()
     }),

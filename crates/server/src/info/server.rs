@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{
     REDIS_VERSION, Reading,
-    metric::{Family, Metric, Number, Row, Shown, Unit},
+    metric::{AddLine, Family, Metric, Number, Row, Shown, Texts, Unit},
 };
-use crate::system::host;
+use crate::{config::Config, system::host};
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text(
@@ -90,7 +90,26 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::gauge("worker_threads", Unit::Count, "Threads that execute commands.", |reading| {
         reading.shared.workers.into()
     })),
+    Row::Texts(Texts {
+        name: "listener<n>",
+        summary: "Each way in: 0 for TCP, 1 for the Unix socket, 2 for TLS, with its addresses and its port.",
+        read: |reading, add| add_listeners(&reading.config, add),
+    }),
 ];
+
+/// Adds the lines of `listener<n>`, numbered by their kind as in Redis 7.2.
+fn add_listeners(config: &Config, add: AddLine<'_>) {
+    let bind: String = config.bind.iter().map(|address| format!(",bind={address}")).collect();
+    if config.port != 0 {
+        add(&format!("listener0:name=tcp{bind},port={}", config.port));
+    }
+    if !config.unixsocket.as_os_str().is_empty() {
+        add(&format!("listener1:name=unix,bind={}", config.unixsocket.display()));
+    }
+    if config.tls_port != 0 {
+        add(&format!("listener2:name=tls{bind},port={}", config.tls_port));
+    }
+}
 
 fn uptime_s(reading: &Reading<'_>) -> u64 {
     reading.shared.stats.process.uptime().as_secs()

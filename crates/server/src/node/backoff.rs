@@ -130,7 +130,7 @@ mod tests {
                     in_sync: [node].into(),
                     learners: [].into(),
                     history: History { id: HistoryId::from_bytes([9; 20]), from: 0, previous: None },
-                    wish: None,
+                    requested: None,
                 };
                 view.shards.insert(shard, (5, record));
             }

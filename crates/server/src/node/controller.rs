@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_cluster::{
     HistoryId, NodeId, SLOTS, ShardId, SlotRange,
     meta::{LeaseId, Transaction},
-    planner::{self, Wishes},
+    planner::{self, PlanLimits},
     records::{
         ControllerRecord, History, Key, Keys, NodeRecord, NodeState, Record, ShardRecord, SlotsRecord,
     },
@@ -82,7 +82,7 @@ fn found(view: &View, keys: &Keys, replicas: usize, draw: Draw<'_>) -> Option<Tr
                 in_sync: [primary].into(),
                 learners: BTreeSet::new(),
                 history,
-                wish: None,
+                requested: None,
             };
             (ShardId::from_bytes(draw()), record)
         })
@@ -165,7 +165,7 @@ fn next_step(view: &View, keys: &Keys, limits: Limits, draw: Draw<'_>) -> Option
     let is_told = |(_, shard): &Stored<ShardRecord>| {
         view.alive.get(&shard.primary).is_none_or(|(revision, _)| *revision > slots.0)
     };
-    let moves_max = if view.shards.values().all(is_told) { Wishes::default().moves_max } else { 0 };
+    let moves_max = if view.shards.values().all(is_told) { PlanLimits::default().moves_max } else { 0 };
     let bytes = view.shards.iter().filter_map(|(id, (_, shard))| {
         let (_, alive) = view.alive.get(&shard.primary)?;
         Some((*id, alive.used_bytes))
@@ -186,7 +186,7 @@ fn next_step(view: &View, keys: &Keys, limits: Limits, draw: Draw<'_>) -> Option
         paused: limits.paused,
         stranded: limits.stranded,
     };
-    let steps = planner::plan(&seen, &Wishes { moves_max, ..Wishes::default() }, draw);
+    let steps = planner::plan(&seen, &PlanLimits { moves_max, ..PlanLimits::default() }, draw);
     steps.first().map(|step| step.transaction(keys))
 }
 
@@ -205,7 +205,7 @@ mod tests {
         Keys::new("c").unwrap()
     }
 
-    fn wished(mut view: View, replicas: u8) -> View {
+    fn requested(mut view: View, replicas: u8) -> View {
         let cluster = ClusterRecord {
             id: ClusterId::from_bytes([1; 20]),
             replicas,
@@ -258,7 +258,7 @@ mod tests {
             (&["a"; 6], 1, &[(1, 1, 5461), (2, 1, 5462), (3, 1, 5461)]),
             (&["a", "a", "b", "b"], 1, &[(1, 1, 8192), (3, 1, 8192)]),
         ] {
-            let view = run(wished(view_of(hosts), replicas), &MemoryMeta::default());
+            let view = run(requested(view_of(hosts), replicas), &MemoryMeta::default());
             let expected: Vec<_> =
                 expected.iter().map(|(node, replicas, slots)| (node_id(*node), *replicas, *slots)).collect();
             assert_eq!(shards(&view), expected, "{hosts:?}");
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn controller_puts_replicas_on_other_hosts_and_zones() {
-        let view = run(wished(view_of(&["a", "a", "b", "b"]), 1), &MemoryMeta::default());
+        let view = run(requested(view_of(&["a", "a", "b", "b"]), 1), &MemoryMeta::default());
         for (_, shard) in view.shards.values() {
             let hosts: BTreeSet<_> = shard.nodes().map(|id| view.nodes[&id].1.host.clone()).collect();
             assert_eq!(hosts.len(), 2, "{shard:?}");
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn controller_puts_no_node_in_two_shards_when_an_earlier_proposal_comes_in_late() {
         let (meta, keys) = (MemoryMeta::default(), keys());
-        let mut view = run(wished(view_of(&["a"]), 0), &meta);
+        let mut view = run(requested(view_of(&["a"]), 0), &meta);
         join(&mut view, 2, 2);
         let (lease, _) = meta.grant(10).unwrap();
         let controller = ControllerRecord { node: node_id(1), boot: BootId::from_bytes([1; 20]) };
@@ -302,11 +302,11 @@ mod tests {
 
     #[test]
     fn controller_waits_until_no_more_nodes_come() {
-        let view = wished(view_of(&["a", "b"]), 1);
+        let view = requested(view_of(&["a", "b"]), 1);
         assert!(propose(&view, &keys(), false, Limits::default(), &mut || [1; 20]).is_none());
         assert!(
             propose(&view_of(&["a"]), &keys(), true, Limits::default(), &mut || [1; 20]).is_none(),
-            "nothing was wished for"
+            "nothing was asked for"
         );
     }
 
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn controller_makes_later_nodes_replicas_until_there_are_enough_for_a_shard() {
         let meta = MemoryMeta::default();
-        let mut view = run(wished(view_of(&["a"]), 1), &meta);
+        let mut view = run(requested(view_of(&["a"]), 1), &meta);
         assert_eq!(shards(&view), [(node_id(1), 0, 16384)]);
         view.nodes.insert(node_id(2), (2, node_record(2, "b")));
         let mut view = run(view, &meta);
@@ -328,7 +328,7 @@ mod tests {
         view.nodes.remove(&node_id(2));
         join(&mut view, 3, 3);
         let mut view = run(view, &meta);
-        assert_eq!(shards(&view), [(node_id(1), 1, 16384)], "one replica was wished for");
+        assert_eq!(shards(&view), [(node_id(1), 1, 16384)], "one replica was asked for");
         join(&mut view, 4, 4);
         join(&mut view, 5, 5);
         let view = run(view, &meta);
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn controller_moves_slots_when_all_loads_are_newer_than_the_last_change() {
         let meta = MemoryMeta::default();
-        let mut view = run(wished(view_of(&["a", "b"]), 0), &meta);
+        let mut view = run(requested(view_of(&["a", "b"]), 0), &meta);
         join(&mut view, 3, 3);
         let mut view = run(view, &meta);
         assert!(view.moves().next().is_none(), "the loads are older than the record of slots");
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn controller_drains_a_node_while_another_shard_has_no_primary() {
         let meta = MemoryMeta::default();
-        let mut view = run(wished(view_of(&["a", "b", "c"]), 0), &meta);
+        let mut view = run(requested(view_of(&["a", "b", "c"]), 0), &meta);
         view.nodes.get_mut(&node_id(1)).unwrap().1.state = NodeState::Draining;
         view.alive.remove(&node_id(3));
         let view = run(view, &meta);

@@ -94,7 +94,7 @@ pub(super) fn with_first_shard(
         in_sync: [me].into(),
         learners: BTreeSet::new(),
         history: records::History { id: history_of(history), from: data.end, previous: None },
-        wish: None,
+        requested: None,
     };
     let mut slots = SlotsRecord::default();
     slots.slots.assign(&SlotSet::all(), Some(shard));

@@ -24,7 +24,7 @@ use dunlin_engine::command::CommandError;
 
 use super::{
     AgentThread,
-    agent::wished,
+    agent::requested,
     data::{take_place, with_first_shard},
     identity,
     membership::{Membership, membership, settle},
@@ -153,7 +153,7 @@ fn found(shared: &Shared, config: &Config, member: &mut Membership) -> Result<()
     let (cluster, mut transaction) = match &view.cluster {
         Some((revision, cluster)) => (cluster.id, Transaction::default().compare(key, *revision)),
         None => {
-            let cluster = wished(config)?;
+            let cluster = requested(config)?;
             let transaction = Transaction::default().compare(key.clone(), 0).put(key, cluster.encode());
             (cluster.id, transaction)
         }

@@ -8,7 +8,7 @@ use dunlin_cluster::{
     records::{self, Keys, NodeRecord, NodeState, Restart},
 };
 
-use super::{identity::Identity, wide};
+use super::{cluster_wide, identity::Identity};
 use crate::{
     cluster::topology::{Addresses, Health, Node, Topology},
     config::{ClusterDurability, Config},
@@ -137,7 +137,7 @@ pub(super) fn membership(shared: &Shared, config: &Config) -> Result<Membership,
     let lock = shared.directory.hold(config);
     lock.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
     let identity = Identity::of(&config.dir, &name, draw)?;
-    wide::load_kept(shared)?;
+    cluster_wide::load_kept(shared)?;
     let addresses = addresses(config, &endpoints)?;
     let meta = dunlin_etcd::Etcd::new(etcd_options(config, endpoints.clone())?).map_err(wrong)?;
     Ok(Membership { identity, keys, meta: Arc::new(meta), addresses, endpoints })

@@ -4,6 +4,7 @@
 mod agent;
 mod backoff;
 mod bus;
+mod cluster_wide;
 mod controller;
 mod data;
 mod identity;
@@ -14,7 +15,6 @@ mod moves;
 mod probe;
 mod publish;
 mod shard;
-mod wide;
 
 pub(crate) use self::{
     agent::AgentThread,

@@ -59,7 +59,7 @@ pub(crate) enum SaveError {
     /// There are too many of other kinds.
     Busy,
     /// A script has been running for long.
-    KeptOut,
+    BlockedByScript,
     /// The system has no room for a thread, or the server is ending.
     NoThread,
     /// Another process has the directory: a line without a prefix.
@@ -71,7 +71,7 @@ impl fmt::Display for SaveError {
         out.write_str(match self {
             Self::InProgress => "there is one under way",
             Self::Busy => "there are too many under way",
-            Self::KeptOut => "a script has been running for long",
+            Self::BlockedByScript => "a script has been running for long",
             Self::NoThread => "there is no thread for it",
             Self::InUse(reason) => reason,
         })

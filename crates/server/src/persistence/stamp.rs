@@ -14,7 +14,7 @@ use crate::system::host::random_id;
 
 /// How a data set stands to the log beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Standing {
+pub(crate) enum LogRelation {
     /// The log records all changes, so it holds the whole data set.
     On,
     /// The log does not, and the data set holds all that the log does.
@@ -24,7 +24,7 @@ pub(crate) enum Standing {
     Apart,
 }
 
-impl Standing {
+impl LogRelation {
     const ALL: [(Self, &str); 3] = [(Self::On, "on"), (Self::Off, "off"), (Self::Apart, "apart")];
 }
 
@@ -33,12 +33,12 @@ impl Standing {
 pub(crate) struct LogStamp {
     pub(crate) name: String,
     pub(crate) generation: u64,
-    pub(crate) standing: Standing,
+    pub(crate) relation: LogRelation,
 }
 
 impl fmt::Display for LogStamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = Standing::ALL.iter().find(|(standing, _)| *standing == self.standing);
+        let word = LogRelation::ALL.iter().find(|(relation, _)| *relation == self.relation);
         write!(out, "{} {} {}", self.name, self.generation, word.map_or("", |(_, word)| *word))
     }
 }
@@ -49,8 +49,8 @@ impl LogStamp {
         let mut words = text.split_ascii_whitespace();
         let (name, generation) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
         let word = words.next()?;
-        let (standing, _) = *Standing::ALL.iter().find(|(_, other)| *other == word)?;
-        Some(Self { name, generation, standing })
+        let (relation, _) = *LogRelation::ALL.iter().find(|(_, other)| *other == word)?;
+        Some(Self { name, generation, relation })
     }
 }
 
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn stamp_reads_back_what_it_prints() {
-        for (standing, _) in Standing::ALL {
-            let stamp = LogStamp { name: "f".repeat(40), generation: 7, standing };
+        for (relation, _) in LogRelation::ALL {
+            let stamp = LogStamp { name: "f".repeat(40), generation: 7, relation };
             assert_eq!(LogStamp::parse(&stamp.to_string()), Some(stamp));
         }
         for other in ["", "f", "f x on", "f 1", "f 1 of"] {

@@ -70,7 +70,7 @@ impl Connected<'_> {
     fn close(self, client: &Client) {
         client.mark_killed();
         // The client takes nothing from now on, though its connection is still to be closed.
-        self.blocked.forsake(client.address);
+        self.blocked.cancel_wait(client.address);
         self.queues.kill(client.address);
     }
 

@@ -141,7 +141,7 @@ pub(crate) struct Trackers {
     by_id: RwLock<HashMap<u64, Arc<Tracker>>>,
     prefixes: RwLock<BTreeMap<Arc<[u8]>, Vec<u64>>>,
     /// Clients that are gone, whose places among the readers of keys the next walk removes.
-    departed: Mutex<HashSet<u64>>,
+    gone_clients: Mutex<HashSet<u64>>,
     walk: Mutex<Walk>,
 }
 
@@ -159,14 +159,14 @@ pub(crate) struct Walk {
 impl Trackers {
     /// Notes that a client is gone which may have read keys.
     pub(crate) fn depart(&self, client: u64) {
-        lock(&self.departed).insert(client);
+        lock(&self.gone_clients).insert(client);
     }
 
     /// The walk under way, or one that begins. `None` if another worker is at it, or if no client is gone.
     pub(crate) fn walk(&self) -> Option<MutexGuard<'_, Walk>> {
         let mut walk = self.walk.try_lock().ok()?;
         if walk.leaving.is_empty() {
-            walk.leaving = std::mem::take(&mut lock(&self.departed));
+            walk.leaving = std::mem::take(&mut lock(&self.gone_clients));
             walk.position = (0, 0);
         }
         (!walk.leaving.is_empty()).then_some(walk)

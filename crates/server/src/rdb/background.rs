@@ -416,7 +416,7 @@ pub(crate) fn begin_save(
         save(shared, cut, &path);
         drop(lock);
     })?;
-    let mut begun = Err(SaveError::KeptOut);
+    let mut begun = Err(SaveError::BlockedByScript);
     alone(&mut |context| {
         // Here, since two that want to begin come one after the other.
         let mut saving = shared.persistence.saving();

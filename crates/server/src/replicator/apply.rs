@@ -140,9 +140,9 @@ impl Applier {
     /// Leaves clients that a script keeps from being served to a worker, which looks at them again before long. If the
     /// server is a primary by then, the worker records what they change; this thread does not.
     pub(super) fn leave_kept_out(&mut self) {
-        if self.worker.is_kept_out() {
-            let keys = Arc::new(self.worker.take_kept_out());
-            self.queues.send_to_service(0, WorkerMessage::KeptOut(keys));
+        if self.worker.has_blocked_by_script() {
+            let keys = Arc::new(self.worker.take_blocked_by_script());
+            self.queues.send_to_service(0, WorkerMessage::BlockedByScript(keys));
         }
     }
 

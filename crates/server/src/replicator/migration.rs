@@ -110,7 +110,7 @@ fn attempt(
     worker: &mut Worker,
 ) -> (Vec<bool>, Option<CommandError>) {
     let (migrations, target) = (&shared.replication.migrations, &migration.target);
-    let keys = migration.departure.as_ref().map_or(0, |departure| departure.keys().len());
+    let keys = migration.migrating.as_ref().map_or(0, |migrating| migrating.keys().len());
     let mut is_last = false;
     loop {
         // If the target has closed one, it may have closed the others.

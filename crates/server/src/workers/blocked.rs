@@ -132,7 +132,7 @@ impl BlockedClients {
     }
 
     /// Marks a client as gone: nothing serves it from now on. Its wait is still to be ended.
-    pub(crate) fn forsake(&self, address: Address) {
+    pub(crate) fn cancel_wait(&self, address: Address) {
         if let Some(waiter) = self.table(address).get(&address.id) {
             waiter.leave();
         }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Departure, OwnedWord, Stragglers, command::CommandError};
+use dunlin_engine::{MigratingKeys, NotRemoved, OwnedWord, command::CommandError};
 use dunlin_net::{Address, WorkerQueues};
 
 use super::WorkerMessage;
@@ -53,10 +53,10 @@ pub(crate) struct Migration {
     pub(crate) queues: WorkerQueues<WorkerMessage>,
     begun: Instant,
     rounds: u32,
-    pub(crate) departure: Option<Box<Departure>>,
+    pub(crate) migrating: Option<Box<MigratingKeys>>,
     /// Keys that have arrived in an earlier round, and are gone here.
     pub(crate) gone: Vec<Box<[u8]>>,
-    /// By key of the departure: whether the target has it now.
+    /// By key of the migrating: whether the target has it now.
     pub(crate) arrived: Vec<bool>,
     pub(crate) failure: Option<CommandError>,
 }
@@ -65,7 +65,7 @@ impl Migration {
     pub(crate) fn new(
         target: Target,
         words: &[&[u8]],
-        departure: Box<Departure>,
+        migrating: Box<MigratingKeys>,
         client: Address,
         queues: WorkerQueues<WorkerMessage>,
     ) -> Self {
@@ -76,7 +76,7 @@ impl Migration {
             queues,
             begun: Instant::now(),
             rounds: 0,
-            departure: Some(departure),
+            migrating: Some(migrating),
             gone: Vec::new(),
             arrived: Vec::new(),
             failure: None,
@@ -84,13 +84,13 @@ impl Migration {
     }
 
     /// Takes the keys out that have been sent; none are left if they stay here.
-    pub(crate) fn take_departure(&mut self) -> Option<Box<Departure>> {
-        self.departure.take()
+    pub(crate) fn take_migrating(&mut self) -> Option<Box<MigratingKeys>> {
+        self.migrating.take()
     }
 
     /// Gives them back.
-    pub(crate) fn keep(&mut self, departure: Box<Departure>) {
-        self.departure = Some(departure);
+    pub(crate) fn keep(&mut self, migrating: Box<MigratingKeys>) {
+        self.migrating = Some(migrating);
     }
 
     /// Whether the target has the nth of them.
@@ -105,9 +105,9 @@ impl Migration {
 
     /// Looks at keys that have arrived and could not be removed. Returns the keys that are to be sent again, unless it
     /// is over.
-    pub(crate) fn again(&mut self, stragglers: Stragglers) -> Option<Vec<Box<[u8]>>> {
+    pub(crate) fn again(&mut self, not_removed: NotRemoved) -> Option<Vec<Box<[u8]>>> {
         self.rounds += 1;
-        if stragglers.is_empty() || self.failure.is_some() {
+        if not_removed.is_empty() || self.failure.is_some() {
             return None;
         }
         if self.rounds == ROUNDS_MAX {
@@ -115,10 +115,10 @@ impl Migration {
             self.failure = Some(CommandError::text(text));
             return None;
         }
-        self.gone = stragglers.gone;
+        self.gone = not_removed.gone;
         // The target's keys under these names are ours.
         self.target.replace = true;
-        Some(stragglers.changed)
+        Some(not_removed.changed)
     }
 
     /// The words of the command, the result, and the time that it has taken.
@@ -133,12 +133,12 @@ impl Migration {
 
     /// Notes those of some keys as gone that are not among the ones to be sent.
     pub(crate) fn note_gone(&mut self, keys: &[Box<[u8]>]) {
-        let sent = self.departure.as_ref().map_or(&[][..], |departure| departure.keys());
+        let sent = self.migrating.as_ref().map_or(&[][..], |migrating| migrating.keys());
         self.gone.extend(keys.iter().filter(|key| !sent.contains(key)).cloned());
     }
 
     /// Whether there is another round: keys to be sent, or to be removed at the target.
     pub(crate) fn goes_on(&self) -> bool {
-        self.failure.is_none() && (self.departure.is_some() || !self.gone.is_empty())
+        self.failure.is_none() && (self.migrating.is_some() || !self.gone.is_empty())
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::KeptOut;
+use dunlin_engine::BlockedByScript;
 
 use self::{
     blocked::Unblocked,
@@ -56,7 +56,7 @@ pub enum WorkerMessage {
     Computed(Arc<Mutex<Option<OffloadedResult>>>),
     /// To a worker: the thread that applies a primary's stream leaves it the clients that a script keeps from being
     /// served.
-    KeptOut(Arc<KeptOut>),
+    BlockedByScript(Arc<BlockedByScript>),
     /// To a worker: keys of one of its clients have been sent to another server. Taken once.
     Migrated(Arc<Mutex<Option<Box<Migration>>>>),
 }

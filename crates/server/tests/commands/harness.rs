@@ -9,7 +9,7 @@ use dunlin_server::config::{self, Request, ShutdownFlags};
 use dunlin_server::process::server::{self, Stopper};
 
 /// Nothing here waits this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Server {
     pub address: SocketAddr,
@@ -49,7 +49,7 @@ impl Server {
     pub fn connect(&self) -> Peer {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         Peer { stream: BufReader::new(stream) }
     }
 

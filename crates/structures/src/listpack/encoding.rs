@@ -32,6 +32,18 @@ impl Head {
     }
 }
 
+/// Bytes of contents of a short string, if `first` begins one: its head is this byte, and its back length another.
+#[inline]
+pub(super) fn short_string(first: u8) -> Option<usize> {
+    (STRING_6..INTEGER_13).contains(&first).then_some(usize::from(first & 0x3F))
+}
+
+/// The first byte of a short string of `length` bytes; `None` for the empty one and for longer ones.
+#[inline]
+pub(super) fn short_head(length: usize) -> Option<u8> {
+    (1..=0x3F).contains(&length).then_some(STRING_6 | length as u8)
+}
+
 /// Reads the head of the entry that starts `bytes`. `None` if there is no entry: at the end byte, at a
 /// byte that starts no encoding, and if the bytes stop within the head.
 #[inline]

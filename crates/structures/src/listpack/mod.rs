@@ -35,7 +35,7 @@ pub use edit::Listpack;
 pub use validate::validate;
 
 use crate::decimal::parse_integer;
-use encoding::{END, Encoded, head, integer, read_back_length};
+use encoding::{END, Encoded, head, integer, read_back_length, short_head, short_string};
 
 /// Bytes before the first entry.
 const HEADER_BYTES: usize = 6;
@@ -45,6 +45,47 @@ const COUNT_UNKNOWN: u16 = u16::MAX;
 pub const LISTPACK_BYTES_EMPTY: usize = HEADER_BYTES + 1;
 /// Larger than this no listpack may grow (Redis's safety limit of 1 GiB).
 pub const LISTPACK_BYTES_MAX: usize = 1 << 30;
+
+/// The end of a text that [`ListpackRef::find_from`] looks for, as one word to compare.
+#[derive(Clone, Copy)]
+struct Tail {
+    /// The first byte of the text's entry.
+    first: u8,
+    /// The last eight bytes of the text, or all of a shorter one, at the word's upper end.
+    word: u64,
+    /// Bits below the text in the word.
+    below: u32,
+}
+
+impl Tail {
+    /// Bytes of a text that the word covers whole.
+    const BYTES: usize = 8;
+
+    /// `None`: the text is empty, long, or may be stored as an integer.
+    #[inline]
+    fn of(text: &[u8]) -> Option<Self> {
+        let first = short_head(text.len())?;
+        if parse_integer(text).is_some() {
+            return None;
+        }
+        let below = 8 * Self::BYTES.saturating_sub(text.len()) as u32;
+        let word = match text.last_chunk() {
+            Some(last) => u64::from_le_bytes(*last),
+            None => text.iter().rfold(0, |word, &byte| word << 8 | u64::from(byte)) << below,
+        };
+        Some(Self { first, word, below })
+    }
+
+    /// Whether the bytes before `end` end as the text does, if they are as many. The header, the entry's first byte and one
+    /// byte of contents are eight bytes before any end.
+    #[inline]
+    fn is_before(self, bytes: &[u8], end: usize) -> bool {
+        match bytes.get(end.wrapping_sub(Self::BYTES)..).and_then(<[u8]>::first_chunk) {
+            Some(before) => (u64::from_le_bytes(*before) ^ self.word) >> self.below == 0,
+            None => false,
+        }
+    }
+}
 
 /// An element of a listpack.
 ///
@@ -280,8 +321,16 @@ impl<'a> ListpackRef<'a> {
     /// over (1 to compare only the fields of field-value pairs).
     #[inline]
     pub fn find_from(self, from: Option<Position>, text: &[u8], skip: usize) -> Option<Position> {
+        let from = from?.at();
+        match Tail::of(text) {
+            Some(tail) => self.find_short(from, text, tail, skip),
+            None => self.find_any(from, text, skip),
+        }
+    }
+
+    /// [`Self::find_from`] for any text.
+    fn find_any(self, mut at: usize, text: &[u8], skip: usize) -> Option<Position> {
         let number = parse_integer(text);
-        let mut at = from?.at();
         loop {
             let rest = &self.bytes[at..];
             let head = head(rest)?;
@@ -292,11 +341,46 @@ impl<'a> ListpackRef<'a> {
             if same {
                 return Some(Position(at as u32));
             }
-            at += head.entry_bytes();
-            for _ in 0..skip {
-                at += encoding::head(&self.bytes[at..])?.entry_bytes();
-            }
+            at = self.pass(at + head.entry_bytes(), skip)?;
         }
+    }
+
+    /// [`Self::find_from`] for a text that integers cannot be, and that one byte announces: nearly all fields and members.
+    /// Two words are compared before any text is.
+    fn find_short(self, mut at: usize, text: &[u8], tail: Tail, skip: usize) -> Option<Position> {
+        loop {
+            let first = *self.bytes.get(at)?;
+            let bytes = if let Some(contents) = short_string(first) {
+                if first == tail.first
+                    && tail.is_before(self.bytes, at + 1 + contents)
+                    && (contents <= Tail::BYTES || self.bytes[at + 1..][..contents] == *text)
+                {
+                    return Some(Position(at as u32));
+                }
+                // The first byte and a back length of one.
+                contents + 2
+            } else {
+                let head = head(&self.bytes[at..])?;
+                // A longer head than the text needs, which foreign listpacks may have.
+                if head.string_at > 1 && self.bytes[at..][head.string_at..head.size] == *text {
+                    return Some(Position(at as u32));
+                }
+                head.entry_bytes()
+            };
+            at = self.pass(at + bytes, skip)?;
+        }
+    }
+
+    /// Where the entry begins that stands `count` entries behind the one at `at`.
+    #[inline]
+    fn pass(self, mut at: usize, count: usize) -> Option<usize> {
+        for _ in 0..count {
+            at += match short_string(*self.bytes.get(at)?) {
+                Some(contents) => contents + 2,
+                None => head(&self.bytes[at..])?.entry_bytes(),
+            };
+        }
+        Some(at)
     }
 
     /// The first entry whose text is `text`, as [`Self::find_from`].

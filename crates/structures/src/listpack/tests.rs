@@ -120,6 +120,35 @@ fn elements_are_found_by_text_whatever_their_encoding() {
     assert_eq!(foreign.get(0).unwrap().as_integer(), Some(5));
     assert_eq!(foreign.get(1), Some(Element::Integer(5)));
     assert!(foreign.iter().all(|element| element.eq_bytes(b"5")));
+    // Nor need its strings have the shortest head.
+    let foreign = hex("100000000200e00278790482617a03ff");
+    assert_eq!(validate(&foreign), Ok(2));
+    let foreign = ListpackRef::new(&foreign);
+    assert_eq!(foreign.find(b"xy", 0), foreign.seek(0));
+    assert_eq!(foreign.find(b"az", 0), foreign.seek(1));
+}
+
+#[test]
+fn texts_that_end_alike_are_told_apart() {
+    for length in 1..80 {
+        let text = vec![b'a'; length];
+        let others = (0..length).map(|at| {
+            let mut other = text.clone();
+            other[at] = b'b';
+            other
+        });
+        let (longer, shorter) = (vec![b'a'; length + 1], vec![b'a'; length - 1]);
+        let listpack = of(&others
+            .chain([longer, shorter])
+            .collect::<Vec<_>>()
+            .iter()
+            .map(Vec::as_slice)
+            .collect::<Vec<_>>());
+        assert_eq!(listpack.view().find(&text, 0), None, "{length}");
+        for (index, own) in texts(listpack.view()).iter().enumerate() {
+            assert_eq!(listpack.view().find(own, 0), listpack.view().seek(index as i64), "{length}");
+        }
+    }
 }
 
 #[test]
@@ -222,8 +251,16 @@ fn read_all(view: ListpackRef<'_>) -> usize {
         let (front, back) = (index as i64, index as i64 - forward.len() as i64);
         assert!(view.get(front).unwrap().eq_bytes(text));
         assert!(view.get(back).unwrap().eq_bytes(text));
-        assert!(view.find(text, 0).is_some());
-        view.find(text, 1);
+        let first_of =
+            |skip: usize| (0..forward.len()).step_by(skip + 1).find(|&index| forward[index] == *text);
+        for skip in 0..2 {
+            let found = view.find(text, skip);
+            assert_eq!(
+                found,
+                first_of(skip).and_then(|index| view.seek(index as i64)),
+                "{text:?}, skip {skip}"
+            );
+        }
     }
     assert_eq!(view.len(), forward.len());
     forward.len()

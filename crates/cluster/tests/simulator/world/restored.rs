@@ -298,7 +298,8 @@ impl World {
         let (_, stored) = self.record();
         let known = own.as_ref().map_or(0, |own| own.epoch);
         let base = if nodes_are_right { own.expect("it is the newest") } else { stored.clone() };
-        let record = ShardRecord { epoch: stored.epoch.max(known) + DECISION_EPOCHS, wish: None, ..base };
+        let record =
+            ShardRecord { epoch: stored.epoch.max(known) + DECISION_EPOCHS, requested: None, ..base };
         let mut next = self.random.below(u64::MAX / 2);
         let decided = found.reconciled(&self.nodes[at].lineage, || {
             next += 1;

@@ -16,9 +16,9 @@ impl World {
             (Facts { active: true, ..Facts::default() }, Transition::Learn, node);
         let is_quiet = !self.is_trouble || !self.setting.is_stormy;
         match self.random.below(20) {
-            _ if is_quiet && record.wish.is_some() => transition = Transition::Order,
+            _ if is_quiet && record.requested.is_some() => transition = Transition::Order,
             0 if !is_quiet => {
-                facts.wish = wish_for(&record, pick, self.random.chance(40));
+                facts.requested = requested_change(&record, pick, self.random.chance(40));
                 (transition, subject) = (Transition::Order, record.primary);
             }
             1 if !is_quiet => transition = Transition::Dismiss,

@@ -173,7 +173,8 @@ impl Extent {
 
     fn compare(self, other: Self) -> Ordering {
         match (self, other) {
-            (Self::Finite(one), Self::Finite(other)) => one.compare(other),
+            (Self::Finite(one), Self::Finite(other)) if one.is_below(other) => Ordering::Less,
+            (Self::Finite(one), Self::Finite(other)) if other.is_below(one) => Ordering::Greater,
             (one, other) => one.rank().cmp(&other.rank()),
         }
     }

@@ -351,10 +351,10 @@ fn writer_stops_where_somebody_else_has_written() {
         bench.ring.append(0, b"second\n");
         for _ in 0..2 {
             let error = bench.writer.write(None).unwrap_err();
-            assert!(is_intrusion(&error), "{error}");
+            assert!(is_foreign_change(&error), "{error}");
             assert_eq!(error.to_string(), "another process has changed a.aof.1.incr.aof");
         }
-        assert!(is_intrusion(&bench.writer.rotate(0).unwrap_err()));
+        assert!(is_foreign_change(&bench.writer.rotate(0).unwrap_err()));
         assert!(keeps_room || bench.writer.keep_room(false).is_ok());
         drop(bench.writer.close());
         let text = std::fs::read_to_string(bench.directory.path().join("log/a.aof.1.incr.aof")).unwrap();
@@ -368,10 +368,10 @@ fn writer_acknowledges_nothing_behind_what_somebody_else_has_written() {
     bench.ring.append(0, b"first\n");
     bench.writer.write(None).unwrap();
     intrude(&bench, "a.aof.1.incr.aof", b"theirs\n");
-    assert!(is_intrusion(&bench.writer.sync().unwrap_err()));
+    assert!(is_foreign_change(&bench.writer.sync().unwrap_err()));
     assert_eq!(bench.writer.synced(), 100);
     // Nor does another attempt cut theirs off.
-    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()));
+    assert!(is_foreign_change(&bench.writer.write(None).unwrap_err()));
     assert!(bench.text("a.aof.1.incr.aof").ends_with("theirs\n"));
 }
 
@@ -383,7 +383,7 @@ fn writer_stops_where_its_file_was_cut() {
     let path = bench.directory.path().join("log/a.aof.1.incr.aof");
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(3).unwrap();
     bench.ring.append(0, b"second\n");
-    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()));
+    assert!(is_foreign_change(&bench.writer.write(None).unwrap_err()));
 }
 
 #[test]
@@ -394,11 +394,11 @@ fn writer_puts_no_manifest_in_the_place_of_somebody_elses() {
     let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
     bench.writer.rotate(0).unwrap().end_reserving();
     std::fs::write(&path, theirs).unwrap();
-    assert!(is_intrusion(&adopt(&mut bench.writer, 2, put).unwrap_err()));
-    assert!(is_intrusion(&bench.writer.rotate(0).unwrap_err()));
+    assert!(is_foreign_change(&adopt(&mut bench.writer, 2, put).unwrap_err()));
+    assert!(is_foreign_change(&bench.writer.rotate(0).unwrap_err()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
     bench.ring.append(0, b"lost\n");
-    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()), "no manifest names what is written");
+    assert!(is_foreign_change(&bench.writer.write(None).unwrap_err()), "no manifest names what is written");
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn writer_does_not_go_on_with_a_file_that_has_grown_since_it_was_read() {
                 writer.close()
             }
             Err((ring, error)) => {
-                assert!(!is_good && is_intrusion(&error), "{error}");
+                assert!(!is_good && is_foreign_change(&error), "{error}");
                 ring
             }
         };

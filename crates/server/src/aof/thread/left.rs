@@ -4,7 +4,7 @@ use std::io;
 
 use dunlin_persist::{
     Disk, Storage,
-    aof::{Aside, WriterOptions},
+    aof::{KeptFiles, WriterOptions},
     manifest::{LogFile, Manifest},
 };
 
@@ -39,9 +39,9 @@ pub(super) fn keep_log(options: &WriterOptions, manifest: &Manifest) -> io::Resu
     if files.is_empty() {
         return Ok(());
     }
-    let aside = Aside::begin(&Disk, options, Some(&manifest.encode()))?;
-    aside.copy(&Disk, options, &files)?;
-    warn_of_kept(aside.directory());
+    let kept = KeptFiles::begin(&Disk, options, Some(&manifest.encode()))?;
+    kept.copy(&Disk, options, &files)?;
+    warn_of_kept(kept.directory());
     Ok(())
 }
 

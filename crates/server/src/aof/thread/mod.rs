@@ -10,6 +10,7 @@
 //!      on an error: failing until an attempt, one a second, has succeeded
 //! ```
 
+mod backup;
 mod base;
 mod left;
 mod switch;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
     RingReader,
-    aof::{FinishedSync, Writer, is_intrusion},
+    aof::{FinishedSync, Writer, is_foreign_change},
 };
 
 pub(crate) use self::base::replace_log;
@@ -35,7 +36,7 @@ use crate::{
     config::{AppendFsync, ConfigReader, describe},
     durability::{Durability, Order, ROOM_BYTES, SYNC_INTERVAL},
     loading::LoadError,
-    persistence::{data_directory::DirectoryLock, stamp::Standing},
+    persistence::{data_directory::DirectoryLock, stamp::LogRelation},
     shared::{Shared, Stop},
 };
 
@@ -83,6 +84,8 @@ pub(crate) struct LogThread {
     left: Option<LeftLog>,
     /// A base is being put in place.
     is_adopting: bool,
+    /// The log before the one that is on for a backup's sake.
+    before_backup: Option<backup::LogBefore>,
 }
 
 enum State {
@@ -127,6 +130,7 @@ impl LogThread {
             lock: None,
             left: None,
             is_adopting: false,
+            before_backup: None,
         })
     }
 
@@ -176,6 +180,14 @@ impl LogThread {
                     Order::SetStream { stream, done } => {
                         let _ = done.send(self.set_stream(stream));
                     }
+                    Order::BeginBackupWithLog { directory, done } => {
+                        self.config.refresh();
+                        let _ = done.send(self.begin_backup_with_log(directory));
+                    }
+                    Order::SealBackup { done } => {
+                        let _ = done.send(self.seal_backup());
+                    }
+                    Order::EndLogOfBackup => self.end_log_of_backup(),
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
                     Order::EndAdopting(adopted) => self.end_adopting(*adopted),
@@ -183,7 +195,7 @@ impl LogThread {
                         self.await_rewriting();
                         self.flush();
                         if let State::On(writer) = self.state {
-                            drop(writer.close());
+                            backup::remove_unfinished(&shared, *writer);
                         }
                         return Ok(());
                     }
@@ -332,6 +344,7 @@ impl LogThread {
         if !writer.is_torn() {
             return;
         }
+        self.fail_backup("the log has to be rewritten, since its disk has failed");
         let mut rewriting = self.shared.durability.rewriting();
         if rewriting.current.is_none() && !rewriting.scheduled {
             rewriting.scheduled = true;
@@ -385,16 +398,20 @@ impl LogThread {
         // its reason from the status, too.
         let mut status = durability.status();
         durability.failing.store(true, SeqCst);
-        if is_on && is_intrusion(error) {
-            status.standing = Standing::Apart;
+        if is_on && is_foreign_change(error) {
+            status.relation = LogRelation::Apart;
         }
         let is_new = status.write_error.replace(reason.clone()).as_ref() != Some(&reason);
         drop(status);
         durability.wake_waiting();
+        if self.shared.durability.backup().owns_log {
+            // The server itself needs no log: its clients are not to wait for the disk.
+            self.fail_backup(&reason);
+        }
         if is_new {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();
-            if is_intrusion(error) {
+            if is_foreign_change(error) {
                 tracing::error!(
                     "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
                 );

@@ -14,7 +14,7 @@ use dunlin_persist::{
 };
 
 use super::{
-    LogThread, State,
+    LogThread, State, backup,
     left::{LeftLog, left_log, warn_of_kept},
     recover,
 };
@@ -24,7 +24,7 @@ use crate::{
     durability::{log_options, read_manifest},
     loading::LoadError,
     persistence,
-    persistence::stamp::{Standing, next_id},
+    persistence::stamp::{LogRelation, next_id},
 };
 
 impl LogThread {
@@ -35,7 +35,7 @@ impl LogThread {
         if config.appendonly {
             return self.load();
         }
-        let (log, standing, place) = start::load_without_log(&shared, &config)?;
+        let (log, relation, place) = start::load_without_log(&shared, &config)?;
         if let Some(place) = place {
             shared.replication.restore(&shared.engine, &shared.durability, shared.loader(), place)?;
         }
@@ -43,7 +43,7 @@ impl LogThread {
             shared.replication.turn_backlog_on(&shared.engine);
         }
         let mut status = shared.durability.status();
-        (status.log, status.standing) = (log, standing);
+        (status.log, status.relation) = (log, relation);
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl LogThread {
         let mut status = shared.durability.status();
         status.base_bytes = self.log_bytes();
         status.directory = Some(directory);
-        (status.log, status.standing) = (Some(id), Standing::On);
+        (status.log, status.relation) = (Some(id), LogRelation::On);
         drop(status);
         if loaded.holds_snapshot {
             shared.persistence.know(&persistence::path(&config));
@@ -212,7 +212,7 @@ impl LogThread {
                         database = shared.replication.stream_database();
                         stream = shared.replication.stream_id();
                         let mut status = shared.durability.status();
-                        (status.log, status.standing) = (id.clone(), Standing::On);
+                        (status.log, status.relation) = (id.clone(), LogRelation::On);
                     });
                 });
             });
@@ -260,10 +260,11 @@ impl LogThread {
     /// `CONFIG SET appendonly no`.
     pub(super) fn turn_off(&mut self) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
+        shared.durability.backup().fail(backup::LOG_STOPPED);
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::File, false);
-            shared.durability.status().standing = Standing::Off;
+            shared.durability.status().relation = LogRelation::Off;
         }
         // A snapshot that was to be its base comes to nothing.
         self.cut_at = None;
@@ -279,7 +280,7 @@ impl LogThread {
                 let is_untouched = writer.is_untouched();
                 let is_own = !writer.is_in_background() && is_untouched;
                 if !is_untouched {
-                    shared.durability.status().standing = Standing::Apart;
+                    shared.durability.status().relation = LogRelation::Apart;
                 }
                 let (options, ring) = (writer.options().clone(), writer.close());
                 if is_own {

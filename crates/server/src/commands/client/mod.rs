@@ -182,7 +182,7 @@ pub(super) fn close(context: &mut ServerContext<'_, '_>, client: &Client) {
     } else {
         client.mark_killed();
         // The client takes nothing from now on, though its connection is still to be closed.
-        context.shared.blocked.forsake(client.address);
+        context.shared.blocked.cancel_wait(client.address);
         context.executor.queues().kill(client.address);
     }
 }

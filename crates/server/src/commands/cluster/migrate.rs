@@ -6,7 +6,7 @@ use dunlin_cluster::{MoveId, NodeId, SLOTS, SlotRange, SlotSet};
 use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{topology, wide};
+use super::{cluster_wide, topology};
 use crate::{
     cluster::{
         moves::{Job, Requested},
@@ -42,7 +42,7 @@ pub(super) fn migrate_slots(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let topology = topology(context)?;
-    wide::answer(context, reply, |context| {
+    cluster_wide::answer(context, reply, |context| {
         let me = my_id(&topology)?;
         let moves = requested(&topology, args)?;
         moves.iter().try_for_each(|one| check_idle(context, &one.slots))?;
@@ -96,7 +96,7 @@ pub(super) fn set_slot(
     if args.token_with("MIGRATING", 1) {
         let target = args.word();
         args.finish()?;
-        return wide::answer(context, reply, |context| {
+        return cluster_wide::answer(context, reply, |context| {
             if !topology.is_mine(slot) {
                 return Err(CommandError::owned(format!("ERR I'm not the owner of hash slot {slot}")));
             }
@@ -243,7 +243,7 @@ pub(super) fn cancel(
 ) -> CommandResult {
     topology(context)?;
     args.finish()?;
-    wide::answer(context, reply, |context| {
+    cluster_wide::answer(context, reply, |context| {
         let moves = &context.shared.cluster.moves;
         if moves.jobs().iter().all(|job| job.state.is_over()) {
             return Err(CommandError::text("ERR No migrations ongoing"));

@@ -6,13 +6,13 @@ use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_net::{Commitment, Next};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, topology, wide};
+use super::{cluster_wide, endpoints_for, topology};
 use crate::{
     cluster::{
-        Letter,
+        PeerMessage,
+        cluster_wide::ClusterChange,
         route::EndpointRule,
         topology::{Health, Node, Topology},
-        wide::WideChange,
     },
     executor::{Flow, ServerContext},
     push::pubsub::Kind,
@@ -147,7 +147,7 @@ pub(super) fn failover(
     let topology = topology(context)?;
     let is_forced = args.token("FORCE") || args.token("TAKEOVER");
     args.finish()?;
-    wide::answer(context, reply, |context| {
+    cluster_wide::answer(context, reply, |context| {
         let Some(shard) = topology.my_shard().filter(|_| !topology.is_primary()) else {
             return Err(CommandError::text("ERR You should send CLUSTER FAILOVER to a replica"));
         };
@@ -171,7 +171,7 @@ pub(super) fn forget(
 ) -> CommandResult {
     let topology = topology(context)?;
     let word = args.word();
-    wide::answer(context, reply, |context| {
+    cluster_wide::answer(context, reply, |context| {
         let unknown = || CommandError::quoting("ERR Unknown node ", word);
         let place = topology.find(word).ok_or_else(unknown)?;
         if place == topology.my_place() {
@@ -190,8 +190,8 @@ pub(super) fn forget(
                     "ERR The node is the primary of slots: drain it before it is forgotten (CLUSTER DRAIN)",
                 ));
             }
-            let change = WideChange::Drain { node: id, drains: true };
-            return Ok(cluster.wide.order(change, context.session.client.id()));
+            let change = ClusterChange::Drain { node: id, drains: true };
+            return Ok(cluster.cluster_wide.order(change, context.session.client.id()));
         }
         if leads.is_some() {
             return Err(CommandError::text("ERR The node is the primary of slots: they would be lost"));
@@ -272,13 +272,11 @@ pub(super) fn tell(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     topology(context)?;
-    let letter = Letter::decode(&args.words()[2..]);
-    let letter = letter.filter(|letter| context.shared.cluster.is_of(letter.cluster));
-    context
-        .shared
-        .cluster
-        .shard
-        .deliver(letter.ok_or(CommandError::text("ERR CLUSTER TELL is for the nodes of this cluster"))?);
+    let peer_message = PeerMessage::decode(&args.words()[2..]);
+    let peer_message = peer_message.filter(|peer_message| context.shared.cluster.is_of(peer_message.cluster));
+    context.shared.cluster.shard.deliver(
+        peer_message.ok_or(CommandError::text("ERR CLUSTER TELL is for the nodes of this cluster"))?,
+    );
     reply.ok();
     Ok(())
 }

@@ -4,12 +4,12 @@ use dunlin_cluster::{NodeId, ShardId};
 use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{status::pairs, topology, wide};
+use super::{cluster_wide, status::pairs, topology};
 use crate::{
     cluster::descent::Side,
     cluster::{
+        cluster_wide::ClusterChange,
         recovery::{absent_members, is_there, report_of},
-        wide::WideChange,
     },
     executor::ServerContext,
     system::host::lease_ms,
@@ -35,9 +35,11 @@ pub(super) fn recover(
     }
     if args.token_with("EMPTY", 2) {
         let (shard, epoch) = (shard(args.word())?, epoch(args.word())?);
-        let heir = if args.token_with("TO", 1) { Some(self::shard(args.word())?) } else { None };
+        let successor = if args.token_with("TO", 1) { Some(self::shard(args.word())?) } else { None };
         args.finish()?;
-        if wide::carry_out(context, |_| Ok(WideChange::GiveUp { shard, epoch, heir }))?.is_some() {
+        if cluster_wide::carry_out(context, |_| Ok(ClusterChange::GiveUp { shard, epoch, successor }))?
+            .is_some()
+        {
             reply.ok();
         }
         return Ok(());
@@ -59,7 +61,7 @@ fn records(
             _ => return Err(CommandError::Syntax),
         };
         args.finish()?;
-        if wide::carry_out(context, |_| Ok(WideChange::Decide(side)))?.is_some() {
+        if cluster_wide::carry_out(context, |_| Ok(ClusterChange::Decide(side)))?.is_some() {
             reply.ok();
         }
         return Ok(());
@@ -100,14 +102,14 @@ const NO_SHARD: CommandError = CommandError::text("ERR this node is no part of a
 /// Describes what this node has, and what is known of the others of its shard.
 fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) -> CommandResult {
     let cluster = &context.shared.cluster;
-    let (Some(view), Some(standing), Ok(me)) =
-        (cluster.moves.view().0, cluster.shard.standing(), me.parse::<NodeId>())
+    let (Some(view), Some(status), Ok(me)) =
+        (cluster.moves.view().0, cluster.shard.status(), me.parse::<NodeId>())
     else {
         return Err(NO_SHARD);
     };
     let (id, (_, record)) = view.shard_of(me).ok_or(NO_SHARD)?;
-    let refusal = absent_members(&view, &standing, me).err().unwrap_or_default();
-    let history = match standing.local.history {
+    let refusal = absent_members(&view, &status, me).err().unwrap_or_default();
+    let history = match status.local.history {
         None => "none",
         Some(own) if own == record.history.id => "current",
         Some(own) if Some(own) == record.history.previous => "previous",
@@ -127,11 +129,11 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
     );
     let ago_ms = |(_, at_ms): (u64, u64)| lease_ms().saturating_sub(at_ms) as i64;
     for (name, number) in [
-        ("epoch", standing.epoch as i64),
-        ("offset", standing.local.end as i64),
+        ("epoch", status.epoch as i64),
+        ("offset", status.local.end as i64),
         // By the primary's last heartbeat, and how long ago that was; -1: it has not been heard of.
-        ("committed", standing.heard.map_or(-1, |(committed, _)| committed as i64)),
-        ("heard-ms", standing.heard.map_or(-1, ago_ms)),
+        ("committed", status.heard.map_or(-1, |(committed, _)| committed as i64)),
+        ("heard-ms", status.heard.map_or(-1, ago_ms)),
         ("history-from", record.history.from as i64),
     ] {
         reply.bulk(name.as_bytes());
@@ -162,19 +164,19 @@ fn report(context: &ServerContext<'_, '_>, me: &str, reply: &mut ReplyBuffer) ->
 /// Makes this node take its shard.
 fn here(context: &ServerContext<'_, '_>, me: &str, epoch: u64, reply: &mut ReplyBuffer) -> CommandResult {
     let cluster = &context.shared.cluster;
-    let (Some(view), Some(standing), Ok(me)) =
-        (cluster.moves.view().0, cluster.shard.standing(), me.parse::<NodeId>())
+    let (Some(view), Some(status), Ok(me)) =
+        (cluster.moves.view().0, cluster.shard.status(), me.parse::<NodeId>())
     else {
         return Err(NO_SHARD);
     };
-    if standing.epoch != epoch {
+    if status.epoch != epoch {
         return Err(CommandError::owned(format!(
             "ERR the shard is in epoch {} by now: look at it again",
-            standing.epoch
+            status.epoch
         )));
     }
     let absent =
-        absent_members(&view, &standing, me).map_err(|why| CommandError::owned(format!("ERR {why}")))?;
+        absent_members(&view, &status, me).map_err(|why| CommandError::owned(format!("ERR {why}")))?;
     cluster.shard.force(absent);
     reply.ok();
     Ok(())

@@ -10,7 +10,7 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, topology, wide};
+use super::{cluster_wide, endpoints_for, topology};
 use crate::{
     cluster::{
         ALIVE_MS,
@@ -374,7 +374,7 @@ fn my_id(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
 
 fn fail_over(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let name = args.word();
-    wide::answer(context, reply, |context| {
+    cluster_wide::answer(context, reply, |context| {
         with(context, |watched| watched.named(name).map(drop))?;
         let order = context.shared.cluster.shard.fail_over();
         order.ok_or(CommandError::text("NOGOODSLAVE No suitable replica to promote"))

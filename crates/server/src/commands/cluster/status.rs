@@ -4,9 +4,9 @@ use dunlin_cluster::{NodeId, SlotSet};
 use dunlin_engine::command::{Args, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{endpoints_for, migrate::slot_range, topology, wide};
+use super::{cluster_wide, endpoints_for, migrate::slot_range, topology};
 use crate::{
-    cluster::{rules, wide::WideChange},
+    cluster::{cluster_wide::ClusterChange, rules},
     executor::ServerContext,
 };
 
@@ -144,7 +144,7 @@ pub(super) fn drain(
         Some(word) if word.eq_ignore_ascii_case(b"off") => false,
         Some(_) => return Err(CommandError::Syntax),
     };
-    if wide::carry_out(context, |_| Ok(WideChange::Drain { node, drains }))?.is_some() {
+    if cluster_wide::carry_out(context, |_| Ok(ClusterChange::Drain { node, drains }))?.is_some() {
         reply.ok();
     }
     Ok(())
@@ -162,7 +162,7 @@ pub(super) fn change_pins(
     while !args.is_empty() {
         slots.insert(slot_range(args)?);
     }
-    if wide::carry_out(context, |_| Ok(WideChange::Pins { slots, are_pinned }))?.is_some() {
+    if cluster_wide::carry_out(context, |_| Ok(ClusterChange::Pins { slots, are_pinned }))?.is_some() {
         reply.ok();
     }
     Ok(())
@@ -179,7 +179,7 @@ pub(super) fn set_replicas(
         .ok()
         .filter(|_| (0..=REPLICAS_MAX).contains(&count))
         .ok_or_else(|| CommandError::owned(format!("ERR a shard has 0 to {REPLICAS_MAX} replicas")))?;
-    if wide::carry_out(context, |_| Ok(WideChange::Replicas { replicas }))?.is_some() {
+    if cluster_wide::carry_out(context, |_| Ok(ClusterChange::Replicas { replicas }))?.is_some() {
         reply.ok();
     }
     Ok(())

@@ -32,11 +32,10 @@ use dunlin_cluster::{
 use super::{
     Membership,
     backoff::Backoff,
-    bus, controller,
+    bus, cluster_wide, controller,
     data::is_durable,
     moves, probe,
     shard::{self, Restarts, Settings},
-    wide,
 };
 use crate::{
     cluster::{
@@ -128,7 +127,7 @@ struct Agent {
     restarts: Arc<Restarts>,
     /// The revision of the last records that the server obeys; 0 for none.
     obeyed: Revision,
-    wide: wide::Follower,
+    cluster_wide: cluster_wide::Follower,
     /// The highest epoch seen of each shard, and its primary. The epoch of the node's own outlives the process.
     epochs: BTreeMap<ShardId, (u64, Option<NodeId>)>,
     /// The nodes that are there, and since when no other one is.
@@ -180,7 +179,7 @@ impl AgentThread {
         };
         let shard = shard::start(shared, settings)?;
         moves::start(shared, me, keys.clone(), Arc::clone(&meta))?;
-        wide::start(shared, meta, keys)?;
+        cluster_wide::start(shared, meta, keys)?;
         let agent = Agent {
             shared: Arc::clone(shared),
             epochs: member.identity.epoch.into_iter().map(|(id, epoch)| (id, (epoch, None))).collect(),
@@ -197,7 +196,7 @@ impl AgentThread {
             ending,
             restarts,
             obeyed: 0,
-            wide: wide::Follower::default(),
+            cluster_wide: cluster_wide::Follower::default(),
             present: (Vec::new(), Instant::now()),
             backoff: Backoff::default(),
             complaint: None,
@@ -256,8 +255,8 @@ impl AgentThread {
     }
 }
 
-/// The record of a cluster with the wishes of a configuration.
-pub(super) fn wished(config: &Config) -> Result<ClusterRecord, String> {
+/// The record of a cluster with what a configuration asks for.
+pub(super) fn requested(config: &Config) -> Result<ClusterRecord, String> {
     Ok(ClusterRecord {
         id: ClusterId::from_bytes(draw()?),
         replicas: config.cluster_replicas as u8,
@@ -444,7 +443,7 @@ impl Agent {
         tracing::info!("Cluster: the records are those that this node obeys, whatever their numbers");
         self.epochs.clear();
         (self.member.identity.slots, self.member.identity.epoch) = (0, None);
-        self.wide = wide::Follower::anew();
+        self.cluster_wide = cluster_wide::Follower::anew();
         self.shared.cluster.shard.push(Input::Anew);
         if self.obeyed != 0 {
             self.obeyed = Revision::MAX;
@@ -476,7 +475,7 @@ impl Agent {
     /// Founds the cluster, unless another node is faster.
     fn found(&self) -> Result<(), Failure> {
         let key = self.member.keys.text(Key::Cluster);
-        let cluster = wished(&self.shared.config.current()).map_err(Failure::Later)?;
+        let cluster = requested(&self.shared.config.current()).map_err(Failure::Later)?;
         let id = cluster.id;
         if self.commit(&Transaction::default().compare(key.clone(), 0).put(key, cluster.encode()))? {
             tracing::info!("Founded the cluster '{}' ({id})", self.member.identity.name);

@@ -169,8 +169,8 @@ impl Agent {
             }
             self.announced = Arc::clone(&config);
         }
-        let wished = self.record(&config, known.state);
-        let record = NodeRecord { addresses: wished.addresses, name: wished.name, ..known.clone() };
+        let requested = self.record(&config, known.state);
+        let record = NodeRecord { addresses: requested.addresses, name: requested.name, ..known.clone() };
         if record == *known {
             return Ok(());
         }

@@ -82,7 +82,7 @@ impl Agent {
         }
         self.note_newest(view)?;
         if let Some(cluster) = self.member.identity.cluster {
-            self.shared.cluster.wide.found(cluster);
+            self.shared.cluster.cluster_wide.found(cluster);
         }
         self.follow_wide(view);
         self.shared.cluster.trouble.store(None);
@@ -145,7 +145,7 @@ impl Agent {
 
     /// Puts users, functions and settings in force. A node that has no role yet gets none before they are.
     pub(super) fn follow_wide(&mut self, view: &View) {
-        let in_force = self.wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
+        let in_force = self.cluster_wide.follow(&self.shared, view, self.shared.cluster.lease.term() != 0);
         if let Some(in_force) = in_force.filter(|_| self.obeyed == 0) {
             // The log names the parts that cannot be in force.
             let _ = in_force.recv_timeout(WIDE_TIME_MAX);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     cluster::{
-        moves::{JobState, MoveOrder, MoveWish, Requested, SLOTS_MARK},
+        moves::{JobState, MoveOrder, MoveRequest, Requested, SLOTS_MARK},
         view::View,
     },
     config::policy,
@@ -174,18 +174,18 @@ impl Manager {
     }
 
     /// Carries out an operator's order.
-    fn obey(&mut self, view: Option<&View>, MoveOrder { wish, order }: MoveOrder) {
+    fn obey(&mut self, view: Option<&View>, MoveOrder { request, order }: MoveOrder) {
         let Some(view) = view else {
             return order
                 .finish(Err(CommandError::text("ERR this node has not seen the cluster's records yet")));
         };
-        let result = match &wish {
-            MoveWish::Begin(moves) => self.request(view, moves),
-            MoveWish::Complete(one) => self.request(view, std::slice::from_ref(one)),
-            MoveWish::Cancel => self.cancel(view),
+        let result = match &request {
+            MoveRequest::Begin(moves) => self.request(view, moves),
+            MoveRequest::Complete(one) => self.request(view, std::slice::from_ref(one)),
+            MoveRequest::Cancel => self.cancel(view),
         };
-        match (result, wish) {
-            (Ok(()), MoveWish::Complete(one)) => self.awaited.push((one.id, order)),
+        match (result, request) {
+            (Ok(()), MoveRequest::Complete(one)) => self.awaited.push((one.id, order)),
             (Ok(()), _) => order.finish(Ok(Carried::Ok)),
             (Err(why), _) => order.finish(Err(CommandError::owned(format!("ERR {why}")))),
         }

@@ -53,9 +53,9 @@ const TURN_BYTES: u64 = 1 << 20;
 /// Commands are parked for good when the target lacks at most this many bytes.
 const NEAR_BYTES: u64 = 256 << 10;
 /// If the target does not come near for this long, commands on the slots are held back in short spells.
-const BRAKE_AFTER: Duration = Duration::from_secs(2);
-const BRAKE_TIME: Duration = Duration::from_millis(30);
-const BRAKE_PAUSE: Duration = Duration::from_millis(30);
+const THROTTLE_AFTER: Duration = Duration::from_secs(2);
+const THROTTLE_TIME: Duration = Duration::from_millis(30);
+const THROTTLE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Everything that a move needs.
 pub(super) struct Order {
@@ -372,7 +372,7 @@ impl<'a> Sender<'a> {
         let mut actions = Vec::new();
         let mut broken: Option<String> = None;
         let mut views = u64::MAX;
-        let mut brake = Brake { since: Instant::now(), is_on: false };
+        let mut throttle = WriteThrottle { since: Instant::now(), is_on: false };
         // Keys of earlier moves became this shard's by the record, after they were committed: nothing is left to settle.
         machine.step(now_ms(), SourceEvent::Settled, &mut actions);
         loop {
@@ -407,7 +407,7 @@ impl<'a> Sender<'a> {
             machine.step(now_ms(), SourceEvent::End(self.place), &mut actions);
             if actions.is_empty() {
                 let lag = self.place - self.held;
-                brake.keep(
+                throttle.keep(
                     lag,
                     machine.is_parked(),
                     || order.park(),
@@ -422,7 +422,7 @@ impl<'a> Sender<'a> {
                     match action {
                         SourceAction::Park => {
                             order.park();
-                            brake.is_on = false;
+                            throttle.is_on = false;
                             self.state(JobState::Paused);
                             let until = order.shared.durability.tail();
                             while broken.is_none() && self.at < until {
@@ -437,7 +437,7 @@ impl<'a> Sender<'a> {
                         }
                         SourceAction::Unpark => {
                             order.unpark();
-                            brake = Brake { since: Instant::now(), is_on: false };
+                            throttle = WriteThrottle { since: Instant::now(), is_on: false };
                             self.state(JobState::Replicating);
                         }
                         SourceAction::Propose { number, transaction } => {
@@ -560,13 +560,13 @@ impl KeySink for Sender<'_> {
 }
 
 /// Holds commands back if the target does not catch up with them.
-struct Brake {
+struct WriteThrottle {
     /// The time of its last change.
     since: Instant,
     is_on: bool,
 }
 
-impl Brake {
+impl WriteThrottle {
     fn keep(&mut self, lag: u64, is_parked: bool, park: impl FnOnce(), unpark: impl FnOnce()) {
         if is_parked {
             self.since = Instant::now();
@@ -574,14 +574,14 @@ impl Brake {
         }
         let elapsed = self.since.elapsed();
         match self.is_on {
-            false if lag > NEAR_BYTES && elapsed >= BRAKE_AFTER => {
+            false if lag > NEAR_BYTES && elapsed >= THROTTLE_AFTER => {
                 park();
                 *self = Self { since: Instant::now(), is_on: true };
             }
-            true if lag <= NEAR_BYTES || elapsed >= BRAKE_TIME => {
+            true if lag <= NEAR_BYTES || elapsed >= THROTTLE_TIME => {
                 unpark();
                 // The next spell is soon, unless the target has caught up.
-                let pause = if lag > NEAR_BYTES { BRAKE_AFTER - BRAKE_PAUSE } else { Duration::ZERO };
+                let pause = if lag > NEAR_BYTES { THROTTLE_AFTER - THROTTLE_PAUSE } else { Duration::ZERO };
                 let since = Instant::now().checked_sub(pause).unwrap_or_else(Instant::now);
                 *self = Self { since, is_on: false };
             }

@@ -13,7 +13,7 @@
 //!   proposal says.
 //! - Clients are sent away before a primary follows another one, and let in when a new one knows its slots and has a lease.
 
-mod errands;
+mod etcd_calls;
 mod orders;
 mod records;
 mod role;
@@ -37,7 +37,7 @@ use dunlin_cluster::{
 use dunlin_replication::LinkState;
 use mio::{Events, Poll, Token, Waker};
 
-use self::errands::{Errand, Errands};
+use self::etcd_calls::{EtcdCall, EtcdCalls};
 pub(super) use self::start::{Restarts, report};
 use super::{
     data::{history_of, is_durable, local},
@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{
     cluster::{
-        Letter,
+        PeerMessage,
         descent::Descent,
         inbox::Input,
         view::{Stored, View},
@@ -62,15 +62,15 @@ const REJOIN: Duration = Duration::from_secs(1);
 /// `sync`, its clients wait for this node.
 const RECONNECT: [(u32, Duration); 2] = [(10, Duration::from_millis(5)), (22, Duration::from_millis(40))];
 /// How long the clients of a primary that has handed over wait for a sign of its successor.
-const HEIR_TIME_MAX: Duration = Duration::from_millis(times::HEIR_MS);
+const SUCCESSOR_TIME_MAX: Duration = Duration::from_millis(times::SUCCESSOR_MS);
 /// Between two attempts to read the slots.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 /// Bytes of messages that wait for another member at most: the next ones say the same, and newer.
 const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Between two attempts to connect to another member.
 const RETRY: Duration = Duration::from_millis(times::LINK_RETRY_MS);
-/// A connection to another member is made anew when its machine has acknowledged nothing for this long.
-const SILENCE_MAX: Duration = Duration::from_millis(times::LINK_SILENCE_MS);
+/// A variable of the environment with which a build with assertions, as tests use it, takes [`times::SLOW_LEASES`].
+const SLOW_LEASES: &str = "DUNLIN_TEST_SLOW_LEASES";
 /// Between two attempts to write `cluster-end`.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WAKER: Token = Token(usize::MAX);
@@ -95,14 +95,22 @@ pub(super) fn start(shared: &Arc<Shared>, settings: Settings) -> Result<JoinHand
     let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
     // There is one thread.
     let _ = shared.cluster.shard.waker.set(waker);
-    let errands = Errands::start(shared, &settings)?;
+    let etcd_calls = EtcdCalls::start(shared, &settings)?;
+    let is_slow = cfg!(debug_assertions) && std::env::var_os(SLOW_LEASES).is_some();
+    let leases = if is_slow { times::SLOW_LEASES } else { times::LEASES };
+    if is_slow {
+        tracing::warn!("Cluster: leases are slow, for tests ({SLOW_LEASES})");
+    }
+    // A connection to another member is made anew when its machine has acknowledged nothing for this time.
+    let silence_max = Duration::from_millis(leases.link_silence_ms);
     let driver = Driver {
         shared: Arc::clone(shared),
         is_durable: settings.is_durable,
         settings,
+        leases,
         poll,
-        errands,
-        links: Links::new(WAITING_BYTES_MAX, RETRY, SILENCE_MAX, |figures| &figures.shard),
+        etcd_calls,
+        links: Links::new(WAITING_BYTES_MAX, RETRY, silence_max, |figures| &figures.shard),
         view: None,
         slots: None,
         started: None,
@@ -168,7 +176,7 @@ struct Machine {
     /// Commands are held back for a handover.
     parked: Option<Parked>,
     /// The node that has taken over, until it is heard of, and since when.
-    heir: Option<(NodeId, Instant)>,
+    successor: Option<(NodeId, Instant)>,
     /// The newest epoch whose primary has sent a heartbeat.
     heard_epoch: u64,
     /// The state of the store whose marks it knows.
@@ -187,9 +195,10 @@ struct Parked {
 struct Driver {
     shared: Arc<Shared>,
     settings: Settings,
+    leases: times::Leases,
     is_durable: bool,
     poll: Poll,
-    errands: Errands,
+    etcd_calls: EtcdCalls,
     links: Links,
     view: Option<Arc<View>>,
     /// The newest record of slots that this node has read, or made, by itself.
@@ -249,7 +258,7 @@ impl Driver {
         }
         // Clients that still wait for a sign of the successor are sent there.
         if let Some(machine) = &mut self.machine {
-            machine.heir = None;
+            machine.successor = None;
         }
         self.publish();
         self.unpark();
@@ -319,18 +328,18 @@ impl Driver {
             Input::Started(local) => self.started = Some(local),
             Input::Records(view) => self.take_records(view),
             Input::Anew => self.begin_anew(),
-            Input::Letter(letter) => {
+            Input::PeerMessage(peer_message) => {
                 let cluster = self.cluster();
-                let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == letter.shard);
-                if is_ours && cluster == Some(letter.cluster) && letter.from != self.settings.me {
+                let is_ours = self.machine.as_ref().is_some_and(|machine| machine.id == peer_message.shard);
+                if is_ours && cluster == Some(peer_message.cluster) && peer_message.from != self.settings.me {
                     if let (Some(machine), Message::Heartbeat { epoch, .. }) =
-                        (&mut self.machine, &letter.message)
+                        (&mut self.machine, &peer_message.message)
                     {
                         // That node leads, so clients may be sent there.
-                        machine.heir.take_if(|(heir, _)| *heir == letter.from);
+                        machine.successor.take_if(|(successor, _)| *successor == peer_message.from);
                         machine.heard_epoch = machine.heard_epoch.max(*epoch);
                     }
-                    self.step(Event::Message(letter.from, letter.message));
+                    self.step(Event::Message(peer_message.from, peer_message.message));
                 }
             }
             Input::Outcome(shard, number, outcome) if self.is_machine_of(shard) => {
@@ -449,23 +458,23 @@ impl Driver {
             Action::Send(to, message) => {
                 let (shard, from) = (machine.id, self.settings.me);
                 if let Some(cluster) = self.cluster() {
-                    self.links.send(to, &Letter { cluster, shard, from, message }.encode());
+                    self.links.send(to, &PeerMessage { cluster, shard, from, message }.encode());
                 }
             }
             Action::Propose(proposal) => self.propose(proposal),
-            Action::Read(number) => self.errands.run(Errand::Read(machine.id, number)),
+            Action::Read(number) => self.etcd_calls.run(EtcdCall::Read(machine.id, number)),
             Action::Lead { epoch, history, from } => {
                 tracing::info!("Cluster: this node is its shard's primary, in epoch {epoch}");
                 machine.wanted = Wanted::Lead(history, from);
                 machine.term = self.shared.cluster.lease.begin();
                 (machine.knows_slots, machine.asked_slots) = (false, Instant::now());
                 // A record seen before the takeover may be older than the last gift of the primary before.
-                self.errands.run(Errand::Slots(machine.term));
+                self.etcd_calls.run(EtcdCall::Slots(machine.term));
             }
             Action::Follow { primary, attach, epoch } => {
                 machine.wanted = Wanted::Follow(primary, attach);
                 if machine.parked.is_some() && machine.heard_epoch < epoch {
-                    machine.heir = Some((primary, Instant::now()));
+                    machine.successor = Some((primary, Instant::now()));
                 }
                 self.end_term();
             }
@@ -495,14 +504,14 @@ impl Driver {
             Action::ClearReport => {
                 let known = self.view.as_ref().and_then(|view| view.nodes.get(&self.settings.me)).cloned();
                 if let Some(known) = known {
-                    self.errands.run(Errand::ClearReport(self.settings.me, Box::new(known)));
+                    self.etcd_calls.run(EtcdCall::ClearReport(self.settings.me, Box::new(known)));
                 }
             }
             Action::ReportLoss(restart, compare) => {
                 let known = self.view.as_ref().and_then(|view| view.nodes.get(&self.settings.me)).cloned();
                 if let Some(known) = known {
                     let report = Box::new((known, restart));
-                    self.errands.run(Errand::ReportLoss(self.settings.me, report, machine.id, compare));
+                    self.etcd_calls.run(EtcdCall::ReportLoss(self.settings.me, report, machine.id, compare));
                 }
             }
             Action::Warn(line) => tracing::warn!("Cluster: {line}"),
@@ -528,7 +537,7 @@ impl Driver {
                 let order = machine.parked.map_or(u64::MAX, |parked| parked.order);
                 machine.held = Some(HeldProposal { proposal, order });
             }
-            _ => self.errands.run(Errand::Propose(machine.id, Box::new(proposal))),
+            _ => self.etcd_calls.run(EtcdCall::Propose(machine.id, Box::new(proposal))),
         }
     }
 
@@ -545,7 +554,7 @@ impl Driver {
         let is_before = known.is_some_and(|known| own == known.previous && data.end <= known.from);
         let is_same = own == begins.previous || own.is_none() || is_before;
         if data.is_whole() && is_same && data.end == begins.from {
-            return self.errands.run(Errand::Propose(machine.id, Box::new(proposal)));
+            return self.etcd_calls.run(EtcdCall::Propose(machine.id, Box::new(proposal)));
         }
         let reason = MetaError::Refused("the data set has changed meanwhile".to_owned());
         self.step(Event::Outcome(proposal.number, Outcome::Failed(reason)));

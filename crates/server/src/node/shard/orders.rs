@@ -5,14 +5,14 @@ use std::sync::Arc;
 use dunlin_cluster::{
     NodeId, ShardId,
     meta::{Outcome, Revision, Transaction},
-    records::{Key, NodeRecord, Record, ShardRecord, Wish},
+    records::{Key, NodeRecord, Record, RequestedChange, ShardRecord},
     shard::{Facts, Transition, table},
 };
 use dunlin_engine::command::CommandError;
 
 use super::{
     Driver,
-    errands::{Errand, Runner},
+    etcd_calls::{EtcdCall, Runner},
 };
 use crate::session::order::{Carried, Order};
 
@@ -23,7 +23,7 @@ impl Driver {
     /// Writes an operator's order into the shard's record; the primary obeys it.
     pub(super) fn order_promotion(&self, order: Arc<Order>) {
         match &self.machine {
-            Some(machine) => self.errands.run(Errand::Promote(machine.id, order)),
+            Some(machine) => self.etcd_calls.run(EtcdCall::Promote(machine.id, order)),
             None => order.finish(Err(CommandError::text("ERR this node has no shard"))),
         }
     }
@@ -31,7 +31,7 @@ impl Driver {
     /// Removes the record of a node that is not there, and with it its place among the learners of a shard.
     pub(super) fn order_forgetting(&self, node: NodeId, order: Arc<Order>) {
         let shard = self.view.as_ref().and_then(|view| view.shard_of(node)).map(|(id, _)| id);
-        self.errands.run(Errand::Forget(node, shard, order));
+        self.etcd_calls.run(EtcdCall::Forget(node, shard, order));
     }
 }
 
@@ -41,7 +41,7 @@ impl Runner {
             let (key, revision, record) = self.need::<ShardRecord>(Key::Shard(shard))?;
             let other = record.in_sync.iter().copied().find(|node| *node != self.me);
             let wanted = if record.primary == self.me { other.unwrap_or(self.me) } else { self.me };
-            let facts = Facts { wish: Some(Wish::HandOver(wanted)), ..Facts::default() };
+            let facts = Facts { requested: Some(RequestedChange::HandOver(wanted)), ..Facts::default() };
             let record = table::change(Transition::Order, &record, self.me, &facts)
                 .map_err(|why| CommandError::owned(format!("ERR nobody else may lead the shard: {why}")))?;
             Ok(Transaction::default().compare(key.clone(), revision).put(key, record.encode()))

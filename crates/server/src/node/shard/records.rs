@@ -10,6 +10,7 @@ use dunlin_cluster::{
     lineage::Lineage,
     records::{Durability, ShardRecord},
     shard::{Event, Options, Shard},
+    times::Leases,
 };
 
 use super::{Driver, Machine, Role, Wanted};
@@ -65,7 +66,7 @@ impl Driver {
         if let Some(machine) = self.machine.take() {
             self.replaced.insert(machine.id, machine.shard.copies() + 1);
         }
-        self.shared.cluster.shard.set_standing(None);
+        self.shared.cluster.shard.set_status(None);
         self.publish();
         self.cleared = self.shared.replication.order(RoleOrder::Clear);
         self.role = Role::Detached;
@@ -99,7 +100,7 @@ impl Driver {
             knows_slots: false,
             asked_slots: Instant::now(),
             parked: None,
-            heir: None,
+            successor: None,
             heard_epoch: 0,
             joins: None,
         });
@@ -159,11 +160,12 @@ impl Driver {
     }
 
     pub(super) fn options(&self, view: &View) -> Options {
-        let wishes = view.cluster.as_ref().map(|(_, cluster)| (cluster.durability, cluster.min_sync));
-        let min_sync = match wishes {
+        let settings = view.cluster.as_ref().map(|(_, cluster)| (cluster.durability, cluster.min_sync));
+        let min_sync = match settings {
             Some((Durability::Sync, members)) => members.into(),
             _ => 1,
         };
-        Options { min_sync, ..Options::default() }
+        let Leases { lease_ms, promise_ms, .. } = self.leases;
+        Options { min_sync, lease_ms, grace_ms: promise_ms, ..Options::default() }
     }
 }

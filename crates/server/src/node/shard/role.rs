@@ -11,9 +11,9 @@ use dunlin_cluster::{
 };
 use dunlin_replication::{Id, LinkState};
 
-use super::{Driver, HEIR_TIME_MAX, READ_AGAIN, RECONNECT, REJOIN, Role, Wanted, errands::Errand};
+use super::{Driver, READ_AGAIN, RECONNECT, REJOIN, Role, SUCCESSOR_TIME_MAX, Wanted, etcd_calls::EtcdCall};
 use crate::{
-    cluster::{inbox::Standing, view::Newest},
+    cluster::{inbox::ShardStatus, view::Newest},
     config::PrimaryAddress,
     node::{data::id_of, publish::publish},
     replication::{RoleOrder, ShardPrimary},
@@ -26,7 +26,7 @@ impl Driver {
     /// Publishes the cluster as it is known now.
     pub(super) fn publish(&mut self) {
         if let Some(machine) = &mut self.machine
-            && machine.heir.is_some_and(|(_, since)| since.elapsed() < HEIR_TIME_MAX)
+            && machine.successor.is_some_and(|(_, since)| since.elapsed() < SUCCESSOR_TIME_MAX)
         {
             // Clients that are sent away before the other node knows that it leads would be sent to and fro.
             return;
@@ -110,7 +110,7 @@ impl Driver {
             machine.shard.known().is_some_and(|(_, record)| record.in_sync.contains(&self.settings.me))
         });
         self.shared.cluster.shard.is_successor.store(is_member && !leads, Relaxed);
-        self.shared.cluster.shard.set_standing(self.machine.as_ref().map(|machine| Standing {
+        self.shared.cluster.shard.set_status(self.machine.as_ref().map(|machine| ShardStatus {
             epoch: machine.shard.epoch(),
             leads,
             local: machine.shard.local(),
@@ -161,7 +161,7 @@ impl Driver {
         let Some(machine) = self.machine.as_mut().filter(|machine| machine.term != 0) else { return };
         if !machine.knows_slots && machine.asked_slots.elapsed() > READ_AGAIN {
             machine.asked_slots = Instant::now();
-            self.errands.run(Errand::Slots(machine.term));
+            self.etcd_calls.run(EtcdCall::Slots(machine.term));
         }
         let (Role::Leading(order), Some((_, record))) = (&self.role, machine.shard.known()) else { return };
         let replication = &self.shared.replication;

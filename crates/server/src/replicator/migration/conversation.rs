@@ -153,10 +153,10 @@ fn write_requests(
         requests.word(key);
     }
     let mut keys = Vec::new();
-    for (nth, key) in migration.departure.iter().flat_map(|departure| departure.keys().iter().enumerate()) {
+    for (nth, key) in migration.migrating.iter().flat_map(|migrating| migrating.keys().iter().enumerate()) {
         let now_ms = Now::read().unix_ms;
-        let dumped = migration.departure.as_ref();
-        let dumped = dumped.and_then(|departure| departure.dump(nth, &shared.engine, worker, now_ms));
+        let dumped = migration.migrating.as_ref();
+        let dumped = dumped.and_then(|migrating| migrating.dump(nth, &shared.engine, worker, now_ms));
         let Some(dumped) = dumped else { continue };
         keys.push(nth);
         requests.head(4 + usize::from(target.replace));

@@ -1,0 +1,65 @@
+"""The tiers of the black-box tests: `quick`, `slow`, `peers`, marks that are given by the name of a test.
+
+    pytest -m quick            needs the server, Python packages, redis-server, openssl and a C compiler
+    pytest -m "not peers"      and the drivers that cargo builds, and time
+    pytest                     needs all of `make setup`
+
+A test whose name begins with a line of `PEERS` needs a program beyond those of `quick`; one of a file in `SLOW` is in no hurry; the
+others are quick. A quick test may compare with Valkey too if it is there, and is skipped otherwise.
+"""
+
+import pytest
+
+# Files that take longest, the longest first. Begun in this order, none of them is left alone at the end.
+SLOW = [
+    "differential/test_differential.py",
+    "jepsen/test_clusters.py",
+    "persistence/test_dump.py",
+    "wire/test_options.py",
+    "wire/test_overload.py",
+    "cluster/test_cluster_outages.py",
+    "replication/test_sentinel.py",
+    "crash/test_crash.py",
+    "cluster/test_cluster_clients.py",
+    "cluster/test_cluster_move_cases.py",
+    "replication/test_link_faults.py",
+]
+# Beginnings of tests' names, and what they need.
+PEERS = {
+    "apps/": "Node.js and Go with libraries of queues",
+    "clients/test_other_clients.py": "Node.js, Go and Java with client libraries",
+    "cluster/test_cluster_": "etcd and client libraries",
+    "examples/": "Node.js, Go and Rust with client libraries",
+    "fuzz/": "a C++ compiler",
+    "jepsen/test_clusters.py": "etcd and network namespaces",
+    "lab/test_lab.py": "memcached and nutcracker",
+    "lab/test_memory.py": "Valkey",
+    "lab/test_postgres.py": "PostgreSQL",
+    "operations/test_console.py::test_built_files": "Node.js",
+    "operations/test_console.py::test_console[": "a browser",
+    "operations/test_console.py::test_edits": "a browser",
+    "operations/test_console_cluster.py": "etcd and a browser",
+    "operations/test_metrics.py::test_expressions": "promtool",
+    "operations/test_metrics.py::test_promtool": "promtool",
+    "operations/test_packages.py": "programs of Debian, systemd and buildah",
+    "operations/test_top.py": "tmux",
+    "replication/test_versions.py": "servers of other versions of Redis",
+}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "quick: needs Python packages, redis-server, openssl and a C compiler")
+    config.addinivalue_line("markers", "slow: one of the files that take long, or needs drivers that cargo builds")
+    config.addinivalue_line("markers", "peers: needs another program or library, which `make setup` installs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(SLOW)}
+    for item in items:
+        is_slow = item.nodeid.split("::")[0] in places
+        needs_peers = item.nodeid.startswith(tuple(PEERS))
+        for name, holds in (("slow", is_slow), ("peers", needs_peers), ("quick", not is_slow and not needs_peers)):
+            if holds:
+                item.add_marker(name)
+    items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(SLOW)))
