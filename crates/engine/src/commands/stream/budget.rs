@@ -30,7 +30,7 @@ impl Budget {
         self.entries == 0 || self.bytes == 0 && self.has_begun
     }
 
-    /// Writes what is in front of a stream's entries, whose header follows.
+    /// Writes the name in front of a stream's entries, whose header follows.
     pub(super) fn spend_head(&mut self, reply: &mut ReplyBuffer, write: impl FnOnce(&mut ReplyBuffer)) {
         self.spend_bytes(reply, HEADER_BYTES, write);
     }

@@ -77,7 +77,7 @@ type Outcome<'a> = Result<Blocking<'a>, CommandError>;
 struct ReadRequest<'a> {
     /// Entries of each stream; 0 for all.
     count: u64,
-    /// What all streams together may fill.
+    /// Limits of the reply over all streams.
     budget: Budget,
     /// Whether to wait if there is nothing, and for how many milliseconds.
     block: Option<Option<NonZeroU64>>,
