@@ -8,8 +8,7 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from etcd_cluster import NEEDS_ETCD, dunlin_nodes, told_again, until
-from test_cluster_membership import put, records
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, put, records, told_again, until
 
 pytestmark = NEEDS_ETCD
 

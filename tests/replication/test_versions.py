@@ -4,9 +4,9 @@ import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, REDIS_VERSIONS
+from link_calls import fill, random_calls, run
 from links import Link, Node, differences, has_link, settle, until
-from test_links import fill, random_calls, run
-from test_migrate import KEYS, migrate
+from migrated import KEYS, migrate
 
 VERSIONS = ["6.2", "7.0", "7.2", "7.4", "8.2"]
 

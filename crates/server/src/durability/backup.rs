@@ -27,7 +27,7 @@ use dunlin_persist::{
 
 use crate::system::removal::give_back;
 
-/// Stage of a backup.
+/// The state of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum BackupState {
     /// There is none.

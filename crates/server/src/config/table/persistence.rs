@@ -151,7 +151,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(module_data: ModuleData),
         default: "keep",
         change: Change::Anytime,
-        doc: "The treatment of values in files and dumps whose types Dunlin does not have (those of modules, and Redis's arrays): they are kept as they came, so that they can be dumped and written again (`keep`), left out with a warning (`skip`), or the file is refused (`refuse`). With the last two, RESTORE refuses them.",
+        doc: "The treatment of values in files and dumps whose types Dunlin does not have (those of modules): they are kept as they came, so that they can be dumped and written again (`keep`), left out with a warning (`skip`), or the file is refused (`refuse`). With the last two, RESTORE refuses them.",
         settle: as_is,
     },
     Directive {
