@@ -82,7 +82,7 @@ WITHOUT_STORY = {
     "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
-    **dict.fromkeys(["delex", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
+    **dict.fromkeys(["ardel", "ardelrange", "arinsert", "armset", "arring", "arseek", "arset", "delex", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
     "function restore": "as RESTORE; every option of it is called below",
 }  # fmt: skip
 
@@ -193,6 +193,15 @@ def test_changes_of_commands_that_no_oracle_has(server):
         peer.line("XGROUP CREATE s g 0")
         peer.line("XREADGROUP GROUP g c STREAMS s >")
         for line, expected in [
+            ("ARSET a 0 x y z", 3),
+            ("ARMSET a 0 x 9 y", 2),
+            ("ARDEL a 9 10", 1),
+            ("ARDELRANGE a 0 1 5 6", 2),
+            ("ARINSERT a x y", 2),
+            ("ARSEEK a 5", 1),
+            ("ARSEEK no 5", 0),
+            ("ARRING a 2 x y z", 3),
+            ("DEL a", 1),
             ("XDELEX s IDS 3 1-0 2-0 99-0", 2),
             ("XDELEX s IDS 1 99-0", 0),
             ("XACKDEL s g IDS 3 3-0 4-0 99-0", 2),

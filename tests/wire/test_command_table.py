@@ -25,6 +25,8 @@ MEANT = {
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
 BEYOND = {
+    "arcount", "ardel", "ardelrange", "arget", "argetrange", "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
+    "arscan", "arseek", "arset",
     "backup",
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
     "cluster|unpin", "delex", "digest", "hotkeys",

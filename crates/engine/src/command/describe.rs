@@ -45,6 +45,7 @@ pub const CATEGORIES: &[&str] = &[
     "hyperloglog",
     "geo",
     "stream",
+    "array",
     "pubsub",
     "admin",
     "fast",

@@ -27,7 +27,7 @@ use dunlin_persist::{
 
 use crate::system::removal::give_back;
 
-/// Where a backup is on its way.
+/// The state of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum BackupState {
     /// There is none.
@@ -39,7 +39,7 @@ pub(crate) enum BackupState {
     Incrementing,
     /// All files are there, and do not change.
     Sealed,
-    /// It failed or was aborted; its files are gone.
+    /// The backup failed or was aborted; its files are gone.
     Failed,
 }
 
