@@ -95,6 +95,7 @@ MEANT = [
     ("sort*", is_of_equal_weights, "elements of equal weight are in the order of their bytes; in Redis in any"),
     ("z*", is_the_same_number, "scores are told in the shortest text that reads back, as in Redis 7.2 and newer"),
     ("z*rank", has_optional_word, "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer"),
+    ("move", has_optional_word, "MOVE takes REPLACE, as in Valkey 9.2"),
     ("bit*", is_part_first, "the part of a string is read before the key is looked at, and its end may be left out"),
     ("*set*", is_expired_at_once, "a key whose time is past is gone at once; other servers count it until it is looked at"),
     ("geo*", told_otherwise("ERR member "), "a member that is missing is told in Redis's words, not in Valkey's"),
