@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-import test_options as options
+import options
 from harness import ORACLE, Server
 from peer import Failure, Peer
 from wire import eventually
