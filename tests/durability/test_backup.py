@@ -8,10 +8,10 @@ import shutil
 import signal
 
 import pytest
-from test_faults import ERRORS, Disk, await_that, counts, library, load  # noqa: F401
-from test_log import digest
 
+from disks import ERRORS, Disk, await_that, counts, library, load  # noqa: F401
 from harness import DUNLIN, ORACLE, Server, is_redis
+from log_files import digest
 from peer import Failure, Peer
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis 8.10 has it, and no package has that")

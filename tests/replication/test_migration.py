@@ -8,10 +8,10 @@ import threading
 
 import pytest
 import redis
-from test_sentinel import NAME, Sentinel
 
 from harness import DUNLIN, ORACLE, ROOT, Server, is_redis
 from links import Node, has_link, is_online, settle, until
+from sentinels import NAME, Sentinel
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about moves to Dunlin")
 

@@ -30,6 +30,8 @@ pub enum EventClass {
     SortedSet = 1 << 5,
     /// `t`: commands of streams.
     Stream = 1 << 6,
+    /// `a`: commands of arrays.
+    Array = 1 << 11,
     /// `x`: a key's time has come.
     Expired = 1 << 7,
     /// `e`: a key gave way to `maxmemory`.
@@ -42,7 +44,7 @@ pub enum EventClass {
 
 impl EventClass {
     /// All of them with their letters in `notify-keyspace-events`, in the order in which it shows them.
-    pub const LETTERS: [(u8, EventClass); 11] = [
+    pub const LETTERS: [(u8, EventClass); 12] = [
         (b'g', Self::Generic),
         (b'$', Self::String),
         (b'l', Self::List),
@@ -52,6 +54,7 @@ impl EventClass {
         (b'x', Self::Expired),
         (b'e', Self::Evicted),
         (b't', Self::Stream),
+        (b'a', Self::Array),
         (b'n', Self::New),
         (b'm', Self::KeyMiss),
     ];

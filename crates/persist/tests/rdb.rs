@@ -492,7 +492,7 @@ fn module_id(name: &[u8; 9], encoding: u64) -> [u8; 9] {
     bytes
 }
 
-/// Values of types that are not there are kept as they came, in files, dumps and copies.
+/// Values of types that are not there are kept as they came, in files, dumps and copies; arrays are arrays.
 #[test]
 fn values_of_modules_pass_through() {
     let json = [module_id(b"ReJSON-RL", 3).as_slice(), b"\x05\x07{\"a\":1}\x00"].concat();
@@ -501,7 +501,7 @@ fn values_of_modules_pass_through() {
         b"\x02\x05\x01\x03\x04\0\0\0\0\0\0\xf0\x3f\x03\0\0\x80\x3f\x05\xc3\x05\x0a\x00a\xe0\x00\x00\x00",
     ]
     .concat();
-    let array =
+    let loaded =
         b"\x04\x01\x05\x00\x00\x01x\x01\x01\x07\0\0\0\0\0\0\0\x02\x02\0\0\0\0\0\0\xf0\x3f\x40\x80\x03\x02yz";
     let mut store = Store::new();
     let told = store.load(&file(
@@ -509,7 +509,7 @@ fn values_of_modules_pass_through() {
         &[
             &[b"\x07\x01j".as_slice(), &json].concat(),
             &[b"\xfc".as_slice(), &(NOW_MS + 9000).to_le_bytes(), b"\x07\x01b", &bloom].concat(),
-            &[b"\x1c\x01a".as_slice(), array].concat(),
+            &[b"\x1c\x01a".as_slice(), loaded].concat(),
         ],
     ));
     assert_eq!(told.unwrap(), Vec::<String>::new());
@@ -518,6 +518,9 @@ fn values_of_modules_pass_through() {
         ("TYPE b", "+MBbloom--"),
         ("TYPE a", "+array"),
         ("OBJECT ENCODING j", "$3 raw"),
+        ("OBJECT ENCODING a", "$12 sliced-array"),
+        ("ARSCAN a 0 1000", "*4 *2 :0 $1 x *2 :1 $1 7 *2 :2 $3 1.0 *2 :128 $2 yz"),
+        ("ARNEXT a", ":6"),
         ("PTTL b", ":9000"),
         ("SCAN 0 TYPE rejson-rl", "*2 $1 0 *1 $1 j"),
         ("COPY j other", ":1"),
@@ -535,7 +538,10 @@ fn values_of_modules_pass_through() {
     assert_eq!(dump[..dump.len() - 10], [b"\x07".as_slice(), &json].concat());
     assert_eq!(dump[dump.len() - 10..][..2], [10, 0]);
     let dump = store.dump(b"a");
-    assert_eq!(dump[..dump.len() - 10], [b"\x1c".as_slice(), array].concat());
+    // Strings have one mark in ours.
+    let array: Vec<u8> =
+        loaded.iter().enumerate().map(|(at, byte)| if at == 4 { 3 } else { *byte }).collect();
+    assert_eq!(dump[..dump.len() - 10], [b"\x1c".as_slice(), &array].concat());
     assert_eq!(dump[dump.len() - 10..][..2], [14, 0]);
     assert_eq!(store.try_run(&[b"RESTORE", b"again", b"0", &dump]).unwrap(), b"+OK\r\n");
     assert_eq!(store.dump(b"again"), dump);

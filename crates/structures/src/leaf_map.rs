@@ -126,6 +126,19 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
             .take_while(move |(key, _)| (Unbounded, end).contains(*key))
     }
 
+    /// The entry with the largest key that is not above `key`. O(log n).
+    pub fn at_most(&self, key: &K) -> Option<(&K, &V)> {
+        let leaf = self.leaf_of(key)?;
+        let count = self.root[leaf].1.partition_point(|(known, _)| known <= key);
+        let (leaf, at) = match count.checked_sub(1) {
+            Some(at) => (leaf, at),
+            // The key of a leaf may be smaller than its first entry's.
+            None => (leaf.checked_sub(1)?, self.root[leaf - 1].1.len().checked_sub(1)?),
+        };
+        let (key, value) = &self.root[leaf].1[at];
+        Some((key, value))
+    }
+
     /// Puts an entry in; the value that its key had. O(log n), and O(n / 64) for one of some dozens.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let index = self.leaf_of(&key).unwrap_or_else(|| self.begin_first_with(key));
@@ -379,6 +392,7 @@ mod tests {
                 for key in 0..700 {
                     prop_assert_eq!(map.get(&key), model.get(&key));
                     prop_assert_eq!(map.contains_key(&key), model.contains_key(&key));
+                    prop_assert_eq!(map.at_most(&key), model.range(..=key).next_back());
                 }
             }
         }

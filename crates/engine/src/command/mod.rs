@@ -241,6 +241,7 @@ pub enum Group {
     Set,
     SortedSet,
     Stream,
+    Array,
     Generic,
     Bitmap,
     HyperLogLog,
@@ -255,13 +256,14 @@ pub enum Group {
 
 impl Group {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Group; 16] = [
+    pub const ALL: [Group; 17] = [
         Self::String,
         Self::Hash,
         Self::List,
         Self::Set,
         Self::SortedSet,
         Self::Stream,
+        Self::Array,
         Self::Generic,
         Self::Bitmap,
         Self::HyperLogLog,
@@ -283,6 +285,7 @@ impl Group {
             Self::Set => "set",
             Self::SortedSet => "sorted-set",
             Self::Stream => "stream",
+            Self::Array => "array",
             Self::Generic => "generic",
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
@@ -305,6 +308,7 @@ impl Group {
             Self::Set => "set",
             Self::SortedSet => "sortedset",
             Self::Stream => "stream",
+            Self::Array => "array",
             Self::Generic => "keyspace",
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",

@@ -1,5 +1,6 @@
 //! The commands of the store, a module a family; each row stands beside its handler.
 
+mod array;
 mod bitmap;
 pub mod debug;
 mod draw;
@@ -22,6 +23,7 @@ use crate::command::Command;
 
 /// The rows of all families.
 pub const FAMILIES: &[&[Command]] = &[
+    array::COMMANDS,
     bitmap::COMMANDS,
     generic::COMMANDS,
     geo::COMMANDS,

@@ -9,7 +9,7 @@
 //! Reading, adding and printing are done exactly with integers of any length, then rounded once, to
 //! the nearest, ties to even: what IEEE 754 asks of the hardware and of the C library.
 
-use std::ops::Add;
+use std::ops::{Add, Neg};
 
 use num_bigint::BigUint;
 
@@ -53,6 +53,9 @@ struct Exact {
 impl ExtendedFloat {
     /// Zero.
     pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: EXPONENT_MIN };
+
+    /// The largest number; [`Neg`] makes the smallest one of it.
+    pub const MAX: Self = Self::Finite { negative: false, mantissa: u64::MAX, exponent: EXPONENT_MAX };
 
     /// Reads what C's `strtold` reads: decimal or hexadecimal digits with a point and an exponent, or
     /// infinity. `None` for anything else, blanks and NaN included, and for numbers that are too
@@ -143,6 +146,11 @@ impl ExtendedFloat {
         matches!(self, Self::Finite { mantissa: 0, .. })
     }
 
+    /// Whether it is below zero, or minus zero; infinity has lost its sign.
+    pub fn is_negative(self) -> bool {
+        matches!(self, Self::Finite { negative: true, .. })
+    }
+
     /// The nearest number of double precision; infinity has the sign that is given.
     pub fn to_f64(self, negative_infinity: bool) -> f64 {
         match self {
@@ -183,6 +191,106 @@ impl ExtendedFloat {
             text.push_str(fraction);
         }
         Some(text)
+    }
+}
+
+impl Neg for ExtendedFloat {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        match self {
+            Self::Finite { negative, mantissa, exponent } => {
+                Self::Finite { negative: !negative, mantissa, exponent }
+            }
+            Self::Infinite => Self::Infinite,
+        }
+    }
+}
+
+impl From<i64> for ExtendedFloat {
+    /// The integer, which its mantissa holds.
+    fn from(integer: i64) -> Self {
+        let exact = Exact { integer: BigUint::from(integer.unsigned_abs()), exponent: 0, inexact: false };
+        Self::round(integer < 0, &exact)
+    }
+}
+
+impl ExtendedFloat {
+    /// Whether it is not infinite.
+    pub fn is_finite(self) -> bool {
+        matches!(self, Self::Finite { .. })
+    }
+
+    /// Whether it is less than another; infinity is less than nothing.
+    pub fn is_below(self, other: Self) -> bool {
+        // Mantissas of equal exponents can be compared, and those of smaller ones are less: all have their highest bit set, but
+        // those of the smallest exponent.
+        let key = |number: Self| match number {
+            Self::Finite { mantissa: 0, .. } => Some((0, 0, 0)),
+            Self::Finite { negative: false, mantissa, exponent } => Some((1, exponent, i128::from(mantissa))),
+            Self::Finite { negative: true, mantissa, exponent } => {
+                Some((-1, -exponent, -i128::from(mantissa)))
+            }
+            Self::Infinite => None,
+        };
+        key(self).zip(key(other)).is_some_and(|(one, other)| one < other)
+    }
+
+    /// The integer without what is behind the point, if it has 64 bits.
+    pub fn truncated(self) -> Option<i64> {
+        let Self::Finite { negative, mantissa, exponent } = self else { return None };
+        let magnitude = match exponent {
+            ..=-64 => 0,
+            -63..=0 => mantissa >> -exponent,
+            _ if mantissa == 0 => 0,
+            _ => return None,
+        };
+        let magnitude = i128::from(magnitude);
+        i64::try_from(if negative { -magnitude } else { magnitude }).ok()
+    }
+
+    /// The text of C's `%.17Lg`: 17 significant digits without zeros behind the last, an exponent if it is below -4 or
+    /// above 16; `inf` for infinity.
+    pub fn to_general_text(self) -> String {
+        const DIGITS: i64 = 17;
+        let Self::Finite { negative, mantissa, exponent } = self else { return "inf".to_owned() };
+        let sign = if negative { "-" } else { "" };
+        if mantissa == 0 {
+            return format!("{sign}0");
+        }
+        let ten = |power: i64| BigUint::from(10u32).pow(power.max(0) as u32);
+        // Of the first digit: at first from the number of bits, by log10(2).
+        let bits = i64::from(u64::BITS - mantissa.leading_zeros()) - 1 + exponent;
+        let mut scientific = (bits as f64 * std::f64::consts::LOG10_2).floor() as i64;
+        let digits = loop {
+            let power = DIGITS - 1 - scientific;
+            let numerator = (BigUint::from(mantissa) << exponent.max(0) as u64) * ten(power);
+            let denominator = (BigUint::from(1u32) << (-exponent).max(0) as u64) * ten(-power);
+            let (quotient, rest) = (&numerator / &denominator, &numerator % &denominator);
+            let twice = rest << 1u32;
+            let is_odd = quotient.bit(0);
+            let rounds_up = twice > denominator || twice == denominator && is_odd;
+            let rounded = if rounds_up { quotient + 1u32 } else { quotient };
+            let digits = rounded.to_string();
+            match (digits.len() as i64).cmp(&DIGITS) {
+                std::cmp::Ordering::Equal => break digits,
+                std::cmp::Ordering::Less => scientific -= 1,
+                std::cmp::Ordering::Greater => scientific += 1,
+            }
+        };
+        let digits = digits.trim_end_matches('0');
+        if (-4..DIGITS).contains(&scientific) {
+            let text = match usize::try_from(scientific) {
+                Ok(whole) if digits.len() <= whole + 1 => format!("{digits:0<width$}", width = whole + 1),
+                Ok(whole) => format!("{}.{}", &digits[..whole + 1], &digits[whole + 1..]),
+                Err(_) => format!("0.{}{digits}", "0".repeat((-scientific - 1) as usize)),
+            };
+            return format!("{sign}{text}");
+        }
+        let (first, rest) = digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        let exponent_sign = if scientific < 0 { '-' } else { '+' };
+        format!("{sign}{first}{point}{rest}e{exponent_sign}{:02}", scientific.abs())
     }
 }
 

@@ -1,20 +1,20 @@
-//! Values of types that Dunlin does not have: those of modules, and Redis's arrays. Such values are kept as they were read, and can be
+//! Values of types that Dunlin does not have: those of modules. Such values are kept as they were read, and can be
 //! copied, renamed, expired, evicted, moved and written again, byte for byte. No command looks into them.
 //!
 //! ```text
 //! MODULE_2   module id: length │ items                                        see rdb::module
-//! ARRAY      count │ 0 │ element …       or      count │ 1 │ cursor │ element …       all marks and numbers lengths
-//! element    index │ 0 or 3 │ a string       or 1 │ i64 LE       or 2 │ f64 LE
 //! ```
 //!
-//! In files of versions without arrays, an array is the only string of a value of the module [`ARRAY_MODULE`].
-//!
-//! Sources: `module.c` and `rdb.c` of Redis 7; of arrays, which no file of a real server has confirmed yet, the documentation of
-//! Redis 8.8 and the parsers of librdb and rediscope.
+//! Sources: `module.c` and `rdb.c` of Redis 7.
 
 use std::{io, sync::Arc};
 
-use super::{Layout, ValueType, incremental_copy::IncrementalCopy, stored::Stored};
+use super::{
+    Layout, Object, ValueType,
+    array::{ARRAY_MODULE, read_wrapped},
+    incremental_copy::IncrementalCopy,
+    stored::Stored,
+};
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
@@ -22,39 +22,21 @@ use crate::{
     snapshot::SnapshotQueue,
 };
 
-/// The module's id of arrays in files of versions without them: `dunlin-ar`, encoding 0.
-const ARRAY_MODULE: u64 = ModuleName::id_of(b"dunlin-ar");
-/// The mark of a string among a module's items.
-const ITEM_STRING: u64 = 5;
-/// The mark behind a module's items.
-const ITEM_END: u64 = 0;
-/// Redis's version that has arrays.
-const ARRAYS_SINCE: u16 = 14;
-
 /// A value of a type that Dunlin does not have. Clones share it: it never changes.
 #[derive(Debug, Clone)]
 pub struct Foreign(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    kind: Kind,
-    /// The value as files have it, behind its type; a module's with the id.
+    name: ModuleName,
+    /// The value as files have it, behind its type, with the module's id.
     bytes: Box<[u8]>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Module(ModuleName),
-    Array,
-}
-
 impl Foreign {
-    /// The name that `TYPE` answers: that of the module's type, or `array`.
+    /// The name that `TYPE` answers: that of the module's type.
     pub fn type_name(&self) -> &str {
-        match &self.0.kind {
-            Kind::Module(name) => name.as_str(),
-            Kind::Array => "array",
-        }
+        self.0.name.as_str()
     }
 
     /// Bytes outside the object that holds it.
@@ -77,8 +59,8 @@ impl Foreign {
         None
     }
 
-    fn new(kind: Kind, bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Kept { kind, bytes: bytes.into() }))
+    fn new(name: ModuleName, bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Kept { name, bytes: bytes.into() }))
     }
 }
 
@@ -90,7 +72,7 @@ impl Stored for Foreign {
     }
 
     fn copied(&self) -> Self {
-        Self::new(self.0.kind, self.0.bytes.to_vec())
+        Self::new(self.0.name, self.0.bytes.to_vec())
     }
 
     fn carry_copies_to(&self, _: &Self) {}
@@ -108,51 +90,26 @@ impl Stored for Foreign {
         None
     }
 
-    fn rdb_type(&self, version: Version) -> u8 {
-        match (self.0.kind, version) {
-            (Kind::Array, Version::Redis(ARRAYS_SINCE..)) => types::ARRAY,
-            _ => types::MODULE_2,
-        }
+    fn rdb_type(&self, _: Version) -> u8 {
+        types::MODULE_2
     }
 
-    fn write_rdb<W: io::Write>(
-        &self,
-        version: Version,
-        _: u64,
-        output: &mut Output<'_, W>,
-    ) -> io::Result<()> {
-        let bytes = &self.0.bytes;
-        if self.0.kind != Kind::Array || self.rdb_type(version) == types::ARRAY {
-            return output.raw(bytes);
-        }
-        output.length(ARRAY_MODULE)?;
-        output.length(ITEM_STRING)?;
-        output.string(bytes)?;
-        output.length(ITEM_END)
+    fn write_rdb<W: io::Write>(&self, _: Version, _: u64, output: &mut Output<'_, W>) -> io::Result<()> {
+        output.raw(&self.0.bytes)
     }
 
     fn is_written_in_elements(&self, _: Version) -> bool {
         false
     }
 
-    fn dump_version(&self) -> Version {
-        match self.0.kind {
-            Kind::Array => Version::Redis(ARRAYS_SINCE),
-            Kind::Module(_) => self.oldest_version(),
-        }
-    }
-
+    /// [`read_module`] reads it: the value may be an array.
     fn read_rdb<R: io::BufRead>(
-        type_number: u8,
-        version: Version,
-        input: &mut Input<R>,
+        _: u8,
+        _: Version,
+        _: &mut Input<R>,
         _: Layout<'_>,
     ) -> Option<Result<Self, RdbError>> {
-        match type_number {
-            types::MODULE_2 => Some(read_module(input)),
-            types::ARRAY if matches!(version, Version::Redis(_)) => Some(read_array(input)),
-            _ => None,
-        }
+        None
     }
 
     /// No commands make it here; RESTORE does.
@@ -165,59 +122,15 @@ impl Stored for Foreign {
     }
 }
 
-/// Reads the value of a module, or an array that stands in place of one.
-fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Foreign, RdbError> {
+/// Reads the value of a module, or an array that stands in place of one. O(bytes).
+pub(super) fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Object, RdbError> {
     let (id, bytes) = input.recorded(|input| {
         let id = input.length()?;
         skip_items(input)?;
         Ok(id)
     })?;
-    if id != ARRAY_MODULE {
-        return Ok(Foreign::new(Kind::Module(ModuleName::of_id(id)), bytes));
-    }
-    const BROKEN: RdbError = RdbError::Corrupt("an array has no known form");
-    let mut items = Input::new(&bytes[..]);
-    items.length()?;
-    if items.length()? != ITEM_STRING {
-        return Err(BROKEN);
-    }
-    let array = items.string()?;
-    let mut elements = Input::new(&array[..]);
-    skip_array(&mut elements)?;
-    if items.length()? != ITEM_END || !elements.is_at_end()? {
-        return Err(BROKEN);
-    }
-    Ok(Foreign::new(Kind::Array, array))
-}
-
-/// Reads an array.
-fn read_array<R: io::BufRead>(input: &mut Input<R>) -> Result<Foreign, RdbError> {
-    let ((), bytes) = input.recorded(|input| {
-        skip_array(input)?;
-        Ok(())
-    })?;
-    Ok(Foreign::new(Kind::Array, bytes))
-}
-
-/// Reads over an array. O(bytes).
-fn skip_array<R: io::BufRead>(input: &mut Input<R>) -> Result<(), RdbError> {
-    let count = input.length()?;
-    match input.length()? {
-        0 => {}
-        1 => _ = input.length()?,
-        _ => return Err(RdbError::Corrupt("an array has no known form")),
-    }
-    if count == 0 {
-        return Err(RdbError::Empty);
-    }
-    let mut scratch = Vec::new();
-    for _ in 0..count {
-        input.length()?;
-        match input.length()? {
-            0 | 3 => input.string_into(&mut scratch)?,
-            1 | 2 => _ = input.array::<8>()?,
-            _ => return Err(RdbError::Corrupt("an element of an array has no known form")),
-        }
-    }
-    Ok(())
+    Ok(match id {
+        ARRAY_MODULE => Object::Array(read_wrapped(&bytes)?),
+        _ => Object::Foreign(Foreign::new(ModuleName::of_id(id), bytes)),
+    })
 }

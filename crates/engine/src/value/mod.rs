@@ -1,5 +1,6 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
+mod array;
 mod extended;
 mod field_block;
 mod field_table;
@@ -25,6 +26,7 @@ use dunlin_structures::PagePool;
 
 use crate::keyspace::KeyHasher;
 
+pub use array::{Array, ArrayRange};
 pub use extended::ExtendedFloat;
 pub use foreign::Foreign;
 pub use hash::{Hash, HashTemplates};
@@ -53,13 +55,15 @@ pub enum ValueType {
     Set,
     SortedSet,
     Stream,
+    Array,
     /// A type that Dunlin does not have; see [`Foreign`].
     Foreign,
 }
 
 impl ValueType {
     /// All of them that have a name of their own.
-    const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream];
+    const ALL: [Self; 7] =
+        [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream, Self::Array];
 
     /// The type of that name, in any letter case.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
@@ -75,6 +79,7 @@ impl ValueType {
             Self::Set => "set",
             Self::SortedSet => "zset",
             Self::Stream => "stream",
+            Self::Array => "array",
             Self::Foreign => "foreign",
         }
     }

@@ -6,7 +6,7 @@ use std::{ops::Deref, sync::Arc};
 use dunlin_structures::{Element, Relocator};
 
 use super::{
-    Foreign, Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
+    Array, Foreign, Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
     incremental_copy::table::CopiedTable,
     shared::Shared,
     stored::{Stored, each},
@@ -73,6 +73,8 @@ pub enum Object {
     SortedSet(SortedSet),
     /// A stream: in an allocation of its own, being much larger than the others.
     Stream(Shared<Stream>),
+    /// An array.
+    Array(Array),
     /// A value of a type that Dunlin does not have.
     Foreign(Foreign),
 }
@@ -115,6 +117,7 @@ impl Object {
             Self::List(list) => list.packed(),
             Self::Set(set) => set.packed(),
             Self::SortedSet(set) => set.packed(),
+            Self::Array(array) => array.packed(),
             Self::Stream(_) | Self::Foreign(_) => None,
         }
     }
@@ -126,6 +129,7 @@ impl Object {
             Self::List(list) => list.leave_buffer(),
             Self::Set(set) => set.leave_buffer(),
             Self::SortedSet(set) => set.leave_buffer(),
+            Self::Array(array) => array.leave_buffer(),
             Self::Stream(_) | Self::Foreign(_) => {}
         }
     }
@@ -138,6 +142,7 @@ impl Object {
             Self::List(list) => list.into_buffer(),
             Self::Set(set) => set.into_buffer(),
             Self::SortedSet(set) => set.into_buffer(),
+            Self::Array(array) => array.into_buffer(),
             Self::Stream(_) | Self::Foreign(_) => None,
         }
     }
@@ -150,6 +155,7 @@ impl Object {
             Self::Set(set) => Self::Set(set.copied()),
             Self::SortedSet(set) => Self::SortedSet(set.copied()),
             Self::Stream(stream) => Self::Stream(stream.copied()),
+            Self::Array(array) => Self::Array(array.copied()),
             Self::Foreign(value) => Self::Foreign(value.copied()),
         }
     }
@@ -173,6 +179,7 @@ impl Object {
             (Self::Set(set), Self::Set(other)) => set.is(other),
             (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
             (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
+            (Self::Array(array), Self::Array(other)) => array.is(other),
             (Self::Foreign(value), Self::Foreign(other)) => value.is(other),
             _ => false,
         }

@@ -7,12 +7,13 @@ use dunlin_structures::{Element, Relocator};
 
 use super::{
     Layout, MemberTable, Object, ValueType,
+    foreign::read_module,
     incremental_copy::{IncrementalCopy, table::CopiedTable},
 };
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
-    rdb::{Input, Output, RdbError, Version},
+    rdb::{Input, Output, RdbError, Version, types},
     snapshot::SnapshotQueue,
 };
 
@@ -151,6 +152,7 @@ macro_rules! each {
             $crate::value::Object::Set($collection) => $work,
             $crate::value::Object::SortedSet($collection) => $work,
             $crate::value::Object::Stream($collection) => $work,
+            $crate::value::Object::Array($collection) => $work,
             $crate::value::Object::Foreign($collection) => $work,
         }
     };
@@ -173,6 +175,6 @@ pub(crate) fn read_object<R: io::BufRead>(
             )*
         };
     }
-    first_of!(Hash, List, Set, SortedSet, Stream, Foreign);
-    None
+    first_of!(Hash, List, Set, SortedSet, Stream, Array);
+    (type_number == types::MODULE_2).then(|| read_module(input))
 }

@@ -80,6 +80,7 @@ pub(super) fn digests(
             "zset" => "ZCARD",
             "hash" => "HLEN",
             "stream" => "XLEN",
+            "array" => "ARCOUNT",
             _ => "EXISTS",
         };
         vec![word(command), key.clone()]
@@ -94,7 +95,7 @@ pub(super) fn digests(
         if kind == "none" {
             continue;
         }
-        if size <= size_max && kind != "stream" {
+        if size <= size_max && kind != "stream" && kind != "array" {
             small.push(nth);
             continue;
         }
@@ -222,6 +223,7 @@ fn large(side: &mut Side, kind: &str, key: &[u8], size: u64, questions: Question
             Ok(hasher.finish())
         }
         "stream" => stream(side, key),
+        "array" => array(side, key),
         _ => {
             let command = match kind {
                 "set" => "SSCAN",
@@ -246,6 +248,34 @@ fn large(side: &mut Side, kind: &str, key: &[u8], size: u64, questions: Question
             }
         }
     }
+}
+
+/// Indexes and values, and where the next value is inserted.
+fn array(side: &mut Side, key: &[u8]) -> Result<u64, String> {
+    let (mut hasher, mut from) = (DefaultHasher::new(), 0_u64);
+    let (last, limit) = ((u64::MAX - 1).to_string(), ELEMENTS_EACH.to_string());
+    loop {
+        let words =
+            [word("ARSCAN"), key.to_vec(), word(&from.to_string()), word(&last), word("LIMIT"), word(&limit)];
+        let Some(Value::Array(pairs)) = side.pipelined(std::iter::once(words.into()))?.pop() else { break };
+        let mut next = None;
+        for pair in &pairs {
+            let Value::Array(parts) = pair else { continue };
+            let [Value::Integer(index), value] = &parts[..] else { continue };
+            hasher.write_i64(*index);
+            hasher.write_u64(digest_of(std::iter::once(value.as_bytes().unwrap_or_default())));
+            next = u64::try_from(*index).ok().map(|index| index + 1);
+        }
+        match next.filter(|_| pairs.len() as u64 == ELEMENTS_EACH) {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    let next = side.pipelined(std::iter::once(vec![word("ARNEXT"), key.to_vec()]))?.pop();
+    if let Some(Value::Integer(next)) = next {
+        hasher.write_i64(next);
+    }
+    Ok(hasher.finish())
 }
 
 /// Entries, the last ID, and the groups with their deliveries.

@@ -16,7 +16,7 @@ use std::{cell::Cell, fmt, marker::PhantomData, mem::ManuallyDrop, ops::Deref};
 
 use dunlin_structures::{IntSet, Listpack};
 
-use super::{Collection, Hash, INLINE_BYTES_MAX, List, Object, Set, SortedSet, ValueType};
+use super::{Array, Collection, Hash, INLINE_BYTES_MAX, List, Object, Set, SortedSet, ValueType};
 
 /// Most bytes of a packed collection: as many as of a string that stands in its cell, with the form.
 pub(crate) const PACKED_BYTES_MAX: usize = INLINE_BYTES_MAX - 1;
@@ -40,6 +40,7 @@ pub enum PackedForm {
     IntSet = 2,
     Set = 3,
     SortedSet = 4,
+    Array = 5,
 }
 
 impl PackedForm {
@@ -52,6 +53,7 @@ impl PackedForm {
             2 => Self::IntSet,
             3 => Self::Set,
             4 => Self::SortedSet,
+            5 => Self::Array,
             other => unreachable!("a packed collection of form {other}"),
         }
     }
@@ -76,6 +78,7 @@ impl PackedForm {
             Self::List => ValueType::List,
             Self::IntSet | Self::Set => ValueType::Set,
             Self::SortedSet => ValueType::SortedSet,
+            Self::Array => ValueType::Array,
         }
     }
 
@@ -88,6 +91,7 @@ impl PackedForm {
             Self::IntSet => Object::Set(Set::in_intset(integers())),
             Self::Set => Object::Set(Set::in_listpack(listpack())),
             Self::SortedSet => Object::SortedSet(SortedSet::in_listpack(listpack())),
+            Self::Array => Object::Array(Array::in_listpack(listpack())),
         }
     }
 }

@@ -104,7 +104,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Events(field!(notify_keyspace_events)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
+        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, a arrays, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
         settle: as_is,
     },
     Directive {
