@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks the Markdown pages: files and headings behind links, paths of sources in backticks, tests in tables of tests.
+Of ARCHITECTURE.md also the tests and lints that hold its invariants, and its table of threads.
 
 Prints a line for each name of something that is not there and ends with 1 if there is one. Links to other sites are not followed.
 """
@@ -89,8 +90,30 @@ def lost_tests(text, known):
         for number, line in enumerate(table[1].splitlines(), start):
             cells = line.split(" | ")
             for name in CODE.findall(cells[-1]) if len(cells) == 2 else []:
-                if name not in known:
+                if name not in known and "/" not in name:
                     yield number, name
+
+
+BRACKETS = re.compile(r"\[([^\[\]]*`[^\[\]]*)\](?!\()")
+THREAD = re.compile(r"""\.name\((?:format!\()?"([a-z-]+)(?:\{\w+\})?"(?:\.to_owned\(\))?\)""")
+
+
+def unheld(text, known):
+    """Tests and lints in brackets of ARCHITECTURE.md that are not there."""
+    lints = (ROOT / "Cargo.toml").read_text()
+    for holders in BRACKETS.finditer(text):
+        for name in CODE.findall(holders[1].replace("\n", " ")):
+            if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", name) and name not in known and name not in lints:
+                yield text.count("\n", 0, holders.start()) + 1, name
+
+
+def unnamed_threads(text):
+    """Threads of a server that the table of ARCHITECTURE.md lacks."""
+    table = text.partition("\n## Threads\n")[2].partition("\n## ")[0]
+    for source in listed("crates/server/src/*.rs", "crates/net/src/*.rs", "crates/persist/src/*.rs", "crates/etcd/src/*.rs"):
+        for name in THREAD.findall((ROOT / source).read_text()):
+            if f"`{name}`" not in table and f"`{name}N`" not in table:
+                yield 1, f"thread `{name}` of {source}"
 
 
 def main():
@@ -103,6 +126,8 @@ def main():
     lines = []
     for page, text in texts.items():
         found = [*broken(page, texts), *lost_sources(page, text, sources), *lost_tests(text, tests)]
+        if page.name == "ARCHITECTURE.md":
+            found += [*unheld(text, tests), *unnamed_threads(text)]
         lines += [f"{page.relative_to(ROOT)}:{number}: {name}" for number, name in sorted(found)]
     print("\n".join(lines))
     sys.exit(f"{len(lines)} names of what is not there" if lines else None)

@@ -10,8 +10,8 @@ import sys
 import time
 
 from etcd_cluster import Etcd, dunlin_nodes, until
+from failovers import SYNC, Writer, answer, in_sync, list_of, restart, serving
 from harness import suspend
-from test_cluster_failover import SYNC, Writer, answer, in_sync, list_of, restart, serving
 
 
 def round_of(etcd, cluster, fault):

@@ -22,9 +22,10 @@ import time
 
 
 import redis
+
 from etcd_cluster import REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes, shard_order, until
 from harness import DUNLIN, Server, free_port, is_redis
-from test_cluster_moves import Load, slots_by_port
+from moves import Load, slots_by_port
 
 WINDOW_S = 0.1
 

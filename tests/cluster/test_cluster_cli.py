@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from etcd_cluster import NEEDS_ETCD, REDIS_CLI, Etcd, Stalls, dunlin_nodes, records, shard_order, told_again, until
+from failovers import answer, id_of
 from harness import DUNLIN, VALKEY, Server
-from test_cluster_failover import answer, id_of
-from test_cluster_moves import DEBUG, Load, all_content, fill, logs, slots_by_port
+from moves import DEBUG, Load, all_content, fill, logs, slots_by_port
 
 VALKEY_CLI = VALKEY and next(iter(pathlib.Path(VALKEY).parent.glob("valkey-cli")), None)
 CLIS = {"redis-cli": REDIS_CLI, "valkey-cli": VALKEY_CLI}

@@ -5,8 +5,8 @@ import redis
 
 from drivers import PROGRAMS, Driver, Drivers, missing, skip_without
 from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, put, records, shard_order, until
+from failovers import answer, id_of, restart
 from harness import Server
-from test_cluster_failover import answer, id_of, restart
 
 REPLICAS, SHARDS = 1, 2
 SYNC = ("--cluster-durability", "sync")

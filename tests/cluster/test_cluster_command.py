@@ -8,18 +8,12 @@ import time
 import pytest
 import redis
 
-from etcd_cluster import NEEDS_ETCD, dunlin_nodes, shard_order, told_again, until
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, put, records, shard_order, told_again, until
+from failovers import run
 from harness import DUNLIN, Server, suspend
-from test_cluster_membership import put, records
-from test_cluster_moves import jobs
+from moves import jobs
 
 pytestmark = NEEDS_ETCD
-
-
-def run(*words, code=0, environment=None):
-    done = subprocess.run([DUNLIN, "cluster", *map(str, words)], capture_output=True, text=True, timeout=180, env=environment)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 @told_again

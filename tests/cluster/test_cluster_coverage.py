@@ -8,13 +8,10 @@ import pytest
 import redis
 from redis.exceptions import ClusterDownError
 
-from etcd_cluster import NEEDS_ETCD, ask_etcd, dunlin_nodes, told_again, until
+from etcd_cluster import NEEDS_ETCD, Relay, ask_etcd, dunlin_nodes, told_again, until
+from failovers import answer, id_of, kill, logs, run, start_again
 from harness import free_port
-from test_cluster_command import run
-from test_cluster_failover import answer, id_of, logs
-from test_cluster_moves import key_in
-from test_cluster_outages import kill, start_again
-from test_cluster_restored import Relay
+from moves import key_in
 
 pytestmark = NEEDS_ETCD
 

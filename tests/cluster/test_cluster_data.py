@@ -6,9 +6,8 @@ import pytest
 import redis
 
 from etcd_cluster import NEEDS_ETCD, Nodes, dunlin_nodes, records, told_again, until
+from failovers import PROBE_S, Writer, answer, fails, id_of, in_sync, logs, replica_value
 from harness import Server
-from test_cluster_failover import PROBE_S, Writer, answer, id_of, in_sync, logs, replica_value
-from test_cluster_membership import fails
 
 pytestmark = NEEDS_ETCD
 

@@ -10,10 +10,9 @@ import pytest
 import redis
 
 from etcd_cluster import DUNLIN, NEEDS_ETCD, ask_etcd, dunlin_nodes, records, text, told_again, until
+from failovers import ALWAYS, SYNC, answer, id_of, in_sync, kill, logs, replica_value, serving, start_again
 from harness import command
-from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
-from test_cluster_moves import ends, jobs, key_in, migrate, record, state
-from test_cluster_outages import ALWAYS, kill, start_again
+from moves import ends, jobs, key_in, migrate, record, state
 
 pytestmark = NEEDS_ETCD
 

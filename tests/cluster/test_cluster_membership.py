@@ -10,7 +10,8 @@ import redis
 from redis.exceptions import MovedError
 
 from etcd_cluster import NEEDS_ETCD, Etcd, ask_etcd, dunlin_nodes, put, records, shard_order, text, told_again, until
-from harness import DUNLIN, Server, command
+from failovers import fails
+from harness import DUNLIN, command
 
 pytestmark = NEEDS_ETCD
 
@@ -232,15 +233,6 @@ def test_a_backup_of_etcd_that_is_too_old_is_not_obeyed(etcd):
                 return False
 
         until(is_kept, node.log)
-
-
-def fails(*directives, folder=None):
-    """What a server says that does not start, or ends by itself."""
-    with pytest.raises(AssertionError) as failure:
-        with Server(*directives, files=folder) as server:
-            code = server.process.wait(120)
-            raise AssertionError(f"ended with {code}:\n{server.log()}")
-    return str(failure.value)
 
 
 def test_slips_of_operators_are_refused_with_a_line(etcd):

@@ -13,24 +13,9 @@ import redis
 from redis.crc import key_slot
 
 from etcd_cluster import NEEDS_ETCD, NOBODY, Nodes, dunlin_nodes, put, records, shard_order, told_again, until
+from failovers import SYNC, Writer, answer, are_in_sync, held_by, id_of, kill, shard_order_at, start_again
 from harness import Server, suspend
-from test_cluster_failover import SYNC, Writer, answer, id_of, shard_order_at
-from test_cluster_moves import (
-    DEBUG,
-    Load,
-    all_content,
-    ends,
-    fill,
-    hidden_keys,
-    jobs,
-    key_in,
-    logs,
-    migrate,
-    record,
-    slots_by_port,
-    state,
-)
-from test_cluster_outages import are_in_sync, held_by, kill, start_again
+from moves import DEBUG, Load, all_content, ends, fill, hidden_keys, jobs, key_in, logs, migrate, record, slots_by_port, state
 
 
 pytestmark = NEEDS_ETCD

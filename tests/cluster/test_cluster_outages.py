@@ -12,45 +12,16 @@ import pytest
 import redis
 
 from etcd_cluster import DUNLIN, NEEDS_ETCD, dunlin_nodes, put, records, revisions, shard_order, told_again, until
+from failovers import ALWAYS, PROBE_S, SYNC, Writer, answer, are_in_sync, held_by, id_of, kill, shards, start_again
 from harness import command, free_port
-from test_cluster_failover import PROBE_S, SYNC, Writer, answer, id_of
-from test_cluster_moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, migrate_once, state
+from moves import DEBUG, Load, all_content, fill, hidden_keys, jobs, key_in, migrate, migrate_once, state
 
 pytestmark = NEEDS_ETCD
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "2"))
 ETCD_DEAD_S = float(os.environ.get("ETCD_DEAD_S", "4"))
-ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-def start_again(node, etcd, *directives, replicas=0, port=None):
-    """Starts a node that has ended, in its directory, and does not wait for it."""
-    node.port = port or node.port
-    own = ["--save", "", "--bind", "127.0.0.1", "--port", node.port, "--dir", node.folder, "--unixsocket", node.socket]
-    own += ["--cluster-join", etcd.join(), "--cluster-replicas", str(replicas), "--threads", "2", *directives]
-    with open(node.log_path, "ab") as log:
-        node.process = subprocess.Popen(command(DUNLIN, *own), stdout=log, stderr=log)
-
-
-def kill(*nodes):
-    for node in nodes:
-        node.process.kill()
-    for node in nodes:
-        node.process.wait()
-
-
 def logs(cluster):
     return "\n".join(node.log()[-2500:] for node in cluster.nodes)
-
-
-def shards(etcd):
-    return {key: record for key, record in records(etcd).items() if key.startswith("shards/")}
-
-
-def are_in_sync(etcd, count):
-    """The records of all shards, once so many members of each are in sync."""
-    found = shards(etcd)
-    return found if all(len(record["in_sync"]) == count for record in found.values()) else None
 
 
 def writers_of(cluster, count=6):
@@ -66,13 +37,6 @@ def writers_of(cluster, count=6):
 def await_writes(writers, what, more=50):
     seen = [len(writer.acknowledged) for writer in writers]
     until(lambda: all(len(w.acknowledged) > before + more for w, before in zip(writers, seen)), what)
-
-
-def held_by(cluster, key):
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
-    held = client.lrange(key, 0, -1)
-    client.close()
-    return held
 
 
 @pytest.mark.parametrize("durability, replicas", [("sync", 1), ("async", 0)])

@@ -6,9 +6,8 @@ import subprocess
 import redis
 
 from etcd_cluster import NEEDS_ETCD, dunlin_nodes, records, told_again, until
+from failovers import answer, id_of, in_sync, logs, replica_value, restart, run, serving
 from harness import DUNLIN, Server, command, suspend
-from test_cluster_command import run
-from test_cluster_failover import answer, id_of, in_sync, logs, replica_value, restart, serving
 
 pytestmark = NEEDS_ETCD
 

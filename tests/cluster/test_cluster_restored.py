@@ -1,19 +1,15 @@
 """etcd goes back to an earlier state: nodes that have seen more keep their data, write nothing, and wait for an operator's word."""
 
-import contextlib
 import signal
-import socket
 import threading
 
 import pytest
 import redis
 
-from etcd_cluster import DUNLIN, ETCDCTL, NEEDS_ETCD, dunlin_nodes, records, shard_order, told_again, until
+from etcd_cluster import DUNLIN, ETCDCTL, NEEDS_ETCD, Relay, dunlin_nodes, records, shard_order, told_again, until
+from failovers import ALWAYS, SYNC, answer, id_of, in_sync, kill, logs, replica_value, run, serving, start_again
 from harness import Server, suspend
-from test_cluster_command import run
-from test_cluster_failover import SYNC, answer, id_of, in_sync, logs, replica_value, serving
-from test_cluster_moves import jobs, key_in, migrate, state
-from test_cluster_outages import ALWAYS, kill, start_again
+from moves import jobs, key_in, migrate, state
 
 pytestmark = [*NEEDS_ETCD, pytest.mark.skipif(not ETCDCTL, reason="there is no etcdctl (apt-get install etcd-client)")]
 
@@ -130,41 +126,6 @@ def test_a_shard_is_not_emptied_while_a_learner_has_its_data(etcd):
         until(lambda: serving([second], "other"), lambda: logs(cluster))
         assert answer(second, "GET", "key") == b"kept"
         until(lambda: replica_value(first) == b"kept", lambda: logs(cluster))
-
-
-class Relay:
-    """A way to etcd that can be cut."""
-
-    def __init__(self, port):
-        self.target, self.is_cut, self.sockets = port, False, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listener.accept()
-                if self.is_cut:
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self.target))
-                self.sockets += [near, far]
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self.pass_on, args=[one, other], daemon=True).start()
-
-    def pass_on(self, source, target):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        for one in (source, target):
-            one.close()
-
-    def cut(self):
-        self.is_cut = True
-        for one in self.sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
 
 
 @told_again

@@ -10,10 +10,9 @@ import redis
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from drivers import OF_SENTINEL, Drivers, missing, skip_without
-from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, told_again, until
+from etcd_cluster import NEEDS_ETCD, Etcd, dunlin_nodes, put, records, told_again, until
+from failovers import SYNC, in_sync, restart
 from harness import Server, free_port
-from test_cluster_failover import SYNC, in_sync, restart
-from test_cluster_membership import put, records
 
 NAME = "orders"
 PLAIN = ("--cluster-plain-clients", "yes")

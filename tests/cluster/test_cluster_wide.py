@@ -8,8 +8,7 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from etcd_cluster import NEEDS_ETCD, dunlin_nodes, told_again, until
-from test_cluster_membership import put, records
+from etcd_cluster import NEEDS_ETCD, dunlin_nodes, put, records, told_again, until
 
 pytestmark = NEEDS_ETCD
 
@@ -301,4 +300,3 @@ def test_a_user_of_a_cluster_that_was_emptied_is_not_changed(etcd):
         with pytest.raises(redis.ResponseError, match="it was emptied, or is another etcd"):
             cluster.client(0).acl_setuser("app")
         assert "users" not in records(etcd)
-

@@ -6,16 +6,13 @@ import os
 import pathlib
 import shutil
 import signal
-import sys
 
 import pytest
 
-from harness import DUNLIN, ORACLE, ROOT, Server, is_redis
-
-sys.path.append(str(ROOT / "tests" / "wire"))
-from peer import Failure, Peer  # noqa: E402
-from test_faults import ERRORS, Disk, await_that, counts, library, load  # noqa: E402, F401
-from test_log import digest  # noqa: E402
+from disks import ERRORS, Disk, await_that, counts, library, load  # noqa: F401
+from harness import DUNLIN, ORACLE, Server, is_redis
+from log_files import digest
+from peer import Failure, Peer
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis 8.10 has it, and no package has that")
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, is_redis
-from test_log import LIBRARY, LOG, Client, await_rewrite, commands, copy_log, digest
+from log_files import LIBRARY, LOG, Client, await_rewrite, commands, copy_log, digest
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's log")
 

@@ -5,14 +5,12 @@ The snapshot comes through a pipe, so that loading is as far as the test has let
 
 import os
 import signal
-import subprocess
-import tempfile
 import time
 
 import pytest
 
-from harness import DUNLIN, Server, command, free_port, is_redis
-from test_log import Client
+from harness import DUNLIN, Server, is_redis
+from log_files import Client, Piped
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis does not load from a pipe")
 
@@ -27,39 +25,6 @@ def snapshot():
         client.call("function", "load", "#!lua name=l\nredis.register_function('f', function() return 7 end)")
         assert client.call("save") == "+OK"
         return (server.folder / "dump.rdb").read_bytes()
-
-
-class Piped:
-    """A server whose dump.rdb is a pipe."""
-
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="dunlin-test-")
-        self.port = free_port()
-        path = os.path.join(self.folder, "dump.rdb")
-        os.mkfifo(path)
-        self.output = open(os.path.join(self.folder, "output"), "w+b")
-        arguments = ["--bind", "127.0.0.1", "--port", self.port, "--dir", self.folder]
-        self.process = subprocess.Popen(command(DUNLIN, *arguments), stdout=self.output, stderr=subprocess.STDOUT)
-        self.pipe = open(path, "wb", buffering=0)
-
-    connect = Server.connect
-
-    def client(self):
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                return Client(self)
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.output.close()
 
 
 def await_line(client, *words, text):

@@ -1,6 +1,5 @@
 """The append-only log: the bytes that Redis would write, and directories that go back and forth."""
 
-import os
 import re
 import resource
 import shutil
@@ -13,88 +12,13 @@ import time
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
+from log_files import LIBRARY, LOG, Client, await_refusal, await_rewrite, check, commands, copy_log, digest, encoded
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="compares Dunlin with Redis")
-
-# Nothing is rewritten unless a test asks for it: files are copied while the server runs.
-LOG = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "yes"]
-
-
-def encoded(*words):
-    """A command as clients send it and as the log has it."""
-    return b"".join([b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words])
-
-
-class Client:
-    """Commands in words, replies as Python values."""
-
-    def __init__(self, server):
-        self.socket = server.connect()
-        self.file = self.socket.makefile("rb")
-
-    def send(self, *words):
-        self.socket.sendall(encoded(*[word if isinstance(word, bytes) else str(word).encode() for word in words]))
-
-    def read(self):
-        line = self.file.readline()
-        kind, rest = line[:1], line[1:-2]
-        if kind in b"+-":
-            return line[:-2].decode()
-        if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2].decode(errors="replace")
-        if kind == b"*":
-            return None if rest == b"-1" else [self.read() for _ in range(int(rest))]
-        raise AssertionError(f"not a reply: {line!r}")
-
-    def call(self, *words):
-        self.send(*words)
-        return self.read()
-
-    def lines(self, text):
-        return [self.call(*line.split()) for line in text.strip().splitlines()]
-
-
-def await_rewrite(client):
-    """Waits until the log has a base with the present data set."""
-    deadline = time.monotonic() + 60
-    while re.search("aof_rewrite_(in_progress|scheduled):1", client.call("info", "persistence")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def await_refusal(client, server):
-    """Waits until writes are refused because the log cannot be written."""
-    deadline = time.monotonic() + 60
-    while "aof_last_write_status:err" not in client.call("info", "persistence"):
-        assert time.monotonic() < deadline, server.log()
-        time.sleep(0.01)
-
 
 def increments(server):
     paths = sorted((server.folder / "appendonlydir").glob("*.incr.aof"))
     return b"".join(path.read_bytes() for path in paths)
-
-
-def commands(data):
-    """The commands of an increment as lists of words, without comments and without SELECT."""
-    found, at = [], 0
-    while at < len(data):
-        end = data.index(b"\r\n", at)
-        if data[at : at + 1] == b"#":
-            at = end + 2
-            continue
-        words, count = [], int(data[at + 1 : end])
-        at = end + 2
-        for _ in range(count):
-            end = data.index(b"\r\n", at)
-            length = int(data[at + 1 : end])
-            words.append(data[end + 2 : end + 2 + length].decode(errors="replace"))
-            at = end + 4 + length
-        if words[0].lower() != "select":
-            found.append(words)
-    return found
 
 
 def close_enough(ours, theirs):
@@ -242,9 +166,6 @@ SCRIPTS = {
     "in another database": "redis.call('select', 3) redis.call('set', KEYS[1], 'there')",
 }
 
-LIBRARY = "#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('set', keys[1], '%s') end)"
-
-
 def test_scripts_are_recorded_as_what_they_did_and_functions_as_they_are():
     found = []
     for program in (DUNLIN, ORACLE):
@@ -316,16 +237,6 @@ def test_libraries_are_in_the_base():
         assert client.call("debug", "loadaof") == "+OK"
         assert b"FUNCTION" not in increments(server).upper()
         assert client.call("fcall", "one", 1, "f") == "+OK"
-
-
-def digest(server):
-    return Client(server).call("debug", "digest")
-
-
-def copy_log(server, target):
-    """The files of a server whose last command was answered under `appendfsync always`."""
-    shutil.copytree(server.folder / "appendonlydir", target / "appendonlydir")
-    return target
 
 
 @pytest.mark.parametrize("first, second", [(DUNLIN, ORACLE), (ORACLE, DUNLIN), (DUNLIN, DUNLIN)])
@@ -523,11 +434,6 @@ def test_waitaof_waits_for_the_base_of_a_log_that_was_turned_on(policy):
 def await_blocked(client):
     while "blocked_clients:1" not in client.call("info", "clients"):
         time.sleep(0.01)
-
-
-def check(*arguments):
-    result = subprocess.run([DUNLIN, "check", *map(str, arguments)], capture_output=True, text=True, timeout=120)
-    return result.returncode, result.stdout + result.stderr
 
 
 def test_check_finds_the_damage_and_cuts_it(tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, is_redis
-from test_log import LOG, Client, check, digest
+from log_files import LOG, Client, check, digest
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis makes no room")
 

@@ -2,16 +2,15 @@
 others."""
 
 import os
-import re
 import shutil
 import subprocess
 import time
 
 import pytest
 
+from disks import Disk, await_that, library  # noqa: F401
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
-from test_faults import Disk, await_that, library  # noqa: F401
-from test_log import Client, await_refusal, await_rewrite, encoded
+from log_files import Client, await_refusal, await_rewrite, encoded
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis starts empty in some of these cases")
 

@@ -1,17 +1,13 @@
 """Two servers on one directory: the second one is refused, and a server that writes into the log all the same is
 noticed."""
 
-import contextlib
-import os
-import pathlib
 import shutil
-import signal
 import subprocess
 
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
-from test_log import Client, await_refusal, await_rewrite
+from log_files import Client, await_refusal, await_rewrite
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis does not lock its directory")
 

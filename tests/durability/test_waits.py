@@ -5,9 +5,9 @@ import select
 
 import pytest
 
+from disks import Mortal, await_that, disk, failing, library  # noqa: F401
 from harness import DUNLIN, Server, is_redis, suspend
-from test_faults import Mortal, await_that, disk, failing, library  # noqa: F401
-from test_log import Client
+from log_files import Client
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis ends where a write of the log fails")
 

@@ -4,7 +4,6 @@ The targets are built without the instrumentation that `make fuzz` gives them, a
 that each of them compiles, that its seeds are good, and that nothing near these panics or takes memory without end.
 """
 
-import pathlib
 import random
 import subprocess
 import tomllib

@@ -54,8 +54,8 @@ class Stalls:
             now = time.monotonic()
             self.longest_s, before = max(self.longest_s, now - before - 0.01), now
 
-    def is_excuse(self, longest_s=0.5):
-        return self.longest_s > longest_s
+    def is_excuse(self):
+        return self.longest_s > 0.5
 
     def __enter__(self):
         for thread in self.threads:
@@ -73,8 +73,6 @@ class StoodStill(AssertionError):
 
 
 TELLINGS_MAX = 3
-# Some of what a primary may miss before it is replaced: leases last for 1.55 s in tests that are told again (`slow_leases`).
-STALL_OF_SLOW_LEASES_S = 1.0
 
 
 @contextlib.contextmanager
@@ -89,9 +87,10 @@ def slow_leases():
 
 
 def told_again(story):
-    """A test of what healthy nodes do: they keep their roles, and moves come to their ends. Leases are slow. If it fails and the
-    machine stood still meanwhile it is told once more, from the beginning: a primary that stands still for longer than its leases is
-    rightly replaced, and a move whose other side is silent for seconds rightly fails. Retellings are counted (retellings.py)."""
+    """A test of what healthy nodes do: they keep their roles, and moves come to their ends. Leases are slow, so that a node may stand
+    still for a second. If the test fails and the machine stood still meanwhile it is told once more, from the beginning: a primary
+    that stands still for longer than its leases is rightly replaced, and a move whose other side does not answer in time rightly
+    fails. Retellings are counted (retellings.py)."""
 
     @functools.wraps(story)
     def telling(**fixtures):
@@ -101,7 +100,7 @@ def told_again(story):
                     return story(**fixtures)
                 except (Exception, pytest.fail.Exception) as caught:
                     error = caught
-                    is_excused = stalls.is_excuse(STALL_OF_SLOW_LEASES_S) or isinstance(error, StoodStill)
+                    is_excused = stalls.is_excuse() or isinstance(error, StoodStill)
                     # A test that has taken its whole time (pytest-timeout) is over.
                     if number == TELLINGS_MAX or not is_excused or str(error).startswith("Timeout (>"):
                         raise
@@ -360,4 +359,36 @@ def oracle_nodes(program, count=3, replicas=0):
         raise
 
 
-__all__ = ["DUNLIN", "ETCD", "Etcd", "Nodes", "REDIS_CLI", "WITHOUT_ETCD", "dunlin_nodes", "is_redis", "oracle_nodes", "until"]
+class Relay:
+    """A way to etcd that can be cut."""
+
+    def __init__(self, port):
+        self.target, self.is_cut, self.sockets = port, False, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                if self.is_cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self.target))
+                self.sockets += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self.pass_on, args=[one, other], daemon=True).start()
+
+    def pass_on(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for one in (source, target):
+            one.close()
+
+    def cut(self):
+        self.is_cut = True
+        for one in self.sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

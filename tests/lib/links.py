@@ -170,3 +170,30 @@ class Link:
     def __exit__(self, *_):
         self.listener.close()
         self.cut(refuse=True)
+
+
+class FakePrimary:
+    """Sends a snapshot and then whatever it is told to."""
+
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.link = None
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        link, _ = self.listener.accept()
+        file = link.makefile("rb")
+        while True:
+            head = file.readline()
+            if not head:
+                return
+            words = [file.read(int(file.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
+            if words[0] == b"PSYNC":
+                break
+            link.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
+        link.sendall(b"+FULLRESYNC %s 0\r\n$%d\r\n%s" % (b"a" * 40, len(self.snapshot), self.snapshot))
+        self.link = link
+        while file.read(1):
+            pass

@@ -1,6 +1,6 @@
 """A client that speaks words and reads whole replies, pushes included, in either protocol."""
 
-from wire import command
+from wire import command, eventually
 
 TIMEOUT_S = 120
 
@@ -116,3 +116,20 @@ class Peer:
 
     def __exit__(self, *_):
         self.close()
+
+
+# A library of functions: one that fails, one that catches that, one that only reads.
+LIBRARY = """#!lua name=l
+redis.register_function('call', function() return redis.call('incr', 'text') end)
+redis.register_function('pcall', function() return redis.pcall('incr', 'text') end)
+redis.register_function{function_name='read', callback=function() return 1 end, flags={'no-writes'}}"""
+
+
+def until_it_waits(peer, number):
+    """Waits until a client, by its ID, is blocked."""
+    eventually(lambda: " flags=b " in peer.ask("CLIENT", "LIST", "ID", number), "it does not wait")
+
+
+def until_it_has_gone(peer, number):
+    """Waits until the server no longer lists a client, by its ID."""
+    eventually(lambda: not peer.ask("CLIENT", "LIST", "ID", number), "it is still there")

@@ -11,6 +11,7 @@ import pytest
 
 from certificates import Authority
 from harness import Server, free_port
+from wire import command
 
 
 class Files:
@@ -65,8 +66,6 @@ class TlsServer(Server):
 
     def ask(self, *words, client=None):
         """One request over a connection of its own; the bytes that come back first."""
-        from wire import command
-
         with self.session(client) as wrapped:
             wrapped.sendall(command(*words))
             return wrapped.recv(1 << 16)

@@ -2,8 +2,12 @@
 
 import contextlib
 import http.client
+import os
+import shutil
 
-from harness import Server, free_port
+import pytest
+
+from harness import ROOT, Server, free_port
 from waiting import until as eventually
 
 __all__ = ["PATIENCE_S", "Answer", "ask", "eventually", "serving"]
@@ -40,3 +44,17 @@ def serving(*directives, **options):
     port = free_port()
     with Server("--http-port", port, *directives, **options) as server:
         yield server, port
+
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+MODULES = ROOT / "console" / "node_modules"
+needs_browser = pytest.mark.skipif(
+    not CHROMIUM or not all((MODULES / name).exists() for name in ["playwright-core", "axe-core"]),
+    reason="there is no browser (Debian package chromium), or console/node_modules lacks playwright-core or axe-core",
+)
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}

@@ -6,7 +6,6 @@ import os
 import pathlib
 import random
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -16,18 +15,10 @@ import pytest
 import redis
 
 from harness import ROOT
-from web import PATIENCE_S, ask, eventually, serving
+from web import CHROMIUM, MODULES, PATIENCE_S, UPGRADE, ask, eventually, needs_browser, serving
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-MODULES = ROOT / "console" / "node_modules"
 SCRIPT = pathlib.Path(__file__).with_name("console.mjs")
 STEPS = re.findall(r'await step\(["`](\w+)["`]', SCRIPT.read_text())
-needs_browser = pytest.mark.skipif(
-    not CHROMIUM or not all((MODULES / name).exists() for name in ["playwright-core", "axe-core"]),
-    reason="there is no browser (Debian package chromium), or console/node_modules lacks playwright-core or axe-core",
-)
-
-
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory):
     """What became of each step, and a client of the server, after the walk."""
@@ -148,14 +139,6 @@ def test_files_of_the_page_have_their_types_and_a_strict_policy():
         assert ask(port, "/").status == 404
         assert ask(port, "/connect").status == 404
         assert ask(port, "/metrics").status == 200
-
-
-UPGRADE = {
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}
 
 
 def open_socket(port, address="127.0.0.1", **changed):

@@ -14,8 +14,7 @@ import redis
 
 from etcd_cluster import ETCD, WITHOUT_ETCD, Etcd, put, records, until
 from harness import DUNLIN, Server, free_port, is_redis
-from test_console import UPGRADE, needs_browser
-from web import ask, eventually
+from web import UPGRADE, ask, eventually, needs_browser
 
 SCRIPT = pathlib.Path(__file__).with_name("console_cluster.mjs")
 STEPS = re.findall(r'await step\("(\w+)"', SCRIPT.read_text())

@@ -15,6 +15,7 @@ import redis
 
 from harness import DUNLIN, ROOT, Server, is_redis, suspend
 from links import Link, Node, has_link, is_online, raw, until
+from log_files import Piped
 from peers import Files
 from wire import command
 
@@ -412,8 +413,6 @@ def test_info_shows_snapshots_and_the_log():
 
 
 def test_info_shows_how_far_loading_is():
-    from test_loading import Piped
-
     with Server("--enable-debug-command", "yes") as server:
         client = redis.Redis(port=server.port)
         client.execute_command("DEBUG", "POPULATE", 5000)

@@ -16,8 +16,8 @@ import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from rdb_data import fill
 from resp import Client
-from test_rdb import fill
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's tools")
 

@@ -27,6 +27,7 @@ import time
 
 from harness import DUNLIN, ORACLE, VALKEY, suspend
 from links import Link, Node, has_link, settle, until
+from sentinels import Sentinel
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 HOUSES = {"dunlin": DUNLIN, "redis": ORACLE, **({"valkey": VALKEY} if VALKEY else {})}
@@ -264,8 +265,6 @@ def figures_psync():
 
 
 def figures_sentinel():
-    from test_sentinel import Sentinel
-
     def measure(house):
         with node(house) as primary, node(house, "--replica-priority", 1) as replica:
             replica.follow(primary.port)

@@ -2,14 +2,16 @@
 
 import re
 import shlex
+import socket
 import subprocess
+import threading
 
 import pytest
 import redis
-from test_sentinel import NAME, Sentinel
 
 from harness import DUNLIN, ORACLE, ROOT, Server, is_redis
 from links import Node, has_link, is_online, settle, until
+from sentinels import NAME, Sentinel
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about moves to Dunlin")
 
@@ -143,6 +145,24 @@ def test_adopt_refuses_a_member_of_a_cluster(member):
         words = [DUNLIN, "adopt", f"redis://127.0.0.1:{member.port}", "--into", f"redis://127.0.0.1:{new.port}", "--dry-run"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and "STOP  the old server is a member of a cluster" in done.stdout
+
+
+def answer_as_dragonfly(client):
+    """Answers INFO with its fields and SELECT, and refuses everything else."""
+    fields = b"# Server\r\nredis_version:7.4.0\r\ndragonfly_version:df-v1.36.0\r\nrole:master\r\n"
+    with client, client.makefile("rb") as requests:
+        while head := requests.readline():
+            words = [requests.read(int(requests.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
+            answers = {b"INFO": b"$%d\r\n%s\r\n" % (len(fields), fields), b"SELECT": b"+OK\r\n"}
+            client.sendall(answers.get(words[0].upper(), b"-ERR unknown command\r\n"))
+
+
+def test_adopt_refuses_dragonfly():
+    with socket.create_server(("127.0.0.1", 0)) as listener, Node(DUNLIN) as new:
+        threading.Thread(target=lambda: answer_as_dragonfly(listener.accept()[0]), daemon=True).start()
+        words = [DUNLIN, "adopt", f"redis://127.0.0.1:{listener.getsockname()[1]}", "--into", f"redis://127.0.0.1:{new.port}"]
+        done = subprocess.run([*words, "--dry-run"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "STOP  the old server is Dragonfly" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_file_of_an_unknown_version_says_what_to_do(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, suspend
-from links import Link, Node, has_link, is_online, raw, settle, until
+from links import FakePrimary, Link, Node, has_link, is_online, raw, settle, until
 from peer import Failure, Peer
 from wire import command as packed
 
@@ -148,33 +148,6 @@ def test_clients_that_take_redirections_are_sent_to_the_primary(house):
         assert ask(client, "SET a 1") == b"+OK\r\n"
         waiting.close()
         client.close()
-
-
-class FakePrimary:
-    """Sends a snapshot and then whatever it is told to."""
-
-    def __init__(self, snapshot):
-        self.snapshot = snapshot
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.link = None
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        link, _ = self.listener.accept()
-        file = link.makefile("rb")
-        while True:
-            head = file.readline()
-            if not head:
-                return
-            words = [file.read(int(file.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
-            if words[0] == b"PSYNC":
-                break
-            link.sendall(b"+PONG\r\n" if words[0] == b"PING" else b"+OK\r\n")
-        link.sendall(b"+FULLRESYNC %s 0\r\n$%d\r\n%s" % (b"a" * 40, len(self.snapshot), self.snapshot))
-        self.link = link
-        while file.read(1):
-            pass
 
 
 def test_a_command_that_is_refused_stops_the_link():

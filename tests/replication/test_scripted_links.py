@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from harness import DUNLIN
-from links import Node, has_link, raw, settle, until
+from links import FakePrimary, Node, has_link, raw, settle, until
 
 pytestmark = pytest.mark.skipif(DUNLIN is None, reason="about Dunlin")
 
@@ -202,8 +202,6 @@ def test_wait_counts_from_what_another_worker_has_served():
 
 
 def test_a_block_that_cannot_be_applied_leaves_nothing():
-    from test_roles import FakePrimary
-
     with Node(DUNLIN) as empty, Node(DUNLIN) as replica, Node(DUNLIN) as other:
         empty.call("SAVE")
         primary = FakePrimary((empty.folder / "dump.rdb").read_bytes())

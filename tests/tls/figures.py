@@ -9,7 +9,6 @@ that other load on the machine matters little; runs alternate, and the median co
 import os
 import pathlib
 import socket
-import ssl
 import statistics
 import subprocess
 import sys

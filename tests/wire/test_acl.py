@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from harness import DUNLIN, VALKEY, WITHOUT_VALKEY, Server, is_redis
 from peer import Failure, Peer
 
 SEED = 20261125

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from harness import DUNLIN, is_redis
-from peer import Failure, Peer
+from peer import Peer
 from wire import eventually
 
 MB = 1 << 20

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from harness import Server
-from peer import Peer
-from test_errors import LIBRARY, until_it_has_gone, until_it_waits
+from peer import LIBRARY, Peer, until_it_has_gone, until_it_waits
 
 # A log that holds all, however often a test has to look whether a client waits.
 LENGTH = 1_000_000

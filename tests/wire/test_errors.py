@@ -5,13 +5,8 @@ import re
 import pytest
 
 from harness import Server
-from peer import Failure, Peer
-from wire import eventually
+from peer import LIBRARY, Failure, Peer, until_it_has_gone, until_it_waits
 
-LIBRARY = """#!lua name=l
-redis.register_function('call', function() return redis.call('incr', 'text') end)
-redis.register_function('pcall', function() return redis.pcall('incr', 'text') end)
-redis.register_function{function_name='read', callback=function() return 1 end, flags={'no-writes'}}"""
 LONGEST = "ABCDEFGHIJKLMNOPQRSTUVWXYZABCD"
 
 
@@ -175,14 +170,6 @@ def test_what_has_waited_is_counted_when_it_is_answered(server, ending):
         if code:
             assert found[f"errorstat_{code}"] == "count=1"
         assert found.get("cmdstat_client|unblock", "failed_calls=0").endswith("failed_calls=0")
-
-
-def until_it_waits(peer, number):
-    eventually(lambda: " flags=b " in peer.ask("CLIENT", "LIST", "ID", number), "it does not wait")
-
-
-def until_it_has_gone(peer, number):
-    eventually(lambda: not peer.ask("CLIENT", "LIST", "ID", number), "it is still there")
 
 
 def test_a_client_that_leaves_while_it_waits_is_not_counted(server):

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from harness import DUNLIN, ORACLE, Server, is_redis
-from wire import Bystander, Session, command, eventually, exactly, rest, shut
+from wire import Bystander, Session, command, eventually, rest, shut
 
 KIB, MIB = 1 << 10, 1 << 20
 # Strings longer than this stand in chunks of CHUNK_BYTES, and such arguments arrive in blocks of their own.

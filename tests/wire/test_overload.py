@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 
-import pytest
 
 from harness import Server, free_port
 from wire import Session, command, eventually, exactly

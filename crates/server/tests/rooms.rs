@@ -41,6 +41,41 @@ const ROOMS: &[&str] = &[
     "system",
 ];
 
+/// Crates that neither wait nor look at the world: no files, sockets, clocks or threads. Time and seeds are arguments.
+const PURE: &[&str] =
+    &["acl", "certificates", "cluster", "engine", "replication", "resp", "scripting", "structures"];
+/// Names that such a crate does not use.
+const WORLD: &[&str] = &[
+    "std::fs",
+    "fs::File",
+    "std::net",
+    "Instant::now",
+    "SystemTime::now",
+    "thread::spawn",
+    "thread::Builder",
+];
+/// Uses that are meant, each with its file.
+const MEANT: &[(&str, &str)] = &[
+    // How long a thread slept for a lock, for the flight recorder.
+    ("engine/src/keyspace/lock.rs", "Instant::now"),
+    // A function of tests: how much of a range is in memory.
+    ("structures/src/memory_map.rs", "fs::File"),
+    ("structures/src/memory_map.rs", "std::fs"),
+];
+
+#[test]
+fn pure_crates_use_no_files_sockets_clocks_or_threads() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeSet::new();
+    for path in PURE.iter().flat_map(|name| rust_files(&crates.join(name).join("src"))) {
+        let file = path.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+        let text = without_inline_tests(&fs::read_to_string(&path).unwrap());
+        found.extend(WORLD.iter().filter(|name| text.contains(**name)).map(|name| (file.clone(), *name)));
+    }
+    let meant: BTreeSet<_> = MEANT.iter().map(|(file, name)| ((*file).to_owned(), *name)).collect();
+    assert_eq!(found, meant);
+}
+
 #[test]
 fn modules_import_only_modules_below_them() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -81,6 +116,20 @@ fn room_of(path: &Path) -> String {
 fn without_tests_and_comments(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// A file's code before its first module with a condition, which is one of tests or of models for loom.
+fn without_inline_tests(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_end = |at: usize| {
+        lines[at].starts_with("#[cfg(") && lines.get(at + 1).is_some_and(|next| is_inline_module(next))
+    };
+    let end = (0..lines.len()).find(|at| is_end(*at)).unwrap_or(lines.len());
+    without_tests_and_comments(&lines[..end].join("\n"))
+}
+
+fn is_inline_module(line: &str) -> bool {
+    line.starts_with("mod ") && line.ends_with('{')
 }
 
 /// The modules that are named behind `crate::`, alone or in braces.

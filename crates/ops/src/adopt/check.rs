@@ -94,6 +94,9 @@ pub(super) fn plan(old: &mut Side, new: &mut Side, replaces: bool) -> Result<Pla
     if ours.field("run_id").is_some() && ours.field("run_id") == theirs.field("run_id") {
         refuse("both are the same server".to_owned());
     }
+    if ours.field("dragonfly_version").is_some() {
+        refuse("the old server is Dragonfly, which feeds replicas of its own kind alone: run SAVE RDB there, and load the file".to_owned());
+    }
     let replication = old.info("replication")?;
     if replication.field("role") == Some("slave") {
         let field = |name| replication.field(name).unwrap_or("?").to_owned();

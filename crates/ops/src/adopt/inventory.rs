@@ -1,5 +1,4 @@
-//! What clients and operators of the old server use besides keys, as far as the new server lacks it: commands that were called,
-//! rules of users, libraries of functions, directives.
+//! Commands, rules of users, libraries of functions and directives of the old server that the new one lacks.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +64,7 @@ fn ask(old: &mut Side, words: &[&str], what: &str, found: &mut Inventory) -> Opt
     reply.ok()
 }
 
-/// Those of some commands that a server lacks, by their full names.
+/// Returns the full names that a server has no command for.
 fn lacking(new: &mut Side, names: &[String]) -> Result<Vec<String>, String> {
     if names.is_empty() {
         return Ok(Vec::new());

@@ -69,10 +69,10 @@ pub(crate) struct Arguments {
     /// Longest pause of writes; where it does not do, nothing is changed
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pause_max: u64,
-    /// Address of the old server as the new one reaches it, where that is another
+    /// Address of the old server as the new one reaches it, if that is another
     #[arg(long, value_name = "HOST:PORT")]
     old_address: Option<String>,
-    /// Address of the new server as the old one reaches it, where that is another
+    /// Address of the new server as the old one reaches it, if that is another
     #[arg(long, value_name = "HOST:PORT")]
     new_address: Option<String>,
 }

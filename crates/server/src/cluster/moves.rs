@@ -36,7 +36,7 @@ pub(crate) struct MoveOrder {
     pub(crate) order: Arc<Order>,
 }
 
-/// What an operator has asked for.
+/// An operator's request.
 #[derive(Debug)]
 pub(crate) enum MoveRequest {
     /// Moves with these ids.

@@ -91,7 +91,7 @@ const DRYRUN: Command = Command {
 
 const GENPASS: Command = Command {
     name: "genpass",
-    summary: "Makes a password that nobody can guess.",
+    summary: "Makes a password that cannot be guessed.",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(genpass)),
     args: &[Argument::integer("bits").optional()],

@@ -110,7 +110,7 @@ fn start(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         false => begin_rewrite(&shared, |work| _ = alone(context, |exclusive| work(exclusive))),
     };
     match begun {
-        // One that has begun before is as good: what came behind its cut is in the log.
+        // A rewrite that began before serves as well: the log has all changes behind its cut.
         Ok(()) | Err(SaveError::InProgress) => {}
         Err(SaveError::Busy | SaveError::BlockedByScript) => shared.durability.rewriting().scheduled = true,
         Err(error @ (SaveError::NoThread | SaveError::InUse(_))) => {
@@ -136,7 +136,7 @@ fn seal(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
     }
     let (done, sealed) = channel();
     let closed = alone(context, |_| {
-        // What has been answered is before the boundary, and nothing behind it is written before the log has seen it.
+        // All acknowledged changes are before the boundary; the log writes nothing behind it until it has sealed the backup.
         durability.ring.set_boundary();
         let database = shared.replication.stream_database();
         durability.boundary_database.store(database, std::sync::atomic::Ordering::SeqCst);

@@ -66,7 +66,7 @@ fn bgrewriteaof(
 
 const WAIT: Command = Command {
     name: "wait",
-    summary: "Waits until so many replicas have what the client has written, and answers how many do.",
+    summary: "Waits until a number of replicas have what the client has written, and answers how many do.",
     since: "3.0.0",
     group: Group::Generic,
     complexity: "O(1)",
@@ -80,7 +80,7 @@ const WAIT: Command = Command {
 
 const WAITAOF: Command = Command {
     name: "waitaof",
-    summary: "Waits until what the client has written is durable in the append-only files of this server and of so many replicas, and answers in how many it is.",
+    summary: "Waits until what the client has written is durable in the append-only files of this server and of a number of replicas, and answers in how many it is.",
     since: "7.2.0",
     group: Group::Generic,
     complexity: "O(1)",

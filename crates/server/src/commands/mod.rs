@@ -9,6 +9,8 @@ mod config;
 mod connection;
 mod debug;
 #[cfg(test)]
+mod differences;
+#[cfg(test)]
 mod documents;
 mod durability;
 mod eval;

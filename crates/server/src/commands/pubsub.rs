@@ -66,7 +66,7 @@ const SSUBSCRIBE: Command = Command {
 
 const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
-    summary: "Listens to these channels, or to all, no more.",
+    summary: "Stops listening to these channels, or to all.",
     since: "2.0.0",
     complexity: "O(n) in the number of channels",
     arity: Arity::AtLeast(1),
@@ -77,7 +77,7 @@ const UNSUBSCRIBE: Command = Command {
 
 const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
-    summary: "Listens to channels that match these patterns, or any pattern, no more.",
+    summary: "Stops listening to channels that match these patterns, or any pattern.",
     since: "2.0.0",
     complexity: "O(n) in the number of patterns",
     arity: Arity::AtLeast(1),
@@ -88,7 +88,7 @@ const PUNSUBSCRIBE: Command = Command {
 
 const SUNSUBSCRIBE: Command = Command {
     name: "sunsubscribe",
-    summary: "Listens to these shard channels, or to all, no more.",
+    summary: "Stops listening to these shard channels, or to all.",
     since: "7.0.0",
     complexity: "O(n) in the number of channels",
     arity: Arity::AtLeast(1),
@@ -138,7 +138,7 @@ const PUBSUB: Command = Command {
     subcommands: &[
         Command {
             name: "channels",
-            summary: "Lists the channels that somebody listens to, all or those whose names match.",
+            summary: "Lists the channels with subscribers, all or those whose names match.",
             since: "2.8.0",
             complexity: "O(n) in the number of such channels",
             arity: Arity::AtLeast(2),
@@ -158,7 +158,7 @@ const PUBSUB: Command = Command {
         },
         Command {
             name: "numpat",
-            summary: "Counts the different patterns that somebody listens to.",
+            summary: "Counts the different patterns with subscribers.",
             since: "2.8.0",
             arity: Arity::Exactly(2),
             run: Run::Host(&Handler(pattern_count)),
@@ -176,7 +176,7 @@ const PUBSUB: Command = Command {
         },
         Command {
             name: "shardchannels",
-            summary: "Lists the shard channels that somebody listens to, all or those whose names match.",
+            summary: "Lists the shard channels with subscribers, all or those whose names match.",
             since: "7.0.0",
             complexity: "O(n) in the number of such channels",
             arity: Arity::AtLeast(2),

@@ -42,7 +42,7 @@ const EXEC: Command = Command {
 
 const DISCARD: Command = Command {
     name: "discard",
-    summary: "Ends a transaction without running anything, and watches nothing any more.",
+    summary: "Ends a transaction without running anything, and stops watching keys.",
     since: "2.0.0",
     group: Group::Transactions,
     complexity: "O(n) in the number of queued commands",
@@ -68,7 +68,7 @@ const WATCH: Command = Command {
 
 const UNWATCH: Command = Command {
     name: "unwatch",
-    summary: "Watches nothing any more.",
+    summary: "Stops watching all keys.",
     since: "2.2.0",
     group: Group::Transactions,
     complexity: "O(n) in the number of watched keys",

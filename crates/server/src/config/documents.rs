@@ -64,8 +64,8 @@ fn configuration_page() -> String {
     out.push_str(
         "\n## Directives of other servers\n\n\
          Files written for Redis or Valkey load. A directive with a value of the column *obeyed* asks for what\n\
-         Dunlin does anyway. What becomes of others is in the last column; of each line that is ignored, a\n\
-         line of the log tells at start.\n\n| directive | obeyed | other values |\n|---|---|---|\n",
+         Dunlin does anyway. The last column has the treatment of other values; a line of the log names each\n\
+         line that is ignored at start.\n\n| directive | obeyed | other values |\n|---|---|---|\n",
     );
     for (names, obeyed, otherwise) in super::foreign::rows() {
         let quoted = |words: Vec<&str>| {

@@ -111,7 +111,7 @@ pub(super) const HOT_KEYS_ROWS: &[Row] = &[
     Row::One(Metric::gauge("tracking-active", Unit::Flag, "Whether keys are being counted.", |reading| {
         reading.hot_keys().is_some_and(|session| session.is_active(Instant::now())).into()
     })),
-    Row::One(Metric::gauge("used-memory", Unit::Bytes, "What the counts take.", |reading| {
+    Row::One(Metric::gauge("used-memory", Unit::Bytes, "Memory of the counts.", |reading| {
         reading.hot_keys().map_or(0, |session| session.used_bytes()).into()
     })),
     // Redis adds up the whole milliseconds that each update of its tables takes, which come to none.

@@ -131,7 +131,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::gauge(
         "current_eviction_exceeded_time",
         Unit::Milliseconds,
-        "How long more memory than `maxmemory` has been in use, where it is.",
+        "How long more memory than `maxmemory` has been in use, if it is.",
         |reading| reading.shared.stats.eviction.current_ms(reading.now_ms).into(),
     )),
     counter("keyspace_hits", "Reads that found their key.", |reading| {
@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::gauge(
         "current_active_defrag_time",
         Unit::Milliseconds,
-        "How long that has been so, where it is.",
+        "How long that has been so, if it is.",
         |reading| reading.shared.stats.defragmentation.times.current_ms(reading.now_ms).into(),
     )),
     count("tracking_total_keys", "Keys that clients cache.", |reading| {

@@ -63,7 +63,7 @@ fn write_instance(reading: &Reading<'_>, out: &mut Exposition) {
     let (port, process_id) = (config.port.to_string(), std::process::id().to_string());
     let is_replica = reading.shared.replication.is_replica();
     let history = reading.shared.replication.history().id.to_string();
-    out.begin("redis_instance_info", Kind::Gauge, "What the server is; always 1.");
+    out.begin("redis_instance_info", Kind::Gauge, "Facts about the server as labels; always 1.");
     let labels = [
         ("role", if is_replica { "slave" } else { "master" }),
         ("redis_version", REDIS_VERSION),
@@ -87,7 +87,7 @@ fn write_instance(reading: &Reading<'_>, out: &mut Exposition) {
     out.single("redis_config_maxclients", "The directive `maxclients`.", config.maxclients);
     out.single("redis_config_maxmemory", "The directive `maxmemory`.", config.maxmemory);
     if let (true, Some(primary)) = (is_replica, reading.primary()) {
-        out.begin("redis_slave_info", Kind::Gauge, "What the replica is; always 1.");
+        out.begin("redis_slave_info", Kind::Gauge, "Facts about the replica as labels; always 1.");
         let labels = [
             ("master_host", primary.host.as_str()),
             ("master_port", &primary.port.to_string()),

@@ -102,7 +102,7 @@ pub(crate) struct LinkStatus {
 }
 
 impl LinkStatus {
-    /// Returns why the stream does not come, where that is known.
+    /// Returns why the stream does not come, if that is known.
     pub(crate) fn error(&self) -> Option<&str> {
         self.stopped.as_deref().or(self.failed.as_deref())
     }

@@ -32,7 +32,7 @@ const ROW: Command = Command {
 
 pub(super) const EXPIRE: Command = Command {
     name: "expire",
-    summary: "Lets a key expire after so many seconds.",
+    summary: "Lets a key expire after a number of seconds.",
     since: "1.0.0",
     run: Run::Write(expire),
     args: &[Argument::key("key"), Argument::integer("seconds"), CONDITION],
@@ -41,7 +41,7 @@ pub(super) const EXPIRE: Command = Command {
 
 pub(super) const PEXPIRE: Command = Command {
     name: "pexpire",
-    summary: "Lets a key expire after so many milliseconds.",
+    summary: "Lets a key expire after a number of milliseconds.",
     run: Run::Write(pexpire),
     args: &[Argument::key("key"), Argument::integer("milliseconds"), CONDITION],
     ..ROW

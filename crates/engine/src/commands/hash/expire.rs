@@ -24,7 +24,7 @@ const CONDITION: Argument = Argument::one_of(
 
 pub(super) const HEXPIRE: Command = Command {
     name: "hexpire",
-    summary: "Lets fields of a hash expire after so many seconds.",
+    summary: "Lets fields of a hash expire after a number of seconds.",
     since: "7.4.0",
     group: Group::Hash,
     complexity: "O(n log m) for n fields given and m fields that expire",
@@ -38,7 +38,7 @@ pub(super) const HEXPIRE: Command = Command {
 
 pub(super) const HPEXPIRE: Command = Command {
     name: "hpexpire",
-    summary: "Lets fields of a hash expire after so many milliseconds.",
+    summary: "Lets fields of a hash expire after a number of milliseconds.",
     run: Run::Write(hpexpire),
     args: &[Argument::key("key"), Argument::integer("milliseconds"), CONDITION, FIELDS],
     ..HEXPIRE

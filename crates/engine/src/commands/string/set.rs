@@ -208,7 +208,7 @@ fn setnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 pub(super) const SETEX: Command = Command {
     name: "setex",
-    summary: "Stores a string under a key that expires in so many seconds.",
+    summary: "Stores a string under a key that expires after a number of seconds.",
     since: "2.0.0",
     group: Group::String,
     complexity: "O(1)",
@@ -226,7 +226,7 @@ fn setex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 pub(super) const PSETEX: Command = Command {
     name: "psetex",
-    summary: "Stores a string under a key that expires in so many milliseconds.",
+    summary: "Stores a string under a key that expires after a number of milliseconds.",
     since: "2.6.0",
     group: Group::String,
     complexity: "O(1)",

@@ -31,7 +31,7 @@ impl LogThread {
     pub(super) fn begin_backup_with_log(&mut self, directory: PathBuf) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let options = log_options(&shared.config.current());
-        // A log that somebody has left there would be put aside, and ours be taken for it at the next start.
+        // The next start would take our log for the one that lies there, which is put aside.
         if read_manifest(&options)?.is_some() {
             return Err(format!(
                 "there is a log in {}, of a time with appendonly yes: move it away, or turn appendonly on",
@@ -42,10 +42,11 @@ impl LogThread {
             let status = shared.durability.status();
             (status.log.clone(), status.relation)
         };
-        shared.durability.backup().begin(directory, unix_time_s())?;
-        if let Err(reason) = self.turn_on() {
-            shared.durability.backup().fail(&reason);
-            return Err(reason);
+        shared.durability.backup().expect_ready(&directory)?;
+        self.turn_on()?;
+        // Before the backup has begun no other thread schedules a rewrite for it; the base comes by this thread's orders.
+        if let Err(reason) = shared.durability.backup().begin(directory, unix_time_s()) {
+            return self.turn_off().and(Err(reason));
         }
         // The log is not to be loaded at the next start, so no snapshot says how it stands to it.
         {
@@ -129,7 +130,7 @@ impl LogThread {
         }
         let before = self.before_backup.take();
         self.config.refresh();
-        // It has become the server's own log meanwhile.
+        // `appendonly yes` has made the log the server's own meanwhile.
         if self.config.config().appendonly {
             return;
         }

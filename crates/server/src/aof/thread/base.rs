@@ -150,7 +150,8 @@ impl LogThread {
         let State::On(writer) = &self.state else { return };
         let shared = Arc::clone(&self.shared);
         let config = self.config.config();
-        let is_due = !writer.is_in_background() && !shared.durability.backup().holds_rewrites() && {
+        let is_held = shared.durability.backup().holds_rewrites();
+        let is_due = !writer.is_in_background() && !is_held && {
             let (bytes, base) = (writer.log_bytes(), shared.durability.status().base_bytes.max(1));
             let percent = u64::from(config.auto_aof_rewrite_percentage);
             let growth = u128::from(bytes.saturating_sub(base)) * 100 / u128::from(base);

@@ -76,7 +76,7 @@ const CAPA: Command = Command {
 
 const DURABILITY: Command = Command {
     name: "durability",
-    summary: "Chooses what the replies to this connection wait for: nothing, the disk, or so many replicas.",
+    summary: "Chooses what the replies to this connection wait for: nothing, the disk, or a number of replicas.",
     since: "7.4.0",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::durability)),

@@ -124,7 +124,7 @@ const CLUSTER: Command = Command {
             "3.0.0",
             Arity::Exactly(3),
             INSPECTION,
-            "Counts who reports that a node fails: nobody does, etcd knows who is there.",
+            "Counts reports that a node fails: always 0, because etcd knows which nodes are there.",
             &Handler(nodes::failure_reports),
         )),
         Command {
@@ -153,7 +153,7 @@ const CLUSTER: Command = Command {
                 "7.0.0",
                 Arity::AtLeast(3),
                 CHANGE,
-                "Has a node emptied, so that it can be taken away, or kept.",
+                "Empties a node, so that it can be taken away, or keeps it.",
                 &Handler(status::drain),
             )
         },
@@ -328,7 +328,7 @@ const CLUSTER: Command = Command {
             "Lists the nodes with their slots.",
             &Handler(nodes::list),
         )),
-        pins("pin", "Has the planner leave slots where they are, unless their node is drained."),
+        pins("pin", "Makes the planner leave slots where they are, unless their node is drained."),
         varying(Command {
             args: &[Argument::one_of(
                 "decision",
@@ -351,7 +351,7 @@ const CLUSTER: Command = Command {
                 "7.0.0",
                 Arity::AtLeast(3),
                 CHANGE,
-                "Has the node lead its shard with what it has, after its members are gone, or gives a shard without nodes up.",
+                "Lets the node lead its shard with what it has, after its members are gone, or gives a shard without nodes up.",
                 &Handler(recover::recover),
             )
         }),
@@ -535,7 +535,7 @@ const CLUSTER: Command = Command {
                 &Handler(nodes::tell),
             )
         },
-        pins("unpin", "Has the planner move pinned slots again, where that balances the shards."),
+        pins("unpin", "Lets the planner move pinned slots again, if that balances the shards."),
     ],
     ..Command::DEFAULT
 };

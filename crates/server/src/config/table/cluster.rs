@@ -26,7 +26,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(cluster_allow_reads_when_down)),
         default: "no",
         change: Change::Anytime,
-        doc: "The same for reads of slots that this node's shard has.",
+        doc: "Likewise for reads of slots that this node's shard has.",
         settle: as_is,
     },
     Directive {
@@ -85,7 +85,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(cluster_announce_tls_port), min: 0, max: 65535 },
         default: "0",
         change: Change::Anytime,
-        doc: "The same for TLS; 0 for `tls-port`.",
+        doc: "Likewise for TLS; 0 for `tls-port`.",
         settle: as_is,
     },
     Directive {
@@ -195,7 +195,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(cluster_plain_clients)),
         default: "no",
         change: Change::Anytime,
-        doc: "Serve clients without cluster support, which follow the primary by SENTINEL, while the cluster has one shard: commands may name keys of several slots, and a replica answers reads and refuses writes with READONLY, where it would redirect both.",
+        doc: "Serve clients without cluster support, which follow the primary by SENTINEL, while the cluster has one shard: commands may name keys of several slots, and a replica answers reads and refuses writes with READONLY, instead of redirecting both.",
         settle: as_is,
     },
     Directive {

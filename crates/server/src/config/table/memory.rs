@@ -24,7 +24,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(active_defrag_cycle_min), min: 1, max: 99 },
         default: "5",
         change: Change::Anytime,
-        doc: "The same where `active-defrag-threshold-lower` is reached.",
+        doc: "Likewise at `active-defrag-threshold-lower`.",
         settle: as_is,
     },
     Directive {
@@ -54,7 +54,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(active_defrag_threshold_upper), min: 0, max: 1000 },
         default: "10",
         change: Change::Anytime,
-        doc: "The same from which on this takes `active-defrag-cycle-max` of the time.",
+        doc: "Fragmentation, in percent, above which defragmentation uses `active-defrag-cycle-max`.",
         settle: as_is,
     },
     Directive {
@@ -244,7 +244,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(maxmemory_policy: MaxmemoryPolicy),
         default: "noeviction",
         change: Change::Anytime,
-        doc: "What happens at `maxmemory`: writes that need memory are refused (noeviction), or keys are evicted: of all keys or only of those with an expiry, the least recently used, the least frequently used, any, those that expire first, or (auto) those least worth their memory by age, uses and size, weighed as the cache learns.",
+        doc: "Behaviour at `maxmemory`: writes that need memory are refused (noeviction), or keys are evicted: of all keys or only of those with an expiry, the least recently used (lru), the least frequently used (lfu), the least recently changed (lrm), any, those that expire first, or (auto) those least worth their memory by age, uses and size, weighed as the cache learns.",
         settle: as_is,
     },
     Directive {

@@ -34,7 +34,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(http_console)),
         default: "yes",
         change: Change::Anytime,
-        doc: "Serve the console on `http-port`. It is a client like others, with the rights of the user that logs in.",
+        doc: "Serve the console on `http-port`. The console is a client like others, with the rights of the user that logs in.",
         settle: as_is,
     },
     Directive {

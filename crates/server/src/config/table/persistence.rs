@@ -57,7 +57,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Path(field!(appendfilename)),
         default: "appendonly.aof",
         change: Change::AtStart,
-        doc: "What the names of the append-only files begin with.",
+        doc: "Beginning of the names of the append-only files.",
         settle: |config| match is_plain_name(&config.appendfilename) {
             true => Ok(()),
             false => Err("appendfilename can't be a path, just a filename"),
@@ -211,7 +211,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(rdbcompression)),
         default: "yes",
         change: Change::Anytime,
-        doc: "Whether strings of more than 20 bytes are compressed in snapshots and in dumps, where it pays.",
+        doc: "Whether strings of more than 20 bytes are compressed in snapshots and in dumps, if that pays.",
         settle: as_is,
     },
     Directive {
@@ -221,7 +221,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(sanitize_dump_payload: Sanitize),
         default: "yes",
         change: Change::Anytime,
-        doc: "Whether dumps and snapshots are validated through and through. They always are: `no` and `clients`, which allow less, change nothing.",
+        doc: "Whether dumps and snapshots are validated through and through. Dunlin always validates them: `no` and `clients`, which allow less, change nothing.",
         settle: as_is,
     },
     Directive {
@@ -231,7 +231,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::SavePoints(field!(save)),
         default: "3600 1 300 100 60 10000",
         change: Change::Anytime,
-        doc: "When to write a snapshot by itself, in the background: after so many seconds, if there have been so many changes. Pairs on several lines add up. With any, SHUTDOWN without options and a signal write a last snapshot. `\"\"` for never.",
+        doc: "When to write a snapshot by itself, in the background: after a number of seconds, if there have been a number of changes. Pairs on several lines add up. With any, SHUTDOWN without options and a signal write a last snapshot. `\"\"` for never.",
         settle: as_is,
     },
     Directive {

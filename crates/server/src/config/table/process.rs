@@ -14,7 +14,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Flag(field!(daemonize)),
         default: "no",
         change: Change::AtStart,
-        doc: "Leave the terminal and go on in the background; the command returns once the server listens, or has failed. Without effect where a supervisor starts the server (`supervised`). Without `logfile` nobody sees the log.",
+        doc: "Leave the terminal and go on in the background; the command returns once the server listens, or has failed. Without effect if a supervisor starts the server (`supervised`). Without `logfile` the log is lost.",
         settle: as_is,
     },
     Directive {
@@ -47,7 +47,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Path(field!(pidfile)),
         default: "\"\"",
         change: Change::AtStart,
-        doc: "File that holds the process id while the server runs; empty for none. Where it cannot be written, a line of the log says so.",
+        doc: "File that holds the process id while the server runs; empty for none. If the file cannot be written, a line of the log says so.",
         settle: as_is,
     },
     Directive {
@@ -57,7 +57,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Shutdown(field!(shutdown_on_sigint)),
         default: "default",
         change: Change::Anytime,
-        doc: "What SIGINT does, as options of SHUTDOWN. While the server is being stopped, SIGINT ends the process at once; where a signal could not save the data set, SIGINT ends the server without.",
+        doc: "Effect of SIGINT, as options of SHUTDOWN. While the server is being stopped, SIGINT ends the process at once; if a signal could not save the data set, SIGINT ends the server without.",
         settle: as_is,
     },
     Directive {
@@ -67,7 +67,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Shutdown(field!(shutdown_on_sigterm)),
         default: "default",
         change: Change::Anytime,
-        doc: "What SIGTERM does, as options of SHUTDOWN. Where the data set cannot be saved, the server goes on, and the next SIGTERM tries again.",
+        doc: "Effect of SIGTERM, as options of SHUTDOWN. If the data set cannot be saved, the server goes on, and the next SIGTERM tries again.",
         settle: as_is,
     },
     Directive {

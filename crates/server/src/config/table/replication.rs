@@ -56,7 +56,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Integer { field: number!(min_sync_replicas), min: 0, max: SYNC_REPLICAS_MAX },
         default: "0",
         change: Change::Anytime,
-        doc: "Replies leave when so many replicas have what they show; 0 for at once. `CLIENT DURABILITY` chooses for a connection.",
+        doc: "Number of replicas that must have what a reply shows before it leaves; 0 for at once. `CLIENT DURABILITY` chooses for a connection.",
         settle: as_is,
     },
     Directive {
@@ -66,7 +66,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Memory { field: field!(repl_backlog_disk_size), min: 0, max: SIGNED_MAX },
         default: "1gb",
         change: Change::Anytime,
-        doc: "Bytes of superseded files of the append-only log that a rewrite leaves for replicas which were away, where there are or were any. A change takes effect with the next rewrite.",
+        doc: "Bytes of superseded files of the append-only log that a rewrite leaves for replicas that were away, if there are or were any. A change takes effect with the next rewrite.",
         settle: as_is,
     },
     Directive {
@@ -96,7 +96,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(repl_diskless_load: ReplDisklessLoad),
         default: "on-empty-db",
         change: Change::Anytime,
-        doc: "When a replica loads a snapshot while it comes, instead of keeping it in a file in `dir` until it is complete: never (disabled), where it has no data (on-empty-db), or always (flush-before-load). A link that is cut meanwhile leaves it without data until the next snapshot. swapdb is for files of Redis: it means on-empty-db, and other data are served until all of the new ones have come, as is its promise.",
+        doc: "When a replica loads a snapshot while it comes, instead of keeping it in a file in `dir` until it is complete: never (disabled), if it has no data (on-empty-db), or always (flush-before-load). A link that is cut meanwhile leaves it without data until the next snapshot. swapdb is for files of Redis: it means on-empty-db, and other data are served until all of the new ones have come, as is its promise.",
         settle: as_is,
     },
     Directive {
@@ -232,7 +232,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(sync_replicas_ack: SyncReplicasAck),
         default: "memory",
         change: Change::Anytime,
-        doc: "What a replica counts for `min-sync-replicas` with: what it has applied (memory), or what its append-only file has on disk (disk).",
+        doc: "Data of a replica that counts for `min-sync-replicas`: all that is applied (memory), or all that its append-only file has on disk (disk).",
         settle: as_is,
     },
     Directive {

@@ -44,7 +44,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Text(field!(audit_log)),
         default: "\"\"",
         change: Change::Protected,
-        doc: "Where the audit log goes, in lines of JSON: a file, `journald` or `stderr`; empty for nowhere. It names commands, keys, directives and users, never values or passwords. A file that is renamed is begun anew.",
+        doc: "Target of the audit log, in lines of JSON: a file, `journald` or `stderr`; empty for none. Its lines name commands, keys, directives and users, never values or passwords. A file that is renamed is begun anew.",
         settle: as_is,
     },
     Directive {
@@ -84,7 +84,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(audit_log_when_full: AuditFull),
         default: "drop",
         change: Change::Protected,
-        doc: "What happens while lines of the audit log cannot be written and 8 MB of them wait: further ones are dropped and counted (drop), or the commands that they would be about are refused (refuse).",
+        doc: "Behaviour while lines of the audit log cannot be written and 8 MB of them wait: further ones are dropped and counted (drop), or the commands that they would be about are refused (refuse).",
         settle: as_is,
     },
     Directive {
@@ -104,7 +104,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(enable_debug_command: Permission),
         default: "no",
         change: Change::AtStart,
-        doc: "Who may use DEBUG: nobody, every client, or clients on this host.",
+        doc: "Clients that may use DEBUG: none, all, or those on this host.",
         settle: as_is,
     },
     Directive {
@@ -114,7 +114,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(enable_protected_configs: Permission),
         default: "no",
         change: Change::AtStart,
-        doc: "Who may change protected directives with CONFIG SET: nobody, every client, or clients on this host.",
+        doc: "Clients that may change protected directives with CONFIG SET: none, all, or those on this host.",
         settle: as_is,
     },
     Directive {

@@ -54,7 +54,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::File(field!(tls_ca_cert_file)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "File (PEM) of certificates that vouch for those of clients and primaries. Those of the system are not used.",
+        doc: "File (PEM) of certificates that vouch for those of clients and primaries. Certificates of the system are not used.",
         settle: as_is,
     },
     Directive {
@@ -64,7 +64,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::File(field!(tls_cert_file)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "File (PEM) with the server's certificate, and those between it and its root behind it. It is loaded together with its key, or neither is.",
+        doc: "File (PEM) with the server's certificate, and those between it and its root behind it. Certificate and key are loaded together, or neither is.",
         settle: as_is,
     },
     Directive {
