@@ -120,15 +120,37 @@ def test_changes_by_commands_that_a_version_lacks_reach_it(version):
             primary.call("HSETEX", "h", "EX", 10_000, "FIELDS", 2, "a", 1, "b", 2)
             primary.call("HSETEX", "h", "KEEPTTL", "FIELDS", 2, "a", 3, "c", 4)
             primary.call("HINCRBYFLOAT", "h", "b", 0.5)
+        primary.call("SET", "n", 1, "EX", 10_000)
+        primary.call("INCREX", "n", "BYINT", 5, "UBOUND", 9, "EX", 20_000, "ENX")
+        primary.call("INCREX", "f", "BYFLOAT", "0.1", "PX", 30_000_000)
+        primary.call("INCREX", "gone", "PXAT", 1)
+        primary.call("RPUSH", "source", 1, 2, 3, 4, 5, 6)
+        primary.call("LMOVEM", "source", "moved", "LEFT", "LEFT", "COUNT", 2, "OBO")
+        primary.call("BLMOVEM", "source", "moved", "RIGHT", "LEFT", 0, "EXACTLY", 2, "BULK")
+        primary.call("LMOVEM", "source", "source", "LEFT", "LEFT", "COUNT", 9, "OBO")
+        primary.call("ZADD", "one", 5, "a", 6, "b")
+        primary.call("ZUNIONSTORE", "both", 2, "one", "one", "WEIGHTS", 0.5, 1, "AGGREGATE", "COUNT")
+        primary.call("SET", "moves", 1)
+        assert primary.call("MOVE", "moves", 5, "REPLACE") == 1
+        primary.call("SET", "moves", 2)
+        assert primary.call("MOVE", "moves", 5, "REPLACE") == 1
         primary.call("SET", "last", 1)
         until(lambda: replica.call("GET", "last") == b"1", "all changes")
         for query in (
+            ("GET", "n"),
+            ("PEXPIRETIME", "n") if is_from(version, "7.0") else ("PERSIST", "nosuch"),
+            ("GET", "f"),
+            ("LRANGE", "source", 0, -1),
+            ("LRANGE", "moved", 0, -1),
+            ("ZRANGE", "both", 0, -1, "WITHSCORES"),
             ("XRANGE", "entries", "-", "+"),
             ("XPENDING", "entries", "group"),
             ("XRANGE", "old", "-", "+"),
             ("HMGET", "h", "a", "b", "c"),
         ):
             assert replica.call(*query) == primary.call(*query), query
+        with redis.Redis(port=replica.port, db=5, protocol=2, socket_timeout=60) as other:
+            assert other.get("moves") == b"2"
         if is_from(version, "7.4"):
             times = [node.call("HPEXPIRETIME", "h", "FIELDS", 3, "a", "b", "c") for node in (primary, replica)]
             assert times[0] == times[1]

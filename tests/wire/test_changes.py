@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-import test_options as options
+import options
 from harness import ORACLE, Server
 from peer import Failure, Peer
 from wire import eventually
@@ -82,7 +82,7 @@ WITHOUT_STORY = {
     "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
-    **dict.fromkeys(["ardel", "ardelrange", "arinsert", "armset", "arring", "arseek", "arset", "delex", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
+    **dict.fromkeys(["ardel", "ardelrange", "arinsert", "armset", "arring", "arseek", "arset", "blmovem", "delex", "increx", "lmovem", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
     "function restore": "as RESTORE; every option of it is called below",
 }  # fmt: skip
 
@@ -212,6 +212,16 @@ def test_changes_of_commands_that_no_oracle_has(server):
             ("SET a 1", 1),
             ("DELEX a IFEQ 2", 0),
             ("DELEX a IFEQ 1", 1),
+            ("INCREX a EX 100", 1),
+            ("INCREX a BYINT 5 UBOUND 3", 0),
+            ("INCREX a PXAT 1", 1),
+            ("INCREX a PXAT 1", 0),
+            ("RPUSH l 1 2 3 4 5", 5),
+            ("LMOVEM l m LEFT LEFT COUNT 2 OBO", 2),
+            ("LMOVEM l m LEFT LEFT EXACTLY 4 OBO", 0),
+            ("LMOVEM l l LEFT LEFT COUNT 2 BULK", 0),
+            ("LMOVEM l l LEFT RIGHT COUNT 2 BULK", 2),
+            ("BLMOVEM l m LEFT LEFT 0 COUNT 9 BULK", 3),
         ]:
             before = changes(peer)
             peer.line(line)

@@ -19,6 +19,7 @@ MEANT = {
     ("wait", "categories"): "the category of commands that block, as in Valkey",
     ("georadius", "key specifications"): STORE,
     ("georadiusbymember", "key specifications"): STORE,
+    ("move", "arity"): "REPLACE came with Valkey 9.2",
     ("zrank", "arity"): "WITHSCORE came with Redis 7.2",
     ("zrevrank", "arity"): "WITHSCORE came with Redis 7.2",
 }
@@ -27,10 +28,10 @@ MEANT = {
 BEYOND = {
     "arcount", "ardel", "ardelrange", "arget", "argetrange", "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget", "armset", "arnext", "arop", "arring",
     "arscan", "arseek", "arset",
-    "backup",
+    "backup", "blmovem",
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
-    "cluster|unpin", "delex", "digest", "hotkeys",
-    "recorder", "sentinel", "xackdel", "xcfgset", "xdelex", "xnack",
+    "cluster|unpin", "delex", "digest", "hotkeys", "increx", "lmovem",
+    "recorder", "sdiffcard", "sentinel", "sunioncard", "xackdel", "xcfgset", "xdelex", "xnack",
 }
 
 

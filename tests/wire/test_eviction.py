@@ -14,7 +14,7 @@ OOM = Failure("OOM command not allowed when used memory > 'maxmemory'.")
 POLICIES = [f"{scope}-{order}" for scope in ("allkeys", "volatile") for order in ("lru", "lfu", "random")]
 POLICIES.append("volatile-ttl")
 if not is_redis(DUNLIN):
-    POLICIES += ["allkeys-auto", "volatile-auto"]
+    POLICIES += ["allkeys-auto", "volatile-auto", "allkeys-lrm", "volatile-lrm"]
 
 own = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own memory")
 
@@ -130,6 +130,22 @@ def test_keys_that_are_used_stay(full, policy):
         for _ in hot:
             full.read()
     assert sum(full.ask("EXISTS", key) for key in hot) >= 490
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lrm", "volatile-lrm"])
+def test_keys_that_are_read_go_and_keys_that_are_changed_stay_by_lrm(full, policy):
+    config(full, maxmemory_policy=policy, maxmemory_samples=10)
+    await_sweep(full)
+    read, changed = ([f"{name}:{number}" for number in range(300)] for name in ("read", "changed"))
+    for key in (*read, *changed):
+        full.ask("SET", key, b"x" * 1000, "EX", 100_000)
+    for first in range(0, 20_000, 150):
+        fill(full, 150, start=first, more=("EX", 100_000))
+        full.send_all(*(f"GET {key}" for key in read), *(f"SETRANGE {key} 0 y" for key in changed))
+        for _ in (*read, *changed):
+            full.read()
+    counts = [sum(full.ask("EXISTS", key) for key in keys) for keys in (read, changed)]
+    assert counts[0] < 20 and counts[1] >= 290, counts
 
 
 LARGE = b"y" * 100_000

@@ -615,6 +615,17 @@ mod tests {
             DELIFEQ k 2 => DEL k
             GETSET k 5 => SET k 5
             INCRBYFLOAT k 0.5 => SET k 5.5 KEEPTTL
+            INCREX k BYFLOAT 0.5 UBOUND 9 => SET k 6 KEEPTTL
+            INCREX k BYINT 5 UBOUND 9 =>
+            INCREX k BYINT 5 UBOUND 9 SATURATE => SET k 9 KEEPTTL
+            INCREX k EX 10 => SET k 10 PXAT 1700000010000
+            INCREX k EX 20 ENX => SET k 11 KEEPTTL
+            INCREX k PERSIST => SET k 12
+            INCREX k PERSIST => SET k 13 KEEPTTL
+            INCREX k PX 20 ENX => SET k 14 PXAT 1700000000020
+            INCREX k EXAT 1 => DEL k
+            INCREX k EXAT 1 =>
+            SET k 5 => SET k 5
             GETDEL k => DEL k
             HINCRBYFLOAT h f 1.5 => HSET h f 1.5
             HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
@@ -635,6 +646,12 @@ mod tests {
             ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
             BZPOPMIN x z 0 => ZPOPMIN z
             BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
+            ZADD z 1.5 a 2 b => ZADD z 1.5 a 2 b
+            ZUNIONSTORE y 1 z => ZUNIONSTORE y 1 z
+            ZUNIONSTORE y 2 z y WEIGHTS 0.5 1 AGGREGATE COUNT => MULTI; DEL y; ZADD y 1.5 a 1.5 b; EXEC
+            ZINTERSTORE new 2 z y AGGREGATE COUNT => ZADD new 2 a 2 b
+            ZINTERSTORE y 2 z x AGGREGATE COUNT => DEL y
+            ZINTERSTORE y 2 z x AGGREGATE COUNT =>
             ",
         );
     }
@@ -898,7 +915,11 @@ mod tests {
             "
             @ database 3
             SET k v PX 10 => SELECT 3; SET k v PXAT 1700000000010; SELECT 0
-            MOVE k 5 => SELECT 3; MOVE k 5; SELECT 0
+            MOVE k 5 REPLACE => SELECT 3; MOVE k 5; SELECT 0
+            MOVE k 5 REPLACE =>
+            SET k w PX 10 => SELECT 3; SET k w PXAT 1700000000010; SELECT 0
+            MOVE k 5 =>
+            MOVE k 5 REPLACE => SELECT 5; MULTI; DEL k; SELECT 3; MOVE k 5; EXEC; SELECT 0
             @ database 5
             @ unnoticed +10
             APPEND k x => SELECT 5; MULTI; DEL k; APPEND k x; EXEC; SELECT 0

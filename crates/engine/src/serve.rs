@@ -91,6 +91,7 @@ pub(crate) fn block(
         keys,
         stripes,
         value_type: wait.value_type,
+        elements_min: wait.elements_min,
         on_loss: wait.on_loss,
         is_gone: AtomicBool::new(false),
         again_ms: AtomicU64::new(wait.again_ms.unwrap_or(NEVER)),

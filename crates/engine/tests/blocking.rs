@@ -120,6 +120,84 @@ fn a_mistake_that_shows_late_is_told_and_costs_no_element() {
 }
 
 #[test]
+fn blmovem_with_count_is_served_by_the_first_elements() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLMOVEM a b LEFT RIGHT 0 COUNT 5 BULK", "(waits)", &[]);
+    story.check(2, "BLPOP b 0", "(waits)", &[]);
+    let served = [(1, "*2 $1 x $1 y"), (2, "*2 $1 b $1 x")];
+    story.check(9, "RPUSH a x y", ":2", &served);
+    story.check(9, "LRANGE b 0 -1", "*1 $1 y", &[]);
+    story.check(9, "EXISTS a", ":0", &[]);
+    story.check(1, "BLMOVEM a b LEFT RIGHT 0", "(waits)", &[]);
+    story.check(9, "RPUSH a x y", ":2", &[(1, "*1 $1 x")]);
+    story.nobody_waits();
+}
+
+#[test]
+fn blmovem_with_exactly_waits_for_all_of_its_elements() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLMOVEM a b LEFT LEFT 0 EXACTLY 3 OBO", "(waits)", &[]);
+    story.check(9, "RPUSH a 1 2", ":2", &[]);
+    story.check(9, "EXISTS b", ":0", &[]);
+    // Clients that are content with fewer do not wait behind it, whether they came before or after.
+    story.check(2, "BLPOP a 0", "*2 $1 a $1 1", &[]);
+    story.check(3, "BLMOVEM a c LEFT LEFT 0 EXACTLY 2 OBO", "(waits)", &[]);
+    story.check(9, "RPUSH a 3", ":2", &[(3, "*2 $1 3 $1 2")]);
+    story.check(4, "BLMPOP 0 1 a LEFT COUNT 9", "(waits)", &[]);
+    story.check(9, "RPUSH a 1 2", ":2", &[(4, "*2 $1 a *2 $1 1 $1 2")]);
+    story.check(9, "RPUSH a 1 2", ":2", &[]);
+    story.check(9, "LINSERT a BEFORE 1 0", ":3", &[(1, "*3 $1 2 $1 1 $1 0")]);
+    story.check(9, "LRANGE b 0 -1", "*3 $1 2 $1 1 $1 0", &[]);
+    story.check(9, "EXISTS a", ":0", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn blmovem_is_served_by_every_way_in_which_its_source_grows() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    for (line, reply) in [
+        ("LMOVE feed a LEFT RIGHT", "$1 9"),
+        ("LMOVEM feed a LEFT RIGHT COUNT 3 BULK", "*3 $1 9 $1 8 $1 7"),
+        ("SORT feed STORE a", ":3"),
+        ("COPY feed a REPLACE", ":1"),
+    ] {
+        story.check(9, "RPUSH a 1 2", ":2", &[]);
+        story.check(9, "RPUSH feed 9 8 7", ":3", &[]);
+        story.check(1, "BLMOVEM a b LEFT RIGHT 0 EXACTLY 3 BULK", "(waits)", &[]);
+        assert_eq!(story.say(9, line), reply, "{line}");
+        assert_eq!(story.served().len(), 1, "{line}");
+        story.say(9, "DEL a b feed");
+    }
+    story.nobody_waits();
+}
+
+#[test]
+fn blmovem_may_take_what_it_puts_back() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLMOVEM a a LEFT RIGHT 0 EXACTLY 2 BULK", "(waits)", &[]);
+    story.check(2, "BLPOP a 0", "(waits)", &[]);
+    story.check(9, "RPUSH a 1 2 3", ":3", &[(1, "*2 $1 1 $1 2"), (2, "*2 $1 a $1 3")]);
+    story.check(9, "LRANGE a 0 -1", "*2 $1 1 $1 2", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn xread_with_limits_is_served_with_no_more() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "XREAD MAXCOUNT 1 BLOCK 0 STREAMS s t $ $", "(waits)", &[]);
+    story.check(9, "XADD t 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 t *1 *2 $3 1-0 *2 $1 a $1 1")]);
+    story.check(9, "XGROUP CREATE s g 0 MKSTREAM", "+OK", &[]);
+    story.check(1, "XREADGROUP GROUP g c MAXSIZE 1 BLOCK 0 STREAMS s >", "(waits)", &[]);
+    story.check(9, "XADD s 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1")]);
+    story.nobody_waits();
+}
+
+#[test]
 fn every_way_in_which_a_list_appears_serves() {
     let store = Store::new(1);
     let mut story = Story::new(&store);

@@ -45,8 +45,15 @@ const ROOMS: &[&str] = &[
 const PURE: &[&str] =
     &["acl", "certificates", "cluster", "engine", "replication", "resp", "scripting", "structures"];
 /// Names that such a crate does not use.
-const WORLD: &[&str] =
-    &["std::fs", "fs::File", "std::net", "Instant::now", "SystemTime::now", "thread::spawn", "thread::Builder"];
+const WORLD: &[&str] = &[
+    "std::fs",
+    "fs::File",
+    "std::net",
+    "Instant::now",
+    "SystemTime::now",
+    "thread::spawn",
+    "thread::Builder",
+];
 /// Uses that are meant, each with its file.
 const MEANT: &[(&str, &str)] = &[
     // How long a thread slept for a lock, for the flight recorder.
@@ -114,8 +121,9 @@ fn without_tests_and_comments(text: &str) -> String {
 /// A file's code before its first module with a condition, which is one of tests or of models for loom.
 fn without_inline_tests(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    let is_end =
-        |at: usize| lines[at].starts_with("#[cfg(") && lines.get(at + 1).is_some_and(|next| is_inline_module(next));
+    let is_end = |at: usize| {
+        lines[at].starts_with("#[cfg(") && lines.get(at + 1).is_some_and(|next| is_inline_module(next))
+    };
     let end = (0..lines.len()).find(|at| is_end(*at)).unwrap_or(lines.len());
     without_tests_and_comments(&lines[..end].join("\n"))
 }

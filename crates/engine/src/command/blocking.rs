@@ -27,6 +27,7 @@ impl<'a> Blocking<'a> {
         Self::Wait(Wait {
             keys,
             value_type,
+            elements_min: 1,
             timeout_ms,
             words: None,
             on_loss: false,
@@ -43,6 +44,8 @@ pub struct Wait<'a> {
     pub keys: &'a [&'a [u8]],
     /// The type of value that one of them must hold.
     pub value_type: ValueType,
+    /// How many elements the value must have.
+    pub elements_min: usize,
     /// For how many milliseconds; `None` for ever.
     pub timeout_ms: Option<NonZeroU64>,
     /// The words to run again, if they are not those of the request: values that depend on the moment of

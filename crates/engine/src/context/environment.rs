@@ -36,6 +36,9 @@ pub struct Policy {
     pub slots: Option<Arc<[(u16, u16)]>>,
     /// Limits of the memory of databases; `None` if there are none.
     pub database_limits: Option<Arc<DatabaseLimits>>,
+    /// Whether stamps say when keys were changed last, not used (`maxmemory-policy`, the policies by LRM). The host says
+    /// of each caller that it does not touch ([`Caller::no_touch`]).
+    pub stamps_changes: bool,
 }
 
 /// The limits of the memory of databases (`db-maxmemory`), for commands that give a database more than their words. The host

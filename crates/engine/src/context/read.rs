@@ -181,7 +181,12 @@ impl<'a> ReadContext<'a> {
     /// Notes an access even if reads do not. Returns whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
         let entry = self.inspect(key);
-        entry.inspect(|entry| self.touch_entry(*entry)).is_some()
+        if let Some(entry) = entry
+            && !self.environment.policy.stamps_changes
+        {
+            self.touch_entry(entry);
+        }
+        entry.is_some()
     }
 
     /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the index. No access is

@@ -44,6 +44,8 @@ pub struct Waiter {
     pub(crate) stripes: StripeSet,
     /// The type that it waits for.
     pub(crate) value_type: ValueType,
+    /// How many elements the value must have.
+    pub(crate) elements_min: usize,
     /// Whether it is also to be served when a key goes, or holds another type.
     pub(crate) on_loss: bool,
     /// Whether the client has gone: nothing more is given to it.
@@ -107,9 +109,20 @@ impl Queue {
         self.on_loss > 0
     }
 
-    /// Whether a client waits for a value of that type. O(n) if waiters want different types.
-    pub(crate) fn wants(&self, value_type: ValueType) -> bool {
-        self.waiters.iter().any(|waiter| waiter.value_type == value_type && !waiter.is_gone())
+    /// How many elements a value of that type must have for a client that waits for it; `None` if none does. O(n) if
+    /// waiters want different types or numbers.
+    pub(crate) fn elements_wanted(&self, value_type: ValueType) -> Option<usize> {
+        let mut least = None;
+        for waiter in &self.waiters {
+            if waiter.value_type == value_type && !waiter.is_gone() {
+                let wanted = least.map_or(waiter.elements_min, |least| waiter.elements_min.min(least));
+                least = Some(wanted);
+                if wanted <= 1 {
+                    break;
+                }
+            }
+        }
+        least
     }
 }
 

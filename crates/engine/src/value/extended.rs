@@ -9,7 +9,7 @@
 //! Reading, adding and printing are done exactly with integers of any length, then rounded once, to
 //! the nearest, ties to even: what IEEE 754 asks of the hardware and of the C library.
 
-use std::ops::Add;
+use std::ops::{Add, Neg};
 
 use num_bigint::BigUint;
 
@@ -53,6 +53,9 @@ struct Exact {
 impl ExtendedFloat {
     /// Zero.
     pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: EXPONENT_MIN };
+
+    /// The largest number; [`Neg`] makes the smallest one of it.
+    pub const MAX: Self = Self::Finite { negative: false, mantissa: u64::MAX, exponent: EXPONENT_MAX };
 
     /// Reads what C's `strtold` reads: decimal or hexadecimal digits with a point and an exponent, or
     /// infinity. `None` for anything else, blanks and NaN included, and for numbers that are too
@@ -143,6 +146,11 @@ impl ExtendedFloat {
         matches!(self, Self::Finite { mantissa: 0, .. })
     }
 
+    /// Whether it is below zero, or minus zero; infinity has lost its sign.
+    pub fn is_negative(self) -> bool {
+        matches!(self, Self::Finite { negative: true, .. })
+    }
+
     /// The nearest number of double precision; infinity has the sign that is given.
     pub fn to_f64(self, negative_infinity: bool) -> f64 {
         match self {
@@ -183,6 +191,19 @@ impl ExtendedFloat {
             text.push_str(fraction);
         }
         Some(text)
+    }
+}
+
+impl Neg for ExtendedFloat {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        match self {
+            Self::Finite { negative, mantissa, exponent } => {
+                Self::Finite { negative: !negative, mantissa, exponent }
+            }
+            Self::Infinite => Self::Infinite,
+        }
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) fn policy(config: &Config) -> Policy {
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
         slots: None,
         database_limits: database_limits(config),
+        stamps_changes: matches!(
+            config.maxmemory_policy,
+            MaxmemoryPolicy::AllkeysLrm | MaxmemoryPolicy::VolatileLrm
+        ),
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
@@ -51,16 +55,18 @@ pub(crate) fn policy(config: &Config) -> Policy {
 /// The limits of databases; `None` if there are none.
 fn database_limits(config: &Config) -> Option<Arc<DatabaseLimits>> {
     use MaxmemoryPolicy::{
-        AllkeysAuto, AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileAuto, VolatileLfu,
-        VolatileLru, VolatileRandom, VolatileTtl,
+        AllkeysAuto, AllkeysLfu, AllkeysLrm, AllkeysLru, AllkeysRandom, Noeviction, VolatileAuto,
+        VolatileLfu, VolatileLrm, VolatileLru, VolatileRandom, VolatileTtl,
     };
     if config.db_maxmemory.is_empty() {
         return None;
     }
     let evicted = match config.maxmemory_policy {
         Noeviction => EvictedKeys::None,
-        VolatileAuto | VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl => EvictedKeys::Expiring,
-        AllkeysAuto | AllkeysLfu | AllkeysLru | AllkeysRandom => EvictedKeys::All,
+        VolatileAuto | VolatileLfu | VolatileLrm | VolatileLru | VolatileRandom | VolatileTtl => {
+            EvictedKeys::Expiring
+        }
+        AllkeysAuto | AllkeysLfu | AllkeysLrm | AllkeysLru | AllkeysRandom => EvictedKeys::All,
     };
     let limit = |(database, limit)| (database, usize::try_from(limit).unwrap_or(usize::MAX));
     Some(Arc::new(DatabaseLimits { limits: config.db_maxmemory.iter().map(limit).collect(), evicted }))

@@ -418,7 +418,7 @@ mod tests {
                 "maxmemory-policy=foo",
                 failed(
                     "maxmemory-policy",
-                    "argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, volatile-auto, allkeys-lru, allkeys-lfu, allkeys-random, allkeys-auto, noeviction",
+                    "argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, volatile-lrm, volatile-auto, allkeys-lru, allkeys-lfu, allkeys-random, allkeys-lrm, allkeys-auto, noeviction",
                 ),
             ),
             (

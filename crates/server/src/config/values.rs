@@ -377,6 +377,8 @@ words! {
         "volatile-random" => VolatileRandom,
         /// The key that expires soonest.
         "volatile-ttl" => VolatileTtl,
+        /// Least recently changed among keys with an expiry.
+        "volatile-lrm" => VolatileLrm,
         /// By age, uses and size, among keys with an expiry.
         "volatile-auto" => VolatileAuto,
         /// Least recently used.
@@ -385,6 +387,8 @@ words! {
         "allkeys-lfu" => AllkeysLfu,
         /// Any key.
         "allkeys-random" => AllkeysRandom,
+        /// Least recently changed.
+        "allkeys-lrm" => AllkeysLrm,
         /// By age, uses and size, weighed as the cache has learned.
         "allkeys-auto" => AllkeysAuto,
         /// Writes that need memory are refused.

@@ -64,11 +64,12 @@ pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
     use EvictionOrder::{Deadline, Frequency, Random, Recency, Weighed};
     let (expiring_only, order) = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => return None,
-        MaxmemoryPolicy::AllkeysLru => (false, Recency),
+        // Stamps say when keys were changed ([`Policy::stamps_changes`]).
+        MaxmemoryPolicy::AllkeysLru | MaxmemoryPolicy::AllkeysLrm => (false, Recency),
         MaxmemoryPolicy::AllkeysLfu => (false, Frequency),
         MaxmemoryPolicy::AllkeysRandom => (false, Random),
         MaxmemoryPolicy::AllkeysAuto => (false, Weighed),
-        MaxmemoryPolicy::VolatileLru => (true, Recency),
+        MaxmemoryPolicy::VolatileLru | MaxmemoryPolicy::VolatileLrm => (true, Recency),
         MaxmemoryPolicy::VolatileLfu => (true, Frequency),
         MaxmemoryPolicy::VolatileRandom => (true, Random),
         MaxmemoryPolicy::VolatileTtl => (true, Deadline),

@@ -50,7 +50,7 @@ impl Executor {
             self.is_write_paused() || shared.durability.is_failing() || shared.replication.is_replica();
         self.caller = Caller {
             client: blocked::token(session.client.address),
-            no_touch: session.flags.has(ClientFlags::NO_TOUCH),
+            no_touch: session.flags.has(ClientFlags::NO_TOUCH) | self.policy.stamps_changes,
             tracks: session.tracking.as_deref().is_some_and(Tracking::tracks_next),
             broadcasts: shared.trackers.broadcasts(),
             waits_for_views: session.held_since.is_none_or(may_wait),

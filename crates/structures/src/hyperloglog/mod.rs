@@ -246,6 +246,12 @@ impl HyperLogLogUnion {
         })
     }
 
+    /// Adds an element. O(1).
+    pub fn add_element(&mut self, element: &[u8]) {
+        let (index, value) = place(element);
+        self.registers[index] = self.registers[index].max(value);
+    }
+
     /// Its cardinality. O(registers).
     pub fn estimate(&self) -> u64 {
         let mut histogram = estimate::Histogram::default();

@@ -57,7 +57,7 @@ pub(super) const ARGREP: Command = Command {
     ..Command::DEFAULT
 };
 
-/// One end of the range.
+/// A bound of the range.
 #[derive(Clone, Copy)]
 enum Bound {
     First,

@@ -38,11 +38,15 @@ pub(super) const MOVE: Command = Command {
     summary: "Moves a key with its value and expiry to another database, unless it is there.",
     since: "1.0.0",
     complexity: "O(1)",
-    arity: Arity::Exactly(3),
+    arity: Arity::AtLeast(3),
     run: Run::Write(move_key),
     flags: Flags::FAST,
     keys: &[KeySpec::at(1).read_write().accesses().updates()],
-    args: &[Argument::key("key"), Argument::integer("db")],
+    args: &[
+        Argument::key("key"),
+        Argument::integer("db"),
+        Argument::word("replace", "REPLACE").optional().since("9.2.0"),
+    ],
     ..Command::DEFAULT
 };
 
@@ -100,14 +104,24 @@ fn renamenx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
 fn move_key(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, from) = (args.word(), context.database());
     let to = database_index(args, context.databases())?;
+    let replaces = args.token("REPLACE");
+    args.finish()?;
     if from == to {
         return Err(SAME_OBJECT);
     }
-    let free = !context.contains_in(to, key);
-    if free {
+    let taken = context.contains_in(to, key);
+    let may_move = replaces || !taken;
+    if may_move {
         context.check_room_for(to, (from, key))?;
     }
-    let moved = free && context.relocate((from, key), (to, key));
+    let moved = may_move && context.relocate((from, key), (to, key));
+    if moved && replaces {
+        // Only Valkey from 9.2 on knows REPLACE.
+        if taken {
+            context.propagate_in(to, &[b"DEL", key]);
+        }
+        context.propagate(&[b"MOVE", key, itoa::Buffer::new().format(to).as_bytes()]);
+    }
     if moved {
         context.notify_in(from, EventClass::Generic, "move_from", key);
         context.notify_in(to, EventClass::Generic, "move_to", key);

@@ -6,6 +6,7 @@ mod pop;
 mod push;
 mod read;
 mod transfer;
+mod transfer_many;
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::{Element, ListEnd, TakenBlocks};
@@ -21,6 +22,7 @@ use crate::{
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
     blocking::BLMOVE,
+    transfer_many::BLMOVEM,
     blocking::BLMPOP,
     blocking::BLPOP,
     blocking::BRPOP,
@@ -29,6 +31,7 @@ pub(super) const COMMANDS: &[Command] = &[
     push::LINSERT,
     read::LLEN,
     transfer::LMOVE,
+    transfer_many::LMOVEM,
     pop::LMPOP,
     pop::LPOP,
     read::LPOS,

@@ -129,7 +129,7 @@ fn pop_told(
 }
 
 /// The numbers of up to `count` elements at an end.
-fn ends(list: &List, count: usize, end: ListEnd) -> Range<usize> {
+pub(super) fn ends(list: &List, count: usize, end: ListEnd) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match end {
         ListEnd::Front => 0..count,

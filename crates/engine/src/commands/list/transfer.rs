@@ -58,10 +58,10 @@ fn rpoplpush(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Re
 
 /// From where to where an element moves.
 pub(super) struct Transfer<'a> {
-    source: &'a [u8],
-    destination: &'a [u8],
-    from: ListEnd,
-    to: ListEnd,
+    pub(super) source: &'a [u8],
+    pub(super) destination: &'a [u8],
+    pub(super) from: ListEnd,
+    pub(super) to: ListEnd,
 }
 
 impl<'a> Transfer<'a> {

@@ -55,23 +55,6 @@ pub(super) const SINTERSTORE: Command = Command {
     ..SDIFFSTORE
 };
 
-pub(super) const SINTERCARD: Command = Command {
-    name: "sintercard",
-    summary: "Returns how many members are in all of the sets.",
-    since: "7.0.0",
-    complexity: "O(n × m) for n members of the smallest of m sets",
-    arity: Arity::AtLeast(3),
-    run: Run::Read(sintercard),
-    keys: &[KeySpec::at(1).counted().accesses()],
-    args: &[
-        Argument::integer("numkeys"),
-        Argument::key("key").multiple(),
-        Argument::integer("limit").after("LIMIT").optional(),
-    ],
-    tips: &[],
-    ..SDIFF
-};
-
 pub(super) const SUNION: Command = Command {
     name: "sunion",
     summary: "Returns the members that are in any of the sets.",
@@ -155,49 +138,25 @@ fn sunionstore(
     store(context, args, reply, "sunionstore", total, union)
 }
 
-fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let count = CommandError::text("ERR numkeys should be greater than 0");
-    let count = args.integer_in(1..=i64::MAX, count);
-    args.check()?;
-    if count > args.remaining() as i64 {
-        return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
-    }
-    let keys = args.take(count as usize);
-    let mut limit = 0;
-    while !args.is_empty() {
-        if !args.token_with("LIMIT", 1) {
-            return Err(CommandError::Syntax);
-        }
-        limit = args.integer_in(0..=i64::MAX, CommandError::text("ERR LIMIT can't be negative"));
-        args.check()?;
-    }
-    let sets = read_sets(context, keys)?;
-    let sets = borrowed(&sets);
-    context.weigh(lookups(&sets))?;
-    let limit = if limit == 0 { usize::MAX } else { limit as usize };
-    reply.count(intersection_len(&sets, limit));
-    Ok(())
-}
-
 /// The sets under the keys of a command that reads.
-fn read_sets<'a>(
+pub(super) fn read_sets<'a>(
     context: &mut ReadContext<'a>,
     keys: &[&[u8]],
 ) -> Result<Vec<Option<CollectionRef<'a, Set>>>, CommandError> {
     keys.iter().map(|key| context.collection::<Set>(key)).collect()
 }
 
-fn borrowed<'s>(sets: &'s [Option<CollectionRef<'_, Set>>]) -> Vec<Option<&'s Set>> {
+pub(super) fn borrowed<'s>(sets: &'s [Option<CollectionRef<'_, Set>>]) -> Vec<Option<&'s Set>> {
     sets.iter().map(Option::as_deref).collect()
 }
 
 /// How many members there are in all sets together.
-fn total(sets: &[Option<&Set>]) -> usize {
+pub(super) fn total(sets: &[Option<&Set>]) -> usize {
     sets.iter().flatten().map(|set| set.len()).sum()
 }
 
 /// How many members an intersection looks for at most.
-fn lookups(sets: &[Option<&Set>]) -> usize {
+pub(super) fn lookups(sets: &[Option<&Set>]) -> usize {
     let smallest = sets.iter().map(|set| set.map_or(0, Set::len)).min().unwrap_or(0);
     smallest.saturating_mul(sets.len())
 }
@@ -239,7 +198,23 @@ fn reply_members(reply: &mut ReplyBuffer, members: &[Element<'_>]) {
 
 /// Visits the members of the first set that are in no other.
 fn difference<'a>(sets: &[Option<&'a Set>], layout: Layout<'_>, mut visit: impl FnMut(Element<'a>)) {
-    let Some((Some(first), others)) = sets.split_first() else { return };
+    without_others(sets, layout, |first, is_left| {
+        first.for_each(|member| {
+            if is_left(member) {
+                visit(member);
+            }
+        });
+    });
+}
+
+/// Calls `work` with the first set, if it is there, and with whether one of its members is in no other set.
+pub(super) fn without_others<'a, R>(
+    sets: &[Option<&'a Set>],
+    layout: Layout<'_>,
+    work: impl FnOnce(&'a Set, &dyn Fn(Element<'_>) -> bool) -> R,
+) -> Option<R> {
+    let (first, others) = sets.split_first()?;
+    let first = (*first)?;
     let mut others: Vec<&Set> = others.iter().flatten().copied().collect();
     // Many small sets are one lookup when they are one set.
     let merged;
@@ -249,16 +224,12 @@ fn difference<'a>(sets: &[Option<&'a Set>], layout: Layout<'_>, mut visit: impl 
     }
     // The largest is the likeliest to have a member.
     others.sort_by_key(|other| std::cmp::Reverse(other.len()));
-    first.for_each(|member| {
-        if !others.iter().any(|other| other.contains_element(member)) {
-            visit(member);
-        }
-    });
+    Some(work(first, &|member| !others.iter().any(|other| other.contains_element(member))))
 }
 
 /// The smallest set and the others by size, or `None` if one is missing: its intersection with
 /// anything is empty.
-fn by_size<'a>(sets: &[Option<&'a Set>]) -> Option<(&'a Set, Vec<&'a Set>)> {
+pub(super) fn by_size<'a>(sets: &[Option<&'a Set>]) -> Option<(&'a Set, Vec<&'a Set>)> {
     let mut sets = sets.iter().copied().collect::<Option<Vec<_>>>()?;
     sets.sort_by_key(|set| set.len());
     let others = sets.split_off(1);
@@ -275,22 +246,8 @@ fn intersection<'a>(sets: &[Option<&'a Set>], mut visit: impl FnMut(Element<'a>)
     });
 }
 
-/// How many members are in all sets; counts no further than `limit`.
-fn intersection_len(sets: &[Option<&Set>], limit: usize) -> usize {
-    let Some((smallest, others)) = by_size(sets) else { return 0 };
-    let (mut cursor, mut found) = (0, 0);
-    loop {
-        cursor = smallest.scan(cursor, |member| {
-            found += usize::from(others.iter().all(|other| other.contains_element(member)));
-        });
-        if cursor == 0 || found >= limit {
-            return found.min(limit);
-        }
-    }
-}
-
 /// The members that are in any set.
-fn union(sets: &[Option<&Set>], layout: Layout<'_>) -> Set {
+pub(super) fn union(sets: &[Option<&Set>], layout: Layout<'_>) -> Set {
     let mut result = Set::default();
     for set in sets.iter().flatten() {
         set.for_each(|member| {
@@ -336,14 +293,6 @@ mod tests {
             ~4 $1 1 $1 2 $1 3 $1 4
             > SUNION missing missing
             *0
-            > SINTERCARD 2 a b
-            :2
-            > SINTERCARD 2 a b LIMIT 1
-            :1
-            > SINTERCARD 2 a b LIMIT 0
-            :2
-            > SINTERCARD 2 a missing
-            :0
             ",
         );
     }
@@ -402,20 +351,6 @@ mod tests {
             -WRONGTYPE Operation against a key holding the wrong kind of value
             > SCARD a
             :1
-            > SINTERCARD 0 a
-            -ERR numkeys should be greater than 0
-            > SINTERCARD x a
-            -ERR numkeys should be greater than 0
-            > SINTERCARD 2 a
-            -ERR Number of keys can't be greater than number of args
-            > SINTERCARD 1 a LIMIT
-            -ERR syntax error
-            > SINTERCARD 1 a LIMIT -1
-            -ERR LIMIT can't be negative
-            > SINTERCARD 1 a LIMIT x
-            -ERR LIMIT can't be negative
-            > SINTERCARD 1 a OTHER 1
-            -ERR syntax error
             > SUNIONSTORE a
             -ERR wrong number of arguments for 'sunionstore' command
             ",

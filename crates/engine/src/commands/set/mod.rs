@@ -1,5 +1,6 @@
 //! Commands on sets.
 
+mod cardinality;
 mod combine;
 mod members;
 mod sample;
@@ -19,9 +20,10 @@ pub(super) const COMMANDS: &[Command] = &[
     members::SADD,
     members::SCARD,
     combine::SDIFF,
+    cardinality::SDIFFCARD,
     combine::SDIFFSTORE,
     combine::SINTER,
-    combine::SINTERCARD,
+    cardinality::SINTERCARD,
     combine::SINTERSTORE,
     members::SISMEMBER,
     members::SMEMBERS,
@@ -32,6 +34,7 @@ pub(super) const COMMANDS: &[Command] = &[
     members::SREM,
     scan::SSCAN,
     combine::SUNION,
+    cardinality::SUNIONCARD,
     combine::SUNIONSTORE,
 ];
 

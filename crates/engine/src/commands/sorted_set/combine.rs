@@ -1,6 +1,6 @@
 //! Differences, intersections and unions of sorted sets, and of sets whose members score 1.
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{ReplyBuffer, number::write_double};
 use dunlin_structures::Element;
 
 use super::{MemberReply, range::store};
@@ -15,7 +15,12 @@ const NUMKEYS: Argument = Argument::integer("numkeys");
 const WEIGHTS: Argument = Argument::integer("weight").after("WEIGHTS").optional().multiple();
 const AGGREGATE: Argument = Argument::one_of(
     "aggregate",
-    &[Argument::word("sum", "SUM"), Argument::word("min", "MIN"), Argument::word("max", "MAX")],
+    &[
+        Argument::word("sum", "SUM"),
+        Argument::word("min", "MIN"),
+        Argument::word("max", "MAX"),
+        Argument::word("count", "COUNT").since("8.8.0"),
+    ],
 )
 .after("AGGREGATE")
 .optional();
@@ -106,18 +111,28 @@ enum Operation {
 }
 
 /// The aggregate of the scores of a member that is in several.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The sum of the weights, whatever the scores.
+    Count,
 }
 
 impl Aggregate {
+    /// The share of an input in the aggregate; it may be no number.
+    fn share(self, weight: f64, score: f64) -> f64 {
+        match self {
+            Self::Count => weight,
+            Self::Sum | Self::Min | Self::Max => weight * score,
+        }
+    }
+
     fn of(self, present: f64, score: f64) -> f64 {
         match self {
             // Opposite infinities are 0 together, as in Redis.
-            Self::Sum => or_zero(present + score),
+            Self::Sum | Self::Count => or_zero(present + score),
             Self::Min => {
                 if score < present {
                     score
@@ -229,6 +244,7 @@ impl Options {
                     () if args.token("SUM") => Aggregate::Sum,
                     () if args.token("MIN") => Aggregate::Min,
                     () if args.token("MAX") => Aggregate::Max,
+                    () if args.token("COUNT") => Aggregate::Count,
                     () => return Err(CommandError::Syntax),
                 };
             } else if !stores && args.token("WITHSCORES") {
@@ -308,8 +324,32 @@ fn combine_and_store(
     let result = context.compute(keys, elements, |entries, layout| {
         combine(sources_in(&objects_of(entries)), &options, operation, layout).finish(layout)
     })?;
+    if options.aggregate == Aggregate::Count && context.is_recorded() {
+        record_members(context, destination, &result);
+    }
     store(context, destination, result, event, reply);
     Ok(())
+}
+
+/// Records a result as commands that servers before Redis 8.8 know, which have no AGGREGATE COUNT.
+fn record_members(context: &mut WriteContext<'_>, destination: &[u8], result: &SortedSet) {
+    /// Members of one ZADD.
+    const MEMBERS_MAX: usize = 512;
+    if context.find(destination).is_some() {
+        context.propagate(&[b"DEL", destination]);
+    }
+    let (mut scores, mut members) = (Vec::new(), Vec::new());
+    result.for_each(|member, score| {
+        let mut text = Vec::new();
+        write_double(&mut text, score);
+        scores.push(text);
+        members.push(member.text().to_vec());
+    });
+    for (scores, members) in scores.chunks(MEMBERS_MAX).zip(members.chunks(MEMBERS_MAX)) {
+        let pairs = scores.iter().zip(members).flat_map(|(score, member)| [&score[..], &member[..]]);
+        let words: Vec<&[u8]> = [&b"ZADD"[..], destination].into_iter().chain(pairs).collect();
+        context.propagate(&words);
+    }
 }
 
 /// The values of entries that are known to be sets of either kind.
@@ -389,7 +429,7 @@ fn combine(
         Operation::Union => {
             for Input { source, weight } in by_size(inputs) {
                 source.for_each(|member, score| {
-                    let score = or_zero(weight * score);
+                    let score = or_zero(options.aggregate.share(weight, score));
                     gathered.add(&member.text(), |present| match present {
                         Some(present) => options.aggregate.of(present, score),
                         None => score,
@@ -425,10 +465,10 @@ fn intersect<'a>(
         if !goes_on {
             return;
         }
-        let mut total = or_zero(smallest.weight * score);
+        let mut total = or_zero(aggregate.share(smallest.weight, score));
         for other in others {
             let Some(score) = other.source.score(member) else { return };
-            total = aggregate.of(total, other.weight * score);
+            total = aggregate.of(total, aggregate.share(other.weight, score));
         }
         goes_on = visit(member, total);
     });
@@ -454,6 +494,12 @@ mod tests {
             *5 *2 $1 7 ,-1 *2 $1 w ,-1 *2 $1 z ,-1 *2 $1 x ,2 *2 $1 y ,4
             > ZINTER 2 a b AGGREGATE MAX WITHSCORES
             *4 $1 y $2 10 $1 z $2 20
+            > ZUNION 3 a b s AGGREGATE COUNT WITHSCORES
+            *10 $1 7 $1 1 $1 x $1 1 $1 w $1 2 $1 y $1 2 $1 z $1 3
+            3> ZUNION 3 a b s WEIGHTS 1 10 0.5 AGGREGATE count WITHSCORES
+            *5 *2 $1 7 ,0.5 *2 $1 x ,1 *2 $1 w ,10.5 *2 $1 y ,11 *2 $1 z ,11.5
+            > ZINTER 2 a b WEIGHTS 2 3 AGGREGATE COUNT WITHSCORES
+            *4 $1 y $1 5 $1 z $1 5
             > ZINTER 3 a b s
             *1 $1 z
             > ZINTER 2 a missing

@@ -1,6 +1,7 @@
 //! Commands on streams.
 
 mod add;
+mod budget;
 mod claim;
 mod configure;
 mod delete;

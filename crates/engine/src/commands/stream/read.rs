@@ -5,9 +5,10 @@ use std::{collections::HashSet, mem, num::NonZeroU64};
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, SharedSlice};
 
 use super::{
+    budget::Budget,
     no_group_in, parse_id,
     propagation::{Deliveries, record_deliveries},
-    reply_entries, reply_entry, reply_entry_parts, reply_id,
+    reply_entry, reply_entry_parts, reply_id,
 };
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
@@ -22,6 +23,8 @@ use crate::{
 };
 
 const COUNT: Argument = Argument::integer("count").after("COUNT").optional();
+const MAXCOUNT: Argument = Argument::integer("maxcount").after("MAXCOUNT").optional().since("8.10.0");
+const MAXSIZE: Argument = Argument::integer("maxsize").after("MAXSIZE").optional().since("8.10.0");
 const BLOCK: Argument = Argument::integer("milliseconds").after("BLOCK").optional();
 const STREAMS: Argument =
     Argument::block("streams", &[Argument::key("key").multiple(), Argument::string("id").multiple()])
@@ -37,7 +40,7 @@ pub(super) const XREAD: Command = Command {
     run: Run::Block(xread),
     flags: Flags::READ_ONLY.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 1).limited(2).accesses()],
-    args: &[COUNT, BLOCK, STREAMS],
+    args: &[COUNT, MAXCOUNT, MAXSIZE, BLOCK, STREAMS],
     ..Command::DEFAULT
 };
 
@@ -52,12 +55,14 @@ pub(super) const XREADGROUP: Command = Command {
     flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 4)
         .limited(2)
-        .past(1, &[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1), ("CLAIM", 1)])
+        .past(1, &[("GROUP", 2), ("COUNT", 1), ("MAXCOUNT", 1), ("MAXSIZE", 1), ("BLOCK", 1), ("CLAIM", 1)])
         .accesses()],
     args: &[
         Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
             .after("GROUP"),
         COUNT,
+        MAXCOUNT,
+        MAXSIZE,
         BLOCK,
         Argument::integer("min-idle-time").after("CLAIM").optional().since("8.4.0"),
         Argument::word("noack", "NOACK").optional(),
@@ -70,8 +75,10 @@ type Outcome<'a> = Result<Blocking<'a>, CommandError>;
 
 /// A request to read.
 struct ReadRequest<'a> {
-    /// 0 for all.
+    /// Entries of each stream; 0 for all.
     count: u64,
+    /// Limits of the reply over all streams.
+    budget: Budget,
     /// Whether to wait if there is nothing, and for how many milliseconds.
     block: Option<Option<NonZeroU64>>,
     group: Option<(&'a [u8], &'a [u8])>,
@@ -87,6 +94,7 @@ impl<'a> ReadRequest<'a> {
     fn read(args: &mut Args<'a>, of_group: bool, now_ms: u64) -> Result<Self, CommandError> {
         let mut request = Self {
             count: 0,
+            budget: Budget::default(),
             block: None,
             group: None,
             claim_idle_ms_min: None,
@@ -104,6 +112,10 @@ impl<'a> ReadRequest<'a> {
                 request.block = Some(parse_milliseconds(args, now_ms)?);
             } else if args.token_with("COUNT", 1) {
                 request.count = super::not_negative(args)?;
+            } else if args.token_with("MAXCOUNT", 1) {
+                request.budget.entries = positive(args, "MAXCOUNT")?;
+            } else if args.token_with("MAXSIZE", 1) {
+                request.budget.bytes = positive(args, "MAXSIZE")?;
             } else if args.token_with("STREAMS", 1) {
                 let streams = args.take_rest();
                 if !streams.len().is_multiple_of(2) {
@@ -132,6 +144,9 @@ impl<'a> ReadRequest<'a> {
                 return Err(CommandError::Syntax);
             }
         }
+        if request.count > request.budget.entries as u64 {
+            return Err(CommandError::text("ERR MAXCOUNT must be greater than or equal to COUNT"));
+        }
         Ok(request)
     }
 
@@ -143,7 +158,8 @@ impl<'a> ReadRequest<'a> {
 
     /// How many entries of a stream it wants at most.
     fn entries_max(&self) -> usize {
-        if self.count == 0 { usize::MAX } else { self.count as usize }
+        let of_each = if self.count == 0 { usize::MAX } else { self.count as usize };
+        of_each.min(self.budget.entries)
     }
 
     /// The outcome if there is nothing to read; entries may come of age at a time in Unix milliseconds.
@@ -163,6 +179,7 @@ impl<'a> ReadRequest<'a> {
         Ok(Blocking::Wait(Wait {
             keys: self.keys,
             value_type,
+            elements_min: 1,
             timeout_ms,
             words,
             on_loss,
@@ -170,6 +187,14 @@ impl<'a> ReadRequest<'a> {
             refused,
         }))
     }
+}
+
+/// Reads the limit of the option `name`, 1 or more.
+fn positive(args: &mut Args<'_>, name: &str) -> Result<usize, CommandError> {
+    let limit = args.integer();
+    args.check()?;
+    let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| CommandError::owned(format!("ERR {name} must be a positive integer")))
 }
 
 /// Reads the idle time of `CLAIM`, in milliseconds.
@@ -219,12 +244,23 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
         unread.map(|(log, start)| log.entries_about(start, StreamId::MAX).min(entries_max)).sum()
     };
     let found = context.examine(request.keys, visits, |entries| {
-        let mut found = 0;
+        let (mut found, mut budget) = (0, request.budget);
         for ((key, entry), after) in request.keys.iter().zip(entries).zip(&behind) {
+            if budget.is_spent() {
+                break;
+            }
             let Some((log, start)) = unread(*entry, *after) else { continue };
             found += 1;
-            reply_key(reply, key);
-            reply_entries(reply, log.range(start, StreamId::MAX), request.count);
+            budget.spend_head(reply, |reply| reply_key(reply, key));
+            let (mark, mut told) = (reply.mark(), 0);
+            for entry in log.range(start, StreamId::MAX) {
+                budget.spend(reply, |reply| reply_entry(reply, &entry));
+                told += 1;
+                if told == entries_max || budget.is_spent() {
+                    break;
+                }
+            }
+            reply.array_since(mark, told);
         }
         found
     })?;
@@ -313,11 +349,15 @@ fn xreadgroup<'a>(
     }
     let now_ms = context.clock_ms();
     let mark = reply.mark();
-    let (mut served, mut again_ms) = (0, None);
+    let (mut served, mut again_ms, mut budget) = (0, None, request.budget);
     for (at, key) in request.keys.iter().enumerate() {
+        if budget.is_spent() {
+            break;
+        }
         context.count_lookup(key, true);
         let done = context.update(key, |stream: &mut Stream| {
-            let done = stream.edit_group(name, |group, log| reading.read(at, group, log, now_ms, reply));
+            let done = stream
+                .edit_group(name, |group, log| reading.read(at, group, log, now_ms, &mut budget, reply));
             let done = done.unwrap_or_default();
             let changes = done.changes();
             (done, Change::of_groups(changes))
@@ -378,8 +418,12 @@ impl GroupReading<'_> {
         group: &mut ConsumerGroup,
         log: &StreamLog,
         now_ms: u64,
+        budget: &mut Budget,
         reply: &mut ReplyBuffer,
     ) -> Done {
+        if budget.is_spent() {
+            return Done::default();
+        }
         let is_new = group.see_consumer(self.consumer, now_ms);
         let mut done = Done { is_new, ..Done::default() };
         match self.wanted[at] {
@@ -394,14 +438,14 @@ impl GroupReading<'_> {
                     });
                     return done;
                 }
-                reply_key(reply, self.request.keys[at]);
+                budget.spend_head(reply, |reply| reply_key(reply, self.request.keys[at]));
                 let mark = reply.mark();
-                self.claim(&idle, group, log, now_ms, reply);
-                let mut told = idle.len();
-                done.ids = idle;
-                if has_unread && told < self.request.entries_max() {
+                done.ids = self.claim(&idle, group, log, now_ms, budget, reply);
+                let mut told = done.ids.len();
+                if has_unread && told < self.request.entries_max() && (told == 0 || !budget.is_spent()) {
                     done.has_read = true;
-                    let unread = self.deliver(group, log, now_ms, self.request.entries_max() - told, reply);
+                    let entries_max = self.request.entries_max() - told;
+                    let unread = self.deliver(group, log, now_ms, entries_max, budget, reply);
                     told += unread.len();
                     if !self.request.no_ack {
                         done.ids.extend(unread);
@@ -410,8 +454,9 @@ impl GroupReading<'_> {
                 reply.array_since(mark, told);
             }
             Wanted::HistoryBehind(id) => {
-                reply_key(reply, self.request.keys[at]);
-                done.ids = repeat(reply, group, log, (self.consumer, id), self.request.count, now_ms);
+                budget.spend_head(reply, |reply| reply_key(reply, self.request.keys[at]));
+                let entries_max = self.request.entries_max();
+                done.ids = repeat(reply, budget, group, log, (self.consumer, id), entries_max, now_ms);
             }
         }
         done.has_answered = true;
@@ -428,21 +473,29 @@ impl GroupReading<'_> {
     }
 
     /// Takes deliveries over for the consumer, and replies with each, how long it was idle and how often it was made
-    /// before.
+    /// before. Returns which these are.
     fn claim(
         &self,
         ids: &[StreamId],
         group: &mut ConsumerGroup,
         log: &StreamLog,
         now_ms: u64,
+        budget: &mut Budget,
         reply: &mut ReplyBuffer,
-    ) {
+    ) -> Vec<StreamId> {
         let claim = Claim { time_ms: now_ms, count: None, keeps_count: false };
+        let mut claimed = Vec::with_capacity(ids.len());
         for id in ids {
+            if !claimed.is_empty() && budget.is_spent() {
+                break;
+            }
             let (Some(entry), Some(delivery)) = (log.get(*id), group.pending().get(id)) else { continue };
-            reply_aged(reply, &entry, delivery.idle_ms(now_ms), delivery.count);
+            let (idle_ms, count) = (delivery.idle_ms(now_ms), delivery.count);
+            budget.spend(reply, |reply| reply_aged(reply, &entry, idle_ms, count));
             group.claim(*id, self.consumer, claim, now_ms);
+            claimed.push(*id);
         }
+        claimed
     }
 
     /// Hands the entries behind the group's last to the consumer, at most `entries_max`. Returns which these are.
@@ -452,17 +505,21 @@ impl GroupReading<'_> {
         log: &StreamLog,
         now_ms: u64,
         entries_max: usize,
+        budget: &mut Budget,
         reply: &mut ReplyBuffer,
     ) -> Vec<StreamId> {
         let mut delivered = Vec::new();
         let start = group.last_id().next().unwrap_or(StreamId::MAX);
         for entry in log.range(start, StreamId::MAX).take(entries_max) {
-            match self.request.claim_idle_ms_min {
+            budget.spend(reply, |reply| match self.request.claim_idle_ms_min {
                 Some(_) => reply_aged(reply, &entry, 0, 0),
                 None => reply_entry(reply, &entry),
-            }
+            });
             group.read(entry.id, log);
             delivered.push(entry.id);
+            if budget.is_spent() {
+                break;
+            }
         }
         if !self.request.no_ack {
             group.deliver(delivered.iter().copied(), self.consumer, now_ms);
@@ -505,12 +562,13 @@ impl GroupReading<'_> {
             self.request.keys,
             |entries| self.entries_about(entries, now_ms),
             |entries, _| {
+                let mut budget = self.request.budget;
                 let streams = entries.iter().map(|entry| Stream::of((*entry)?.stored_object()?));
                 let read = streams.enumerate().map(|(at, stream)| {
                     let mut group = stream?.group(self.name)?.clone();
                     let mut reply = ReplyBuffer::default();
                     reply.set_protocol(protocol);
-                    let done = self.read(at, &mut group, stream?.log(), now_ms, &mut reply);
+                    let done = self.read(at, &mut group, stream?.log(), now_ms, &mut budget, &mut reply);
                     Some(OffloadedRead { group, done, reply: reply.take_pieces() })
                 });
                 read.collect::<Option<Vec<_>>>()
@@ -573,33 +631,38 @@ fn reply_aged(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>, idle_ms: u64, de
 /// Replies with a consumer's unacknowledged entries behind an ID; returns which deliveries that repeats.
 fn repeat(
     reply: &mut ReplyBuffer,
+    budget: &mut Budget,
     group: &mut ConsumerGroup,
     log: &StreamLog,
     (consumer, id): (&[u8], StreamId),
-    count: u64,
+    entries_max: usize,
     now_ms: u64,
 ) -> Vec<StreamId> {
     let start = id.next().unwrap_or(StreamId::MAX);
-    let count = if count == 0 { usize::MAX } else { count as usize };
     let pending = group.consumers().get(consumer).map(|consumer| consumer.pending().range(start..));
-    let ids: Vec<StreamId> = pending.into_iter().flatten().take(count).map(|(id, ())| *id).collect();
-    reply.array(ids.len());
-    let mut repeated = Vec::new();
+    let ids: Vec<StreamId> = pending.into_iter().flatten().take(entries_max).map(|(id, ())| *id).collect();
+    let (mark, mut told, mut repeated) = (reply.mark(), 0, Vec::new());
     for id in ids {
-        match log.get(id) {
-            Some(entry) => {
-                reply_entry(reply, &entry);
-                group.repeat_delivery(id, now_ms);
-                repeated.push(id);
-            }
+        let entry = log.get(id);
+        budget.spend(reply, |reply| match &entry {
+            Some(entry) => reply_entry(reply, entry),
             // The entry is gone, the delivery is not.
             None => {
                 reply.array(2);
                 reply_id(reply, id);
                 reply.null_array();
             }
+        });
+        told += 1;
+        if entry.is_some() {
+            group.repeat_delivery(id, now_ms);
+            repeated.push(id);
+        }
+        if budget.is_spent() {
+            break;
         }
     }
+    reply.array_since(mark, told);
     repeated
 }
 

@@ -1,5 +1,6 @@
 //! Commands on strings.
 
+mod bounded;
 mod compare;
 mod counter;
 mod get;
@@ -28,6 +29,7 @@ pub(super) const COMMANDS: &[Command] = &[
     counter::INCR,
     counter::INCRBY,
     counter::INCRBYFLOAT,
+    bounded::INCREX,
     lcs::LCS,
     many::MGET,
     many::MSET,

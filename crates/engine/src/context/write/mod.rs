@@ -13,7 +13,7 @@ use crate::{
     keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, Ranking, Touch},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
-    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
+    value::{CollectionRef, Layout, List, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 pub use collections::Change;
@@ -94,10 +94,22 @@ impl<'a> WriteContext<'a> {
         if self.serving {
             return false;
         }
-        let key = self.key(key);
-        let queue =
-            self.locked.stripe(key.stripe).queues().and_then(|queues| queues.get(self.database, key.bytes));
-        queue.is_some_and(|queue| queue.wants(value_type))
+        let place = self.key(key);
+        let queue = self
+            .locked
+            .stripe(place.stripe)
+            .queues()
+            .and_then(|queues| queues.get(self.database, place.bytes));
+        match queue.and_then(|queue| queue.elements_wanted(value_type)) {
+            None => false,
+            Some(0 | 1) => true,
+            // Clients that wait for more are not about to be served.
+            Some(wanted) => {
+                let list =
+                    self.find(key).and_then(|entry| entry.object()).and_then(CollectionRef::<List>::of);
+                list.is_some_and(|list| list.len() >= wanted)
+            }
+        }
     }
 
     /// Notes that a key may be ready for clients that wait for it.
@@ -460,6 +472,10 @@ impl<'a> WriteContext<'a> {
         }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
+        if self.environment.policy.stamps_changes {
+            // Before the entry may move to another slot.
+            self.stamp_change(&key, slot);
+        }
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let clock_ms = self.environment.caller.clock_ms();
         part.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
@@ -494,6 +510,15 @@ impl<'a> WriteContext<'a> {
         let Some(slot) = self.slot(self.database, &key) else { return };
         if let Some(part) = self.locked.stripe(key.stripe).database(self.database) {
             part.entry(slot).set_access(stamp);
+        }
+    }
+
+    /// Stamps an entry as changed now.
+    #[cold]
+    fn stamp_change(&mut self, key: &Key<'_>, slot: Slot) {
+        let touch = self.touch();
+        if let Some(part) = self.locked.stripe(key.stripe).database(self.database) {
+            part.entry(slot).touch(touch);
         }
     }
 
@@ -604,6 +629,11 @@ impl<'a> WriteContext<'a> {
     /// Several in a row belong together. Their form is that of Redis 7 in such a case.
     pub fn propagate(&mut self, words: &[&[u8]]) {
         self.worker.propagation.replace(self.database, words);
+    }
+
+    /// [`Self::propagate`] in another database.
+    pub fn propagate_in(&mut self, database: usize, words: &[&[u8]]) {
+        self.worker.propagation.replace(database, words);
     }
 
     /// Says that a key now expires at a time, or has been removed if that has passed.

@@ -176,6 +176,9 @@ impl WriteContext<'_> {
         let mut edit = |text: TextMut<'_>| (edit.take().expect("called once"))(text);
         let mut text = Vec::new();
         let length = if let Some(slot) = found {
+            if self.environment.policy.stamps_changes {
+                self.stamp_change(key, slot);
+            }
             let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
             let part = part.expect("the slot was found in it");
             let length = length(string_of(part.entry(slot))?.len())?;

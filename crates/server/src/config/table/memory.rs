@@ -244,7 +244,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: choice!(maxmemory_policy: MaxmemoryPolicy),
         default: "noeviction",
         change: Change::Anytime,
-        doc: "Behaviour at `maxmemory`: writes that need memory are refused (noeviction), or keys are evicted: of all keys or only of those with an expiry, the least recently used, the least frequently used, any, those that expire first, or (auto) those least worth their memory by age, uses and size, weighed as the cache learns.",
+        doc: "Behaviour at `maxmemory`: writes that need memory are refused (noeviction), or keys are evicted: of all keys or only of those with an expiry, the least recently used (lru), the least frequently used (lfu), the least recently changed (lrm), any, those that expire first, or (auto) those least worth their memory by age, uses and size, weighed as the cache learns.",
         settle: as_is,
     },
     Directive {
