@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from captures import CAPTURES, DEBUG, FOLDER, HAS_MODULES, WITH_MODULES, describe, kept, value_of, without_reads
+from captures import CAPTURES, DEBUG, FOLDER, HAS_MODULES, READS, WITH_MODULES, describe, kept, shown, value_of, without_reads
 from harness import DUNLIN, REDIS_VERSIONS, Server, is_redis
 from links import Node, has_link, until
 from resp import Client
@@ -102,6 +102,18 @@ def read_back(version, source, folder):
 def test_redis_stack_reads_its_values_from_a_file_that_was_written_here(file, keys, _, tmp_path):
     copied("redis-stack-7.4", file, tmp_path)
     assert read_back("7.4", tmp_path / file, tmp_path / "back") == kept("redis-stack-7.4", keys)
+
+
+@pytest.mark.skipif(not HAS_MODULES, reason=WITHOUT_MODULES)
+def test_redis_stack_restores_what_is_dumped_here(tmp_path):
+    copied("redis-stack-7.4", "dump.rdb", tmp_path)
+    values = {key: said for key, said in kept("redis-stack-7.4", "keys-rdb.json")["databases"]["0"].items() if "read" in said}
+    assert len(values) == 10
+    with Server("--dir", tmp_path) as server, Server(*WITH_MODULES, program=REDIS_VERSIONS["7.4"]) as stack:
+        here, there = Client(server), Client(stack)
+        for key, said in values.items():
+            there("RESTORE", key, 0, here("DUMP", key))
+            assert shown(there(*READS[key])) == said["read"], key
 
 
 @pytest.mark.skipif("8.2" not in REDIS_VERSIONS, reason="Redis 8.2 could not be had (scripts/get-redis.sh)")
