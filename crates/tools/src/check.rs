@@ -514,7 +514,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_described_with_what_no_command_reads() {
-        let foreign = [("ReJSON-RL", 2), ("TopK-TYPE", 1)].map(|(name, count)| (name.to_owned(), count)).into();
+        let foreign =
+            [("ReJSON-RL", 2), ("TopK-TYPE", 1)].map(|(name, count)| (name.to_owned(), count)).into();
         let modules = ["ft_index0".to_owned()].into();
         let found = Snapshot { keys: 9, foreign, libraries: 2, modules, end: 0 };
         assert_eq!(
