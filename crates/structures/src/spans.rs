@@ -116,7 +116,8 @@ pub(crate) fn block_bytes(bytes: usize) -> Option<usize> {
     (SPAN_BYTES_ABOVE + 1..EXTENT_BYTES_MIN).contains(&bytes).then(|| CLASSES[class_of(bytes)].block_bytes)
 }
 
-/// Bytes of the largest block of a span or below that has no more than `bytes`; `None` as [`block_bytes`].
+/// Bytes of the largest block, in a span or smaller than those, that is not larger than `bytes`; `None` if spans have no blocks of
+/// about that size.
 #[inline]
 pub(crate) fn whole_block_bytes(bytes: usize) -> Option<usize> {
     let next = block_bytes(bytes)?;
