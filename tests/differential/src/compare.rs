@@ -59,14 +59,6 @@ pub const INTENDED: &[Intended] = &[
     Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
     Intended {
-        command: "MOVE",
-        holds: |command, ours, oracle| {
-            let is_refused = |text: &[u8]| text.starts_with(b"ERR ");
-            command.len() == 4 && is_arity_error(oracle) && ours.bytes().is_some_and(is_refused)
-        },
-        reason: "MOVE takes REPLACE, as in Valkey 9.2",
-    },
-    Intended {
         command: "HGETEX",
         holds: |command, _, _| command.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"FIELDS")),
         reason: "a key may be called FIELDS, which Valkey takes for the word",
@@ -290,11 +282,8 @@ fn stale_errno(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
 
 /// Whether a command of three words was sent with a fourth, which the oracle does not take.
 fn optional_word(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    command.len() == 4 && is_arity_error(oracle) && ours.bytes() == Some(b"ERR syntax error")
-}
-
-fn is_arity_error(reply: &Reply) -> bool {
-    reply.bytes().is_some_and(|text| text.starts_with(b"ERR wrong number of arguments"))
+    let refused = oracle.bytes().is_some_and(|text| text.starts_with(b"ERR wrong number of arguments"));
+    command.len() == 4 && refused && ours.bytes() == Some(b"ERR syntax error")
 }
 
 /// Whether two replies are the same but for the spelling of numbers.
