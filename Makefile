@@ -8,7 +8,7 @@ SEED ?=
 ARGS ?=
 PREFIX ?= /usr/local
 TIER ?= all
-# FULL=1 builds in all of `dunlin bench` (the lab, `compare`, TLS) and the screen of `dunlin top`: they take longer to compile than the server.
+# FULL=1 builds in all of `dunlin bench` (`compare`, `cache`, TLS) and the screen of `dunlin top`: they take longer to compile than the server.
 FULL ?=
 features := $(if $(FULL),,--no-default-features)
 
@@ -60,7 +60,9 @@ setup: ## Only install what the tests need (TIER=quick for those of make quick)
 
 lint: ## Formatting, clippy, whether the generated documents are fresh, links of all pages, licences of dependencies (deny.toml)
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path lab/Cargo.toml --check
 	$(CARGO) clippy --profile fast --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile fast --manifest-path lab/Cargo.toml --target-dir "$$(scripts/target-dir.sh)" --all-targets -- -D warnings
 	$(CARGO) clippy --profile fast -p dunlin-bench -p dunlin-ops --no-default-features -- -D warnings
 	@scripts/docs.sh --check
 	@scripts/check-links.py
@@ -81,8 +83,9 @@ instructions: ## Count the instructions of requests by callgrind; fail if one gr
 	@exec scripts/instructions.py "$$(scripts/target-dir.sh)/release/dunlin" $(or $(ARGS),--check)
 
 lab: ## Run the lab's experiments (ARGS="E1 --peer redis-server --scale 0.1")
-	@scripts/build.sh --release -p dunlin
-	@exec "$$(scripts/target-dir.sh)/release/dunlin" bench lab $(ARGS)
+	@scripts/build.sh --release -p dunlin $(features)
+	@$(CARGO) build --quiet --release --locked --manifest-path lab/Cargo.toml --target-dir "$$(scripts/target-dir.sh)"
+	@exec "$$(scripts/target-dir.sh)/release/dunlin-lab" $(ARGS)
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (FUZZ_TARGETS="request" for some)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(FUZZ_TARGETS)

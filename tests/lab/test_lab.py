@@ -11,17 +11,18 @@ import threading
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, LAB, ORACLE, Server, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
+WITH_DUNLIN = ["--dunlin", DUNLIN]
 TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1"]
 PEERS = ["--peer", f"redis-server={shutil.which(ORACLE)}", "--peer", "memcached", "--peer", "nutcracker=2"]
 
 
 def lab(*arguments, timeout=600, **environment):
     """Runs the lab; its exit code and its output."""
-    command = [DUNLIN, "bench", "lab", *map(str, arguments)]
+    command = [LAB, *WITH_DUNLIN, *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
     )

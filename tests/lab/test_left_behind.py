@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, LAB, ORACLE, Server, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
@@ -17,7 +17,7 @@ DEADLINE_S = 60
 
 
 def lab(*arguments):
-    done = subprocess.run([DUNLIN, "bench", "lab", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([LAB, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -25,7 +25,7 @@ class Running:
     """A lab at work in a database that has keys by now; killed in the end."""
 
     def __init__(self, store, experiment, target, folder):
-        command = [DUNLIN, "bench", "lab", experiment, *LONG, "--target", target, "--out", str(folder)]
+        command = [LAB, experiment, *LONG, "--target", target, "--out", str(folder)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + DEADLINE_S
         while store.dbsize() < 20:

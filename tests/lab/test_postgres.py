@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DUNLIN, free_port, is_redis
+from harness import DUNLIN, LAB, free_port, is_redis
 
 PROGRAMS = os.pathsep.join([os.environ["PATH"], *glob.glob("/usr/lib/postgresql/*/bin")])
 INITDB, PG_CTL, PSQL = (shutil.which(name, path=PROGRAMS) for name in ("initdb", "pg_ctl", "psql"))
@@ -97,7 +97,7 @@ def postgres():
 
 
 def lab(*arguments):
-    command = [DUNLIN, "bench", "lab", *map(str, arguments)]
+    command = [LAB, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
@@ -128,7 +128,7 @@ def test_somebody_elses_schema_is_refused_and_stays(postgres, tmp_path):
 
 def killed_lab(postgres, folder):
     """Kills a lab as soon as it has written into its tables."""
-    command = [DUNLIN, "bench", "lab", "fan-pages", *LONG, "--target", f"sql={postgres.url}", "--out", str(folder)]
+    command = [LAB, "fan-pages", *LONG, "--target", f"sql={postgres.url}", "--out", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     try:

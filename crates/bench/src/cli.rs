@@ -40,8 +40,6 @@ Examples:
     $ dunlin bench -x SET page < index.html
   This server beside others, written to docs/benchmarks:
     $ dunlin bench compare --help
-  Published experiments, against Dunlin and others:
-    $ dunlin bench lab list
   Hit ratios at a memory limit, Dunlin's and others':
     $ dunlin bench cache --help
   Real traffic, recorded through MONITOR and sent again:

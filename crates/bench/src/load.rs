@@ -121,7 +121,7 @@ impl Outcome {
     }
 
     /// Adds the outcome of another thread, or of the load of another server.
-    pub(crate) fn add(&mut self, other: Outcome) {
+    pub fn add(&mut self, other: Outcome) {
         self.tally.add(&other.tally);
         for (text, count) in other.errors {
             *self.errors.entry(text).or_default() += count;

@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     figures::{Sample, sample},
-    lab::compaction::{Stretch, stretches},
     latency::Latencies,
     load::Progress,
+    plot::course::{Stretch, stretches},
 };
 
 const VALUE_BYTES: usize = 100;

@@ -12,9 +12,8 @@ use super::{
 };
 use crate::{
     figures::{Line, Table, short},
-    lab::compaction::plot_course,
     latency::Latencies,
-    plot::{self, Bar, Palette, Plot},
+    plot::{self, Bar, Palette, Plot, course::plot_course},
 };
 
 /// The results of a topic.
