@@ -193,7 +193,7 @@ def test_report_is_rewritten_from_its_results(tmp_path):
         assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
 
 
-def test_unknown_names_are_named():
+def test_unknown_arguments_are_named():
     for arguments, says in [
         (["nothing"], "there is no experiment 'nothing'"),
         (["E9"], "founding experiments, E1, E2, E3, E4, E5, YCSB"),

@@ -58,7 +58,7 @@ def store(request):
 
 
 @pytest.mark.parametrize("experiment", ["pipelining", "round-trips", "fan-pages", "autocomplete", "ycsb"])
-def test_next_run_erases_what_was_left_and_says_so(store, experiment, tmp_path):
+def test_lab_erases_what_a_killed_run_left_and_says_so(store, experiment, tmp_path):
     target = f"mine={store.url}"
     with Running(store, experiment, target, tmp_path):
         pass

@@ -202,6 +202,6 @@ def test_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
         postgres.ask("DROP FUNCTION public.lie(), public.cut()")
 
 
-def test_experiments_that_cannot_use_it_leave_it_out(postgres, tmp_path):
+def test_experiments_with_keys_leave_postgres_out(postgres, tmp_path):
     code, text = lab("pings", "--scale", "0.0002", "--rounds", "1", "--target", f"sql={postgres.url}", "--out", tmp_path)
     assert code == 0 and "sql is left out: it keeps tables, not keys" in text, text

@@ -310,7 +310,7 @@ def test_slow_script_holds_up_only_what_it_has_locked():
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
-def test_push_does_not_wait_for_a_script_that_holds_the_destination():
+def test_blmove_writer_does_not_wait_for_a_script_on_the_destination():
     with served(2, clients=8) as (_, (slow, *others)):
         waiters = {f"source:{n}": other for n, other in enumerate(others[:3])}
         for source, waiter in waiters.items():

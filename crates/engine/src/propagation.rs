@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn xautoclaim_in_steps_is_recorded_as_in_one() {
+    fn xautoclaim_offloaded_is_recorded_as_in_place() {
         let told = |visits_max: Option<usize>, count: usize| {
             let (mut scenario, records) = Scenario::recorded();
             for line in

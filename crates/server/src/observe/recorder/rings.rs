@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn recorder_keeps_five_minutes_for_a_month() {
+    fn recorder_keeps_a_month_every_five_minutes() {
         let rings = filled(2 * 86_400);
         let (step, samples) = rings.range(START, START + 3_599);
         assert_eq!((step, samples.len()), (300, 12));
