@@ -66,7 +66,7 @@ def sentences():
                     yield name, line, sentence
 
 
-def test_names():
+def named_tests():
     """The name of every test of the tree, without `test_`, with its file and line."""
     names = subprocess.run(["git", "ls-files", "*.rs", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in names.split():
@@ -91,7 +91,7 @@ def main():
                 if kind == listed:
                     print(f"{name}:{line}: {sentence}")
     tests, ill_named = 0, 0
-    for name, line, test in test_names():
+    for name, line, test in named_tests():
         tests += 1
         if re.search(TEST_NAME, test):
             ill_named += 1
