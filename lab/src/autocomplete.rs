@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_has_every_title_under_its_prefixes() {
+    fn index_has_every_title_under_its_prefixes() {
         let index = index(12);
         assert_eq!((index["The"].len(), &index["Number1"][..]), (12, &[1, 10, 11, 12][..]));
     }

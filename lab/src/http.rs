@@ -167,7 +167,7 @@ mod tests {
         Complete requests:      1000\nFailed requests:        0\n  50%     15\n  99%     31\n 100%     40 (longest request)\n";
 
     #[test]
-    fn the_report_of_ab_is_read() {
+    fn report_of_ab_is_read() {
         assert_eq!(figures(SAID, 1000), Ok((0.172, 31.0)));
         assert!(figures(SAID, 999).is_err());
         assert!(

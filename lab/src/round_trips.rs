@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sequence_is_the_published_one() {
+    fn sequence_is_the_published_one() {
         // Park and Miller's generator with the factor of 1993: the 10,000th number after 1.
         assert_eq!((0..10_000).fold(1, |value, _| next(value)), 399_268_537);
     }

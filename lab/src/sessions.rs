@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_answer_fails_the_run() {
+    fn sessions_fail_on_one_wrong_answer() {
         let plan = SessionPlan { clients: 2, operations: 1_000_001, rate: None, seed: 1 };
         assert_eq!(run(plan, 2, |_| Ok(Odd)).err().unwrap(), "too many");
         let plan = SessionPlan { operations: 1, ..plan };

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_closes_in_on_the_limit() {
+    fn search_closes_in_on_the_limit() {
         let mut tried = Vec::new();
         let found = highest_rate(100_000.0, 8, |rate| {
             tried.push(rate);

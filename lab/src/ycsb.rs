@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mixtures_are_those_of_the_paper() {
+    fn workloads_are_those_of_the_paper() {
         let shares =
             WORKLOADS.map(|(name, workload)| (name.as_bytes()[0], workload.often.0, workload.distribution));
         assert_eq!(
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_records_are_the_popular_ones() {
+    fn latest_distribution_prefers_new_records() {
         let (table, zipf, mut random) = (table(1000), Zipf::new(1000, ZIPF_EXPONENT), Random::new(1));
         let mut seen = vec![0; 1000];
         for _ in 0..10_000 {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_a_foreign_or_missing_field_is_wrong() {
+    fn record_with_a_foreign_or_missing_field_is_wrong() {
         let mut random = Random::new(1);
         let mut elements = Vec::new();
         for field in 0..FIELDS {

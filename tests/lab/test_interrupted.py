@@ -53,7 +53,7 @@ def eventually(condition):
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_server_is_left_behind(name, sent, tmp_path):
+def test_interrupted_lab_leaves_no_server_behind(name, sent, tmp_path):
     # Paths of sockets have to be short, and those of pytest are not.
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
     said = tmp_path / "said"

@@ -223,7 +223,7 @@ fn transaction_that_reaches_nobody_has_failed() {
 }
 
 #[test]
-fn another_endpoint_answers_where_one_is_gone() {
+fn client_uses_another_endpoint_when_one_is_gone() {
     let mut server = Server::start();
     let client = Etcd::new(patient(vec![NOBODY.to_owned(), server.url.clone()])).unwrap();
     assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
@@ -361,7 +361,7 @@ fn tls_proves_both_ends() {
 }
 
 #[test]
-fn a_certificate_that_is_its_own_authority_is_good_for_the_names_that_it_has() {
+fn self_signed_certificate_is_good_for_its_own_names() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().to_owned();
     openssl(

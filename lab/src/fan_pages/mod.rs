@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stores_of_this_process_agree_and_a_cutting_one_does_not() {
+    fn stores_agree_and_one_that_cuts_values_fails() {
         let profiles: Vec<_> = Profiles::new(60, 1000, 1).collect();
         let expected = records_of(&profiles);
         let mut run = rewrite(Ram::default(), &profiles, &Column::Ram).unwrap();

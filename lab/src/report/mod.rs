@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_report_is_written_and_complete() {
+    fn report_is_written_completely_in_every_form() {
         let folder = dunlin_bench::process::ScratchFolder::new().unwrap();
         let report = report();
         report.write(folder.path()).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_written_again_from_its_results() {
+    fn report_is_rewritten_from_its_results() {
         let folder = dunlin_bench::process::ScratchFolder::new().unwrap();
         let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
         report().write(&first).unwrap();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_aligned_columns() {
+    fn terminal_report_has_aligned_columns() {
         let report = report();
         let text = report.terminal(&report.results[0]);
         assert!(text.contains("\n  1  speed (1/s)  10.0 (2.00×)   5.00\n"), "{text}");

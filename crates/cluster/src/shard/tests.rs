@@ -563,7 +563,7 @@ fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
 
 /// Found by the simulator (seed 7324, when operators first made nodes take the shard).
 #[test]
-fn nothing_is_committed_beyond_a_copy() {
+fn commit_never_passes_the_copies() {
     let (mut member, _) = started(M, true);
     step(&mut member, 10, heartbeat(3, 7));
     assert_eq!(member.commit(), 40);

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_of_note_fits_into_80_columns() {
+    fn screen_fits_into_80_columns() {
         let lines = drawn(&mut screen(Page::Commands), 80, 24);
         for (line, expected) in [
             (0, "dunlin 0.1.0  127.0.0.1:6379  primary  up 1 d 2 h                      every 1 s"),
@@ -452,14 +452,14 @@ mod tests {
     }
 
     #[test]
-    fn more_columns_are_shown_where_there_is_room() {
+    fn screen_shows_more_columns_if_there_is_room() {
         let of = |width| drawn(&mut screen(Page::Clients), width, 24)[6].clone();
         assert!(of(80).contains("LAST") && !of(80).contains("LIBRARY"), "{}", of(80));
         assert!(of(160).ends_with("LIBRARY"), "{}", of(160));
     }
 
     #[test]
-    fn any_size_is_drawn() {
+    fn screen_draws_at_any_size() {
         for page in Page::ALL {
             for (width, height) in
                 [(0, 0), (1, 1), (3, 2), (10, 3), (20, 8), (80, 24), (300, 100), (65_000, 1)]

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_taken_from_members_that_are_gone_only() {
+    fn shard_is_taken_only_from_members_that_are_gone() {
         let view = lost();
         let absent = |view: &View, me: u8, clean| absent_members(view, &status(clean, true), node_id(me));
         assert_eq!(absent(&view, 3, true), Ok([node_id(1), node_id(2)].into()));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_nodes_leaves_its_slots_to_another_one() {
+    fn shard_without_nodes_leaves_its_slots_to_another() {
         let keys = Keys::new("c").unwrap();
         let meta = MemoryMeta::default();
         let mut view = lost();

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_is_asked_for_as_the_standard_says() {
+    fn websocket_upgrade_is_checked_as_in_the_standard() {
         let good = || {
             let mut headers = HeaderMap::new();
             headers.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));

@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_connection_does_not_outlive_the_silence_of_the_other_machine() {
+    fn link_ends_with_the_silence_of_the_other_machine() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silence_max = Duration::from_millis(1_234);
         let socket = open(listener.local_addr().unwrap(), None, silence_max).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up_again_after_a_failure_and_before_each_connection() {
+    fn link_resolves_its_name_before_each_connection() {
         static LOOKUPS: AtomicU8 = AtomicU8::new(0);
         let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
         let poll = Poll::new().unwrap();

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_fall_is_noted_once() {
+    fn memory_fall_is_noted_once() {
         let mut falls = Falls::default();
         let noted = [50, 100, 93, 90, 85, 84, 70, 200, 180, 170].map(|mb: usize| falls.note(mb << 20));
         assert_eq!(noted, [false, false, false, false, true, false, true, false, false, true]);

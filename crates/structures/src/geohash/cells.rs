@@ -291,7 +291,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
         #[test]
-        fn what_is_near_is_covered(
+        fn covering_has_every_place_in_a_circle(
             center in place(),
             exponent in 0.0..7.4,
             shares in prop::collection::vec((0.0..=1.0, 0.0..std::f64::consts::TAU), 1..20),
@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_in_a_box_is_covered(
+        fn covering_has_every_place_in_a_box(
             center in place(),
             exponents in (0.0..7.6, 0.0..7.6),
             shares in prop::collection::vec((-1.0..=1.0, -1.0..=1.0), 1..20),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_earth_is_four_cells_and_their_borders() {
+    fn covering_of_the_whole_earth_is_four_cells_with_borders() {
         let center = Place { longitude: 10.0, latitude: 10.0 };
         let bounds = Bounds::around(center, 3e7, 3e7);
         let mut ranges = covering(center, 3e7, bounds, Bounds::of_circle(center, 3e7));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_border_of_the_map_stays_there() {
+    fn geohash_of_the_border_stays_there() {
         let corner = Place { longitude: LONGITUDE_MAX, latitude: LATITUDE_MAX };
         assert_eq!(Place::decode(corner.encode()), corner);
         assert_eq!(Place::decode(u64::MAX), corner);
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_in_the_cell_of_its_geohash(
+        fn geohash_cell_contains_its_place(
             longitude in -LONGITUDE_MAX..LONGITUDE_MAX,
             latitude in -LATITUDE_MAX..LATITUDE_MAX,
         ) {

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_across_a_pole_or_the_antimeridian_is_found() {
+    fn geosearch_finds_places_across_pole_and_antimeridian() {
         check(
             "
             > GEOADD g 180 85 over 0 85 here -180 85 same 90 85.05112878 top 179.9 0 east -179.9 0 west -180 0 between

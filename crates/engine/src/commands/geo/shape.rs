@@ -122,7 +122,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2048))]
         /// A search finds the same places as a look at every place.
         #[test]
-        fn every_place_of_an_area_is_looked_at(
+        fn search_covers_every_place_of_its_area(
             center in place(),
             sizes in (length(), length()),
             corners in prop::collection::vec(place(), 3..7),
