@@ -50,7 +50,7 @@ pub fn run<S: Session>(
     let results: Vec<Result<Vec<Latencies>, String>> = thread::scope(|scope| {
         let mut threads = Vec::new();
         for (index, session) in sessions.into_iter().enumerate() {
-            let (random, claimed) = (Random::new(seeds.next()), &claimed);
+            let (random, claimed) = (Random::new(seeds.draw()), &claimed);
             let schedule = plan.rate.map(|rate| Schedule::new(rate, index as u64, plan.clients as u64));
             threads.push(scope.spawn(move || drive(session, plan, schedule, kinds, random, claimed, start)));
         }

@@ -65,10 +65,8 @@ const FULL_BUILD: &str = "in Dunlin's sources, `make install FULL=1` builds one 
 pub fn command() -> clap::Command {
     let command = cli::BenchArguments::command().name("bench").subcommands(traffic::commands());
     #[cfg(all(target_os = "linux", feature = "compare"))]
-    let command = command.subcommands([
-        cache::command(),
-        compare::CompareArguments::command().name("compare"),
-    ]);
+    let command =
+        command.subcommands([cache::command(), compare::CompareArguments::command().name("compare")]);
     command
 }
 

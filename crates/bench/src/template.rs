@@ -250,7 +250,7 @@ pub struct RequestBuffer {
 impl RequestBuffer {
     /// Renders up to `requests_max` requests ahead; at least one, and only as many as stay in cache.
     pub fn new(template: &Template, requests_max: usize, filling: Filling, mut random: Random) -> Self {
-        let keys = Keys::new(filling, Random::new(random.next()));
+        let keys = Keys::new(filling, Random::new(random.draw()));
         let mut render = |template: &Template| match template {
             Template::Inline(text) => Rendered::inline(text, requests_max),
             Template::Command(Arguments(arguments)) => {

@@ -59,4 +59,3 @@ pub fn plot_course(
         bands: runs.iter().map(band).collect(),
     }
 }
-

@@ -28,7 +28,7 @@ use ratatui::{
 
 use super::{
     look::Look,
-    table::{Column, Order, Page},
+    table::{Column, Page, SortOrder},
     view::{View, frequency, percentage, short_latency, span},
 };
 
@@ -69,7 +69,7 @@ pub(super) struct Screen {
     page: Page,
     interval: Duration,
     view: View,
-    orders: [Order; Page::ALL.len()],
+    orders: [SortOrder; Page::ALL.len()],
     scroll: usize,
     /// How many rows and columns the last drawing had room for.
     room: (usize, usize),
@@ -122,7 +122,7 @@ impl Screen {
         self.message = Some(message);
     }
 
-    fn order(&mut self) -> &mut Order {
+    fn order(&mut self) -> &mut SortOrder {
         &mut self.orders[self.page as usize]
     }
 
@@ -180,7 +180,7 @@ impl Screen {
         let order = self.order();
         let column = (order.column + steps) % shown;
         // Large figures first, words by the alphabet.
-        *order = Order { column, is_descending: page.columns()[column].is_number };
+        *order = SortOrder { column, is_descending: page.columns()[column].is_number };
     }
 
     fn look_every(&mut self, seconds: u64) -> Action {
