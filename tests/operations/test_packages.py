@@ -55,6 +55,8 @@ def test_package_has_all_that_belongs_to_it(packages):
         "./usr/share/bash-completion/completions/dunlin",
         "./usr/share/man/man1/dunlin-bench-replay.1.gz",
         "./usr/share/doc/dunlin/copyright",
+        "./usr/share/doc/dunlin/runbook.md",
+        "./usr/share/doc/dunlin/disaster-recovery.md",
     ]:
         assert path in listed, path
     root = next(line for line in listed.splitlines() if line.endswith(" ./"))
