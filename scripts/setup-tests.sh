@@ -20,6 +20,7 @@
 #   node_modules     the Node clients, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
+#   helm             renders the chart in deploy/helm, as locked in tests/operations/helm/go.sum, built into tests/.env/bin
 #   Jedis            the Java client, as tests/clients/jedis/pom.xml names it, built into tests/.env/jedis (Debian packages
 #                    default-jdk-headless and maven); where they cannot be had, its tests are skipped
 #   drivers          client libraries of the cluster's tests, as locked in tests/cluster/drivers: go-redis and libvalkey (whose C sources
@@ -205,6 +206,8 @@ once console console/package-lock.json -- \
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once helm tests/operations/helm/{go.mod,go.sum} -- \
+    env CGO_ENABLED=0 go -C tests/operations/helm build -trimpath -ldflags "-s -w" -o "$PWD/tests/.env/bin/helm" helm.sh/helm/v3/cmd/helm
 once go-driver tests/cluster/drivers/go/{go.mod,go.sum,main.go} -- \
     go -C tests/cluster/drivers/go build -o "$PWD/tests/.env/bin/goredis-driver" .
 once rust-driver tests/cluster/drivers/rust/{Cargo.toml,Cargo.lock,src/main.rs} -- \
