@@ -75,6 +75,8 @@ class Pod:
         self.port, self.http = free_port(), free_port()
         self.env = {"POD_NAME": self.name, "POD_IP": "127.0.0.1", "NODE_NAME": host or f"node-{number}", "ZONE": zone}
         self.env["DUNLIN_PASSWORD"] = PASSWORD
+        self.env.update((variable["name"], variable["value"]) for variable in self.container["env"] if "value" in variable)
+        self.user = self.env.get("DUNLIN_USER")
         self.ports = {"redis": self.port, "http": self.http}
         self.etcd, self.process, self.hook_says = etcd, None, []
         self.write_files(documents)
@@ -138,11 +140,12 @@ class Pod:
             self.process.wait()
 
     def client(self, **options):
-        return redis.Redis(port=self.port, password=PASSWORD, socket_timeout=30, **options)
+        return redis.Redis(port=self.port, **{"username": self.user, "password": PASSWORD, "socket_timeout": 30, **options})
 
     def cli(self, *words, code=0):
         """What `dunlin cluster` says, asked at this pod."""
-        done = subprocess.run([DUNLIN, "cluster", *map(str, words), "-p", str(self.port), "-a", PASSWORD], capture_output=True, text=True, timeout=60)
+        command = [DUNLIN, "cluster", *map(str, words), "-p", str(self.port), "-a", PASSWORD, *(["--user", self.user] if self.user else [])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

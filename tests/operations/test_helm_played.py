@@ -165,6 +165,33 @@ def test_rolling_update_inside_tls_hands_over(etcd, tmp_path):
         assert primary.client(**tls).get("k") == b"v"
 
 
+USERS = f"""user default off
+user link on >{PASSWORD} ~* &* +@all
+user app on >app ~app:* &* +@all -@admin
+"""
+
+
+@told_again
+def test_nodes_and_hooks_log_in_as_a_user_of_the_acl_file(etcd):
+    documents = values("replication", "--set", "replica.replicaCount=1,auth.acl.existingSecret=users,auth.acl.linkUser=link")
+    release = Release(documents, etcd)
+    for pod in release.pods:
+        (pod.folder / "acl").mkdir()
+        (pod.folder / "acl" / "users.acl").write_text(USERS)
+    with release:
+        release.await_well()
+        app = {"username": "app", "password": "app"}
+        assert primary_of(release).client(**app).set("app:1", "v")
+        with pytest.raises(redis.RedisError):
+            primary_of(release).client(username=None).ping()
+        release.update()
+        release.await_well()
+        assert any("takes over" in pod.hook_says[0] for pod in release.pods), [pod.hook_says for pod in release.pods]
+        assert primary_of(release).client(**app).get("app:1") == b"v"
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            primary_of(release).client(**app).get("other")
+
+
 @told_again
 def test_loss_of_a_node_is_survived(etcd):
     with Release(values("replication"), etcd) as release:
