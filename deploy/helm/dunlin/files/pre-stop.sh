@@ -50,7 +50,7 @@ while [ "$waited" -lt "$timeout" ]; do
             for address in $online; do
                 if "$dunlin" bench -h "${address%:*}" -p "${address##*:}" "$@" -c 1 -n 1 -q CLUSTER FAILOVER >/dev/null 2>&1; then
                     echo "pre-stop: $address takes over"
-                    continue 2
+                    break
                 fi
             done
         fi
