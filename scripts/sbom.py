@@ -15,7 +15,7 @@ import uuid
 
 from licences import IN_C, ROOT, host
 
-VERSION = "0.5.7"
+VERSION = "0.5.9"
 CARGO = os.environ.get("CARGO", "cargo")
 
 
@@ -67,16 +67,15 @@ def main(out):
     install()
     name = "dunlin-sbom"
     made = ROOT / "crates" / "dunlin" / f"{name}.json"
-    command = ["cyclonedx", "--format", "json", "--spec-version", "1.5", "--describe", "crate", "--target", host()]
+    command = ["cyclonedx", "--format", "json", "--spec-version", "1.5", "--target", host()]
     try:
         run(CARGO, *command, "--manifest-path", "crates/dunlin/Cargo.toml", "--override-filename", name, "--quiet")
         bill = json.loads(made.read_text())
     finally:
         # The tool writes one for each crate of the workspace.
-        for written in ROOT.glob(f"crates/*/{name}.json"):
-            written.unlink()
-        for written in ROOT.glob(f"tests/*/{name}.json"):
-            written.unlink()
+        others = run("git", "ls-files", "--others", "--", f"*{name}.json", capture_output=True).stdout
+        for written in others.splitlines():
+            (ROOT / written).unlink()
     add_libraries_in_c(bill)
     bill = without_paths(bill)
     bill["metadata"]["timestamp"] = commit_time()
