@@ -31,6 +31,7 @@
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
 #   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
 #   tmux, buildah    the terminal of dunlin top, and the builder of images (Debian packages); where they cannot be had, their tests are skipped
+#   haproxy          the proxy of the Helm chart (Debian package); likewise
 #   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
@@ -176,6 +177,9 @@ for tool in tmux buildah; do
         (apt_install "$tool") 2>/dev/null || say "MISSING: $tool, which cannot be installed here"
     fi
 done
+if ! PATH=$PATH:/usr/sbin command -v haproxy >/dev/null; then
+    if (apt_install haproxy) 2>/dev/null; then stop_service haproxy; else say "MISSING: haproxy, which cannot be installed here"; fi
+fi
 if ! command -v promtool >/dev/null; then
     if (apt_install prometheus) 2>/dev/null; then
         stop_service prometheus

@@ -21,6 +21,7 @@ CHART = ROOT / "deploy" / "helm" / "dunlin"
 _built = ROOT / "tests" / ".env" / "bin" / "helm"
 HELM = os.environ.get("HELM") or (str(_built) if _built.exists() else shutil.which("helm"))
 needs_helm = pytest.mark.skipif(not HELM, reason="there is no helm (scripts/setup-tests.sh builds it with Go, or HELM names one)")
+HAPROXY = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
 KUBERNETES = "1.34"
 RELEASE, NAMESPACE = "orders", "shop"
 PASSWORD = "secret-of-a-test"
@@ -83,8 +84,9 @@ class Pod:
 
     def write_files(self, documents):
         for document in documents:
+            of_servers = document["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "server"
             for name, text in document.get("data", {}).items():
-                if document["kind"] == "ConfigMap":
+                if document["kind"] == "ConfigMap" and of_servers:
                     (self.folder / name).write_text(self.placed(text))
 
     def placed(self, text):

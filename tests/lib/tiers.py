@@ -62,7 +62,7 @@ PEERS = {
     "operations/test_console_cluster.py": "etcd and a browser",
     "operations/test_drill.py::test_drill_recovers": "etcd",
     "operations/test_drill.py::test_drill_survives": "etcd",
-    "operations/test_helm": "helm and etcd",
+    "operations/test_helm": "helm, etcd and haproxy",
     "operations/test_metrics.py::test_expressions": "promtool",
     "operations/test_metrics.py::test_promtool": "promtool",
     "operations/test_metrics.py::test_queries": "promtool",

@@ -10,7 +10,7 @@ import pytest
 import redis
 import yaml
 
-from chart import CHART, HELM, KUBERNETES, NAMESPACE, PASSWORD, RELEASE, Pod, expand, find, helm, needs_helm, render, server_of
+from chart import CHART, HAPROXY, HELM, KUBERNETES, NAMESPACE, PASSWORD, RELEASE, Pod, expand, find, helm, needs_helm, render, server_of
 from etcd_cluster import ETCD, Etcd, until
 from harness import DUNLIN, ROOT, is_redis
 from web import ask
@@ -111,6 +111,13 @@ def test_references_between_manifests_meet(name):
     selecting = [document for document in documents if document["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy")]
     servers = [document for document in selecting if document["metadata"]["labels"]["app.kubernetes.io/component"] == "server"]
     assert len(servers) == 4
+    # The others select pods that their own component has.
+    for document in selecting:
+        component = document["metadata"]["labels"]["app.kubernetes.io/component"]
+        if component != "server":
+            template = next(one for one in documents if one["kind"] in ("StatefulSet", "Deployment") and one["metadata"]["labels"]["app.kubernetes.io/component"] == component)
+            selector = document["spec"].get("podSelector", document["spec"].get("selector"))
+            assert selector.get("matchLabels", selector).items() <= template["spec"]["template"]["metadata"]["labels"].items(), document["kind"]
     for document in servers:
         selector = document["spec"].get("podSelector", document["spec"].get("selector"))
         assert selector.get("matchLabels", selector).items() <= labels.items(), document["kind"]
@@ -219,6 +226,7 @@ def test_values_are_described_on_the_page():
         (["--set", "minSync=2"], "minSync: more than 1 needs durability sync"),
         (["--set", "architecture=replication,durability=sync,minSync=4"], "minSync: a shard has no more members"),
         (["--set", "architecture=cluster,persistence.existingClaim=one"], "persistence.existingClaim"),
+        (["--set", "architecture=cluster,haproxy.enabled=true"], "haproxy.enabled: a proxy to the primary is for architecture replication alone"),
         (["--set", "pdb.minAvailable=1,pdb.maxUnavailable=1"], "pdb: minAvailable or maxUnavailable"),
     ],
 )
@@ -237,6 +245,15 @@ def test_password_is_made_and_certificates_fit_the_names():
     assert f"DNS:*.{RELEASE}-dunlin-headless.{NAMESPACE}.svc.cluster.local" in text and "DNS:localhost" in text and "IP Address:127.0.0.1" in text
     hook = server_of(documents)[1]["lifecycle"]["preStop"]["exec"]["command"]
     assert hook[hook.index("--sni") + 1] == f"{RELEASE}-dunlin-0.{RELEASE}-dunlin-headless.{NAMESPACE}.svc.cluster.local"
+
+
+@pytest.mark.skipif(not HAPROXY, reason="there is no haproxy (Debian package)")
+def test_haproxy_accepts_its_configuration(tmp_path):
+    config = find(render("-f", VALUES["haproxy"]), "ConfigMap", f"{RELEASE}-dunlin-haproxy")["data"]["haproxy.cfg"]
+    (tmp_path / "haproxy.cfg").write_text(config)
+    checked = subprocess.run([HAPROXY, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True)
+    assert checked.returncode == 0 and "WARNING" not in checked.stderr.upper(), checked.stderr
+    assert config.count(f".{RELEASE}-dunlin-headless.{NAMESPACE}.svc.cluster.local:6379") == 4, "two pods, twice"
 
 
 def directives(documents):

@@ -1,5 +1,7 @@
 """deploy/helm/dunlin at work: the pods of a release are processes, replaced, killed and drained as Kubernetes does it."""
 
+import contextlib
+import re
 import subprocess
 import threading
 
@@ -10,9 +12,9 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from certificates import Authority
-from chart import CHART, PASSWORD, Pod, Release, needs_helm, render, server_of
+from chart import CHART, HAPROXY, PASSWORD, Pod, Release, find, needs_helm, render, server_of
 from etcd_cluster import NEEDS_ETCD, Etcd, told_again, until
-from harness import DUNLIN
+from harness import DUNLIN, free_port
 
 pytestmark = [needs_helm, *NEEDS_ETCD, pytest.mark.timeout(1200)]
 
@@ -229,6 +231,59 @@ def test_loss_of_a_zone_is_survived(etcd):
             pod.start()
         release.await_well()
         counter.end()
+
+
+@contextlib.contextmanager
+def proxy(release, folder):
+    """The release's HAProxy, and its two ports."""
+    config = find(release.documents, "ConfigMap", "orders-dunlin-haproxy")["data"]["haproxy.cfg"]
+    ports = [free_port() for _ in range(3)]
+    for port, bind in zip(ports, ("bind :6379", "bind :6380", "bind :8404"), strict=True):
+        assert config.count(bind + "\n") == 1
+        config = config.replace(bind, f"bind 127.0.0.1:{port}")
+    for pod in release.pods:
+        config, count = re.subn(rf"server {pod.name} \S+", f"server {pod.name} 127.0.0.1:{pod.port} port {pod.http}", config)
+        assert count == 2
+    (folder / "haproxy.cfg").write_text(config)
+    container = find(release.documents, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    words = [HAPROXY, *(str(folder / "haproxy.cfg") if word == "/etc/haproxy/haproxy.cfg" else word for word in container["args"])]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield ports[:2]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.skipif(not HAPROXY, reason="there is no haproxy (Debian package)")
+@told_again
+def test_proxy_leads_plain_clients_to_the_primary(etcd, tmp_path):
+    with Release(values("haproxy"), etcd) as release, proxy(release, tmp_path) as (port, reads):
+        release.await_well()
+
+        def connect():
+            return redis.Redis(port=port, password=PASSWORD, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+
+        counter = Counter(connect)
+        counter.goes_on()
+        for number in (0, 1):
+            lost = primary_of(release)
+            lost.kill() if number else lost.stop()
+            counter.goes_on()
+            lost.start().await_ready()
+            release.await_well()
+        counter.goes_on()
+        counter.end()
+        assert all("READONLY" in error or "read only" in error or "UNBLOCKED" in error for error in counter.refused), counter.refused
+
+        def replica():
+            try:
+                return redis.Redis(port=reads, password=PASSWORD, socket_timeout=5).info("replication")["role"] == "slave"
+            except redis.ConnectionError:
+                return False
+
+        until(replica, "a replica")
 
 
 @told_again

@@ -7,7 +7,6 @@ existingSecret: auth.existingSecret
 exporter: metrics.serviceMonitor; the server has /metrics itself
 externalAccess: service.type
 externalConfig: existingConfigmap
-haproxy: sentinel.masterSet and clients that know Sentinel, or architecture cluster
 hardAntiAffinity: podAntiAffinityPreset
 imagePullSecrets: image.pullSecrets
 kubectl: nothing, as no pod asks Kubernetes
@@ -67,6 +66,9 @@ volumePermissions: podSecurityContext.fsGroup
 {{- end -}}
 {{- if and (eq .Values.architecture "cluster") (lt (int .Values.cluster.nodes) (add 1 (int .Values.cluster.replicas) | int)) -}}
 {{- $wrong = append $wrong "cluster.nodes: not enough for one shard with cluster.replicas" -}}
+{{- end -}}
+{{- if and .Values.haproxy.enabled (ne .Values.architecture "replication") -}}
+{{- $wrong = append $wrong "haproxy.enabled: a proxy to the primary is for architecture replication alone" -}}
 {{- end -}}
 {{- if and .Values.persistence.existingClaim (include "dunlin.isCluster" .) -}}
 {{- $wrong = append $wrong "persistence.existingClaim: one claim is for architecture standalone alone" -}}
