@@ -69,7 +69,7 @@ PEERS = {
     "operations/test_packages.py": "programs of Debian, systemd and buildah",
     "operations/test_runbook.py::test_commands_of_the_runbook_for_clusters": "etcd",
     "operations/test_top.py": "tmux",
-    "operations/test_upgrade.py::test_a_cluster": "etcd",
+    "operations/test_upgrade.py::test_upgrade_of_a_cluster": "etcd",
     "replication/test_versions.py": "servers of other versions of Redis",
 }
 

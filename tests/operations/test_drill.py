@@ -18,7 +18,7 @@ needs_etcd = pytest.mark.skipif(not ETCD, reason="there is no etcd (apt-get inst
 PAGE = pages.blocks(pages.page("disaster-recovery.md"))
 
 
-def test_the_drill_has_no_other_commands():
+def test_drill_has_no_other_commands():
     assert {heading: len(lines) for heading, lines in PAGE.items()} == {
         "Back up": 6, "A server is lost": 5, "A primary is lost": 5, "A file is damaged": 2, "Keys were deleted": 2, "A shard is lost": 3,
         "Etcd is lost": 3,

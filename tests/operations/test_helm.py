@@ -149,7 +149,7 @@ def test_architectures_differ_in_what_they_are():
     assert "maxmemory 2gb\n" in find(render("--set", "maxmemory=2gb"), "ConfigMap")["data"]["dunlin.conf"]
 
 
-def test_everything_is_passed_on():
+def test_values_are_all_passed_on():
     documents = render("-f", VALUES["everything"])
     stateful, container = server_of(documents)
     spec = stateful["spec"]["template"]["spec"]
@@ -270,7 +270,7 @@ def test_program_knows_each_directive(name):
     assert directives(render("-f", VALUES[name])) - known == set()
 
 
-def test_a_pod_starts_and_ends_as_the_manifests_say():
+def test_pod_starts_and_ends_as_the_manifests_say():
     pod = Pod(render("-f", VALUES["standalone"]), 0)
     try:
         pod.start().await_ready()

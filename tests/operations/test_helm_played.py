@@ -349,7 +349,7 @@ def job(documents, moment):
 
 
 @told_again
-def test_more_replicas_form_no_second_shard(etcd):
+def test_replicas_that_come_form_no_second_shard(etcd):
     with Release(values("replication", "--set", "replica.replicaCount=1"), etcd) as release:
         release.await_well()
         # The upgrade: the Job before it, more pods, the Job behind it.

@@ -69,7 +69,7 @@ def busy():
         odd.close()
 
 
-def test_the_format_is_chosen_by_accept(busy):
+def test_metrics_format_is_chosen_by_accept(busy):
     *_, port, _ = busy
     assert scrape(port).headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     answer = scrape(port, OPENMETRICS)
@@ -77,7 +77,7 @@ def test_the_format_is_chosen_by_accept(busy):
     assert answer.text.endswith("# EOF\n")
 
 
-def test_both_formats_have_the_same_series(busy):
+def test_metrics_have_the_same_series_in_both_formats(busy):
     *_, port, _ = busy
     # Bounds are written as 1 in one and as 1.0 in the other.
     plain = lambda key: (key[0], tuple((name, label.removesuffix(".0")) for name, label in key[1]))
@@ -114,7 +114,7 @@ def test_figures_are_those_of_info(busy):
     assert (labels["role"], labels["tcp_port"], labels["run_id"]) == ("master", str(server.port), info["run_id"])
 
 
-def test_each_replica_has_its_series(busy):
+def test_metrics_have_a_series_for_each_replica(busy):
     server, _, port, replica_port = busy
     found = samples(scrape(port).text)
     lag = [dict(labels) for name, labels in found if name == "redis_connected_slave_lag_seconds"]
@@ -152,7 +152,7 @@ def test_histograms_grow_with_their_bounds_and_end_with_the_count(busy):
         assert found[(name + "_sum", labels)] >= 0
 
 
-def test_a_reset_of_statistics_leaves_counters_of_the_server(busy):
+def test_metrics_survive_a_reset_of_statistics(busy):
     _, client, port, _ = busy
     before = value(samples(scrape(port).text), "redis_connections_received_total")
     client.config_resetstat()
@@ -161,7 +161,7 @@ def test_a_reset_of_statistics_leaves_counters_of_the_server(busy):
     assert ("redis_commands_total", (("cmd", "hset"),)) not in after
 
 
-def test_a_script_that_does_not_end_holds_no_scrape_up():
+def test_metrics_do_not_wait_for_an_endless_script():
     with serving("--busy-reply-threshold", 1, "--threads", 2) as (server, port):
         client = redis.Redis(port=server.port)
         client.set("k", "v")
@@ -265,7 +265,7 @@ def test_queries_of_the_page_are_promql(tmp_path):
     assert len(rules) == 6 and checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_there_are_no_metrics_without_http():
+def test_metrics_need_http():
     with Server() as server:
         # Its line names every address.
         eventually(lambda: "Ready to accept connections" in server.log())

@@ -48,7 +48,7 @@ def fill(client):
     client.set("expiring", 1, ex=100_000)
 
 
-def test_one_server_is_upgraded_and_taken_back(tmp_path):
+def test_upgrade_of_one_server_and_back(tmp_path):
     stop, start, ask = PAGE["A single server"]
     debug = ("--enable-debug-command", "yes", "--appendonly", "yes")
     with Server(*debug, program=OLD) as server:
@@ -106,7 +106,7 @@ class Writer(threading.Thread):
         assert self.acknowledged <= value() <= self.acknowledged + self.unknown
 
 
-def test_a_primary_with_a_replica_is_upgraded_under_load():
+def test_upgrade_of_a_primary_with_a_replica_under_load():
     stop, start, look, fail_over, role, stop_old, start_old = PAGE["A primary with replicas"]
     with Node(OLD, "--appendonly", "yes") as primary, Node(OLD, "--appendonly", "yes") as replica:
         replica.follow(primary.port)
@@ -139,7 +139,7 @@ def test_a_primary_with_a_replica_is_upgraded_under_load():
 
 @pytest.mark.skipif(not ETCD, reason="there is no etcd (apt-get install etcd-server)")
 @told_again
-def test_a_cluster_is_upgraded_under_load():
+def test_upgrade_of_a_cluster_under_load():
     look, stop, start, status = PAGE["A cluster"]
     with Etcd() as etcd, dunlin_nodes(etcd, 2, "--appendonly", "yes", "--cluster-durability", "sync", replicas=1) as cluster:
         own = ["--cluster-replicas", "1", "--threads", "2", "--appendonly", "yes"]

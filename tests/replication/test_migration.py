@@ -114,7 +114,7 @@ def member():
         yield server
 
 
-def test_a_primary_of_a_redis_cluster_is_copied(member):
+def test_primary_of_a_redis_cluster_is_copied(member):
     lines = blocks()["From Redis Cluster"]
     with Node(DUNLIN) as new:
         places = {"-h new": f"-p {new.port}", "old 6379": f"127.0.0.1 {member.port}"}
@@ -153,7 +153,7 @@ def test_adopt_refuses_dragonfly():
         assert done.returncode == 1 and "STOP  the old server is Dragonfly" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_file_of_an_unknown_version_says_what_to_do(tmp_path):
+def test_file_of_an_unknown_version_says_what_to_do(tmp_path):
     with Server(program=ORACLE) as server:
         client = redis.Redis(port=server.port)
         client.set("a", 1)
