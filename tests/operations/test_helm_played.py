@@ -334,6 +334,7 @@ def test_pods_that_are_drained_can_be_taken_away(etcd):
         is_empty = lambda: "2 shards" in release.pods[0].cli("status")  # noqa: E731
         until(is_empty, lambda: release.pods[0].cli("status"), deadline_s=180)
         last.stop()
+        assert last.hook_says == ["pre-stop: no other node has this node's data"], "and it does not wait for one"
         release.pods.remove(last)
         counter.goes_on()
         counter.end()

@@ -26,7 +26,9 @@ look() {
     done <<END
 $listed
 END
-    [ -n "$own_shard" ] && [ "$own_shard" != - ] || return 1
+    [ -n "$own_shard" ] || return 1
+    # A drained node, or one that has only come, has nothing to hand over.
+    [ "$own_shard" != - ] || return 0
     while read -r node address _ health _ _ shard _; do
         case $node in *\*) continue ;; esac
         [ "$shard" = "$own_shard" ] || continue
@@ -41,7 +43,7 @@ waited=0
 while [ "$waited" -lt "$timeout" ]; do
     if look "$@"; then
         if [ "$others" -eq 0 ]; then
-            echo "pre-stop: the shard has no other node"
+            echo "pre-stop: no other node has this node's data"
             break
         elif [ "$own_role" != primary ] && [ -n "$online" ]; then
             echo "pre-stop: another node is the primary"
