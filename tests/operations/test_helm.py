@@ -178,12 +178,21 @@ def test_values_are_all_passed_on():
     assert {expression["key"] for expression in monitor["spec"]["selector"]["matchExpressions"]} <= set(service["metadata"]["labels"])
     assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "dunlin.rules.yml").read_text())
-    assert find(documents, "PrometheusRule")["spec"] == rules
+    found = find(documents, "PrometheusRule")["spec"]
+    urls = {rule["annotations"].pop("runbook_url") for rule in found["groups"][0]["rules"]}
+    assert "https://wiki.example.org/dunlin/runbook#dunlindown" in urls and len(urls) == len(found["groups"][0]["rules"])
+    for rule in rules["groups"][0]["rules"]:
+        del rule["annotations"]["runbook_url"]
+    assert found == rules
+    dashboard = find(documents, "ConfigMap", f"{RELEASE}-dunlin-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert dashboard["data"]["dunlin.json"].strip() == (ROOT / "deploy" / "grafana" / "dunlin.json").read_text().strip()
     assert find(documents, "ConfigMap", f"{RELEASE}-extra")
 
 
-def test_alerts_of_the_chart_are_those_of_the_tree():
+def test_alerts_and_dashboard_of_the_chart_are_those_of_the_tree():
     assert (CHART / "files" / "dunlin.rules.yml").read_text() == (ROOT / "deploy" / "prometheus" / "dunlin.rules.yml").read_text()
+    assert (CHART / "files" / "dashboard.json").read_text() == (ROOT / "deploy" / "grafana" / "dunlin.json").read_text()
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = subprocess.run([DUNLIN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     assert chart["appVersion"] == version
