@@ -3,6 +3,7 @@
 import base64
 import copy
 import re
+import shlex
 import subprocess
 
 import kubernetes_validate
@@ -10,6 +11,7 @@ import pytest
 import redis
 import yaml
 
+import pages
 from chart import CHART, HAPROXY, HELM, KUBERNETES, NAMESPACE, PASSWORD, RELEASE, Pod, expand, find, helm, needs_helm, render, server_of
 from etcd_cluster import ETCD, Etcd, until
 from harness import DUNLIN, ROOT, is_redis
@@ -18,7 +20,7 @@ from web import ask
 pytestmark = [needs_helm, pytest.mark.skipif(is_redis(DUNLIN), reason="the chart of Dunlin")]
 
 VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
-PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
+PAGE = pages.page("kubernetes.md")
 # What the Prometheus operator's definitions demand and allow, as far as the chart goes (monitoring.coreos.com/v1).
 METADATA = {"name": str, "namespace": str, "labels": dict, "annotations": dict}
 MONITORING = {
@@ -217,6 +219,18 @@ def test_values_are_described_on_the_page():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     lacking = [name for name in values if f"`{name}" not in PAGE]
     assert lacking == []
+
+
+def test_commands_of_the_page_render():
+    commands = [line for lines in pages.blocks(PAGE).values() for line in lines if line.startswith("helm ")]
+    assert len(commands) == 5
+    counts = []
+    for line in commands:
+        verb, release, chart, *words = shlex.split(line)[1:]
+        assert verb in ("install", "upgrade") and (release, chart) == (RELEASE, "deploy/helm/dunlin")
+        words = [word for word in words if word != "--reuse-values"]
+        counts.append(server_of(render(*words))[0]["spec"]["replicas"])
+    assert counts[:3] == [1, 3, 6]
 
 
 @pytest.mark.parametrize(
