@@ -5,6 +5,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 SEEDS ?= 10000
 SEED ?=
+KEY ?=
 ARGS ?=
 PREFIX ?= /usr/local
 TIER ?= all
@@ -15,7 +16,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster install deb tarball image check quick test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
+.PHONY: help run cluster install deb tarball image sbom release check quick test lint audit bench instructions lab fuzz miri simulate jepsen console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,8 +41,14 @@ tarball: ## Build a static program for musl and write a tarball into dist/
 	@scripts/make-tarball.sh --build dist
 
 image: ## Build the release binary and write a container image into dist/dunlin-image.tar
-	@scripts/build.sh --release -p dunlin $(features)
+	@scripts/build.sh --release -p dunlin $(if $(FULL),,--no-default-features --features tls)
 	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/dunlin-image.tar
+
+sbom: ## Write the software bill of materials (CycloneDX) into dist/; installs cargo-cyclonedx where it is missing
+	@scripts/sbom.py "dist/dunlin-$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1).cdx.json"
+
+release: deb tarball image sbom ## Write all files of a release and their checksums into dist/ (KEY=… signs them)
+	@scripts/checksums.sh dist $(KEY)
 
 check: ## Check what changed within a minute, without network and set-up: unit tests, documents, links, 500 seeds (ARGS=--all)
 	@scripts/check.py $(ARGS)

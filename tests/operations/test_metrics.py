@@ -11,6 +11,7 @@ import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+import pages
 from harness import ROOT, Server
 from web import ask, eventually, serving
 
@@ -239,6 +240,29 @@ def test_expressions_of_the_dashboard_are_promql(tmp_path):
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     checked = subprocess.run([PROMTOOL, "check", "rules", str(file)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_monitoring_names_series_and_alerts_that_are_there(busy):
+    *_, port, replica_port = busy
+    page, reference = pages.page("monitoring.md"), pages.page("metrics.md")
+    there = {name for name, _ in samples(scrape(port).text) | samples(scrape(replica_port).text)}
+    there |= set(re.findall(r"`((?:redis|dunlin)_\w+)`", reference))
+    # A histogram has three series.
+    there |= {re.sub("_(bucket|count|sum)$", "", name) for name in there}
+    named = set(re.findall(r"\b(?:redis|dunlin)_[a-z0-9_]+", page)) - {"redis_exporter"}
+    assert len(named) > 25 and named - there == set()
+    alerts = set(re.findall(r"- alert: (\w+)", (DEPLOY / "prometheus" / "dunlin.rules.yml").read_text()))
+    assert set(re.findall(r"\bDunlin[A-Z]\w+", pages.sections(page)["Signals"])) == alerts
+
+
+@needs_promtool
+def test_queries_of_the_page_are_promql(tmp_path):
+    [block] = re.findall(r"^```promql\n(.*?)^```", pages.page("monitoring.md"), re.M | re.S)
+    rules = [{"record": f"q{number}", "expr": line} for number, line in enumerate(block.splitlines())]
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
+    checked = subprocess.run([PROMTOOL, "check", "rules", str(file)], capture_output=True, text=True)
+    assert len(rules) == 6 and checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_metrics_need_http():
