@@ -122,11 +122,7 @@ impl Server {
             [subcommand, &place[..], &shown].concat().into_iter().map(String::from).collect::<Vec<_>>();
         let mut process = Process::start(path, &arguments, folder, processors)?;
         let (tcp, unix) = (loopback(port), Target::new(Address::Unix(socket)));
-        process.await_ready(|| {
-            let answers =
-                |target: &Target| target.client().is_ok_and(|mut client| client.call(&["PING"]).is_ok());
-            answers(&tcp) && answers(&unix)
-        })?;
+        process.await_ready(|| tcp.is_ready() && unix.is_ready())?;
         self.fronts.push(tcp.clone());
         self.backends.push(tcp);
         self.unix = Some(unix).filter(|_| self.fronts.len() == 1);

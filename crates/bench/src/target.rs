@@ -97,6 +97,12 @@ impl Target {
         commands
     }
 
+    /// Whether the server answers, and has loaded its data: DBSIZE is an error before.
+    pub fn is_ready(&self) -> bool {
+        let answer = self.client().and_then(|mut client| client.call(&["DBSIZE"]));
+        matches!(answer, Ok(Value::Integer(_)))
+    }
+
     /// Opens a connection.
     pub fn connect(&self) -> Result<Stream, TargetError> {
         let failed = |source| TargetError::Connect { address: self.address.clone(), source };

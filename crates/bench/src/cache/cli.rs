@@ -173,9 +173,7 @@ impl CacheArguments {
         let arguments: Vec<String> = arguments.into_iter().map(String::from).collect();
         let mut process = Process::start(program, &arguments, folder, processors)?;
         let target = Target::new(Address::Unix(socket));
-        process.await_ready(|| {
-            target.client().is_ok_and(|mut client| matches!(client.call(&["PING"]), Ok(Value::Simple(_))))
-        })?;
+        process.await_ready(|| target.is_ready())?;
         let failed = |error: crate::target::TargetError| error.to_string();
         let mut client = target.client().map_err(failed)?;
         if let Value::Error(_) =

@@ -87,9 +87,7 @@ impl Server {
         let processors = processors.to_vec();
         let mut server = Self { program: program.clone(), process, processors, port, socket };
         let (unix, tcp) = (server.target(Transport::Unix), server.target(Transport::Tcp));
-        server.process.await_ready(|| {
-            unix.client().is_ok() && tcp.client().is_ok_and(|mut client| client.call(&["DBSIZE"]).is_ok())
-        })?;
+        server.process.await_ready(|| unix.is_ready() && tcp.is_ready())?;
         Ok(server)
     }
 
