@@ -82,6 +82,7 @@ beside_done() {
 
 start=$SECONDS
 target=$(scripts/target-dir.sh)
+part "links and words of all pages" '^$' bash -c 'scripts/check-links.py && scripts/check-prose.py'
 # The set-up waits for downloads most of the time. It comes first where the build needs its compiler, or sudo a password.
 if command -v cc >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then
     beside set-up scripts/setup-tests.sh

@@ -110,10 +110,13 @@ impl Contender {
         let path = match path {
             Some(path) => program(path)?,
             None => {
-                let own = std::env::current_exe().map_err(|error| format!("cannot tell my own path: {error}"))?;
+                let own =
+                    std::env::current_exe().map_err(|error| format!("cannot tell my own path: {error}"))?;
                 process::found(&own.with_file_name("dunlin"))
                     .or_else(|| process::found(Path::new("dunlin")))
-                    .ok_or("there is no `dunlin` beside this program or on PATH: name it with --dunlin PATH")?
+                    .ok_or(
+                        "there is no `dunlin` beside this program or on PATH: name it with --dunlin PATH",
+                    )?
             }
         };
         Ok(Self { name: "dunlin".into(), origin: Origin::Dunlin(path) })

@@ -319,8 +319,7 @@ mod tests {
 
     #[test]
     fn titles_say_the_size_of_the_run() {
-        let experiment =
-            crate::EXPERIMENTS.iter().find(|experiment| experiment.name == "mixes").unwrap();
+        let experiment = crate::EXPERIMENTS.iter().find(|experiment| experiment.name == "mixes").unwrap();
         assert!(experiment.title_at(Scale(1.0)).starts_with("10,000,000 keys: "));
         assert!(experiment.title_at(Scale(0.1)).starts_with("1,000,000 keys: "));
         for experiment in crate::EXPERIMENTS {

@@ -259,9 +259,9 @@ fn aligned(cells: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dunlin_bench::figures::sample;
     use crate::EXPERIMENTS;
     use crate::experiment::Scale;
+    use dunlin_bench::figures::sample;
 
     fn report() -> Report {
         let mut section =

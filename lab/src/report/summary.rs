@@ -106,9 +106,9 @@ fn difference(section: &Section, rows: &[&Line<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dunlin_bench::figures::sample;
     use crate::EXPERIMENTS;
     use crate::experiment::Scale;
+    use dunlin_bench::figures::sample;
 
     fn verdict(unit: &'static str, rows: &[(&str, f64, f64)]) -> Vec<Verdict> {
         let mut results = Results::new(&EXPERIMENTS[0], Scale(1.0));
