@@ -211,7 +211,7 @@ once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
 once helm tests/operations/helm/{go.mod,go.sum} -- \
-    env CGO_ENABLED=0 go -C tests/operations/helm build -trimpath -ldflags "-s -w" -o "$PWD/tests/.env/bin/helm" helm.sh/helm/v3/cmd/helm
+    env CGO_ENABLED=0 go -C tests/operations/helm build -ldflags "-s -w" -o "$PWD/tests/.env/bin/helm" helm.sh/helm/v3/cmd/helm
 once go-driver tests/cluster/drivers/go/{go.mod,go.sum,main.go} -- \
     go -C tests/cluster/drivers/go build -o "$PWD/tests/.env/bin/goredis-driver" .
 once rust-driver tests/cluster/drivers/rust/{Cargo.toml,Cargo.lock,src/main.rs} -- \

@@ -96,7 +96,7 @@ class Pod:
         if self.etcd:
             text = re.sub(r"(cluster-join etcds?://)[^/]+", lambda found: f"{found[1]}127.0.0.1:{self.etcd.port}", text)
         text = text.replace("dir /data", f"dir {self.folder}/data").replace("bind * -::*", "bind 127.0.0.1")
-        for mount in ("/etc/dunlin/tls/", "/etc/dunlin/acl/", "/etc/dunlin/dunlin.conf"):
+        for mount in ("/etc/dunlin/tls/", "/etc/dunlin/acl/", "/etc/dunlin/etcd/", "/etc/dunlin/dunlin.conf"):
             text = text.replace(mount, f"{self.folder}/{mount.removeprefix('/etc/dunlin/')}")
         return text
 

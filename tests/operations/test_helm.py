@@ -4,7 +4,10 @@ import base64
 import copy
 import re
 import shlex
+import shutil
+import socket
 import subprocess
+import types
 
 import kubernetes_validate
 import pytest
@@ -12,6 +15,7 @@ import redis
 import yaml
 
 import pages
+from certificates import Authority
 from chart import CHART, HAPROXY, HELM, KUBERNETES, NAMESPACE, PASSWORD, RELEASE, Pod, expand, find, helm, needs_helm, render, server_of
 from etcd_cluster import ETCD, Etcd, until
 from harness import DUNLIN, ROOT, is_redis
@@ -307,6 +311,31 @@ def test_pod_starts_and_ends_as_the_manifests_say():
         assert pod.client().get("k") == b"v"
     finally:
         pod.kill()
+
+
+def test_program_starts_with_all_that_the_chart_can_say(tmp_path):
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("node")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # An etcd that accepts connections and says nothing: the configuration was taken by then.
+        pod = Pod(render("-f", VALUES["everything"]), 0, types.SimpleNamespace(port=silent.getsockname()[1]))
+        for folder in ("tls", "etcd", "acl"):
+            (pod.folder / folder).mkdir()
+            for name, path in {"ca.crt": authority.cert, "tls.crt": cert, "tls.key": key}.items():
+                shutil.copy(path, pod.folder / folder / name)
+        (pod.folder / "acl" / "users.acl").write_text(f"user link on >{PASSWORD} ~* &* +@all\n")
+        pod.env["ETCD_PASSWORD"] = "of etcd"
+        try:
+            pod.start()
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with connection:
+                connection.settimeout(60)
+                assert connection.recv(3)[:1] == b"\x16", "a handshake of TLS"
+            assert pod.process.poll() is None, pod.log()
+            assert not pod.is_ready()
+        finally:
+            pod.kill()
 
 
 def test_readiness_knows_loading():
