@@ -26,6 +26,7 @@ pub mod rdb;
 mod serve;
 mod slot_walk;
 pub mod snapshot;
+mod stale;
 mod statistics;
 mod survey;
 mod transaction;
