@@ -68,7 +68,6 @@ mod tests {
     use crate::{
         command::CommandTable,
         commands,
-        notify::{EventClass, EventClasses},
         transcript::{Records, Scenario},
     };
 
@@ -148,20 +147,5 @@ mod tests {
         let commands: Vec<&str> = record.split("; ").collect();
         assert_eq!(commands.len(), 4, "MULTI, two commands, EXEC");
         assert!(commands[1].starts_with("HSET h f0 v f1 v ") && commands[2].starts_with("HSET h f1024 v "));
-    }
-
-    #[test]
-    fn himport_set_reports_the_events_of_hset() {
-        let (mut scenario, _) = prepared();
-        scenario.policy.notifications =
-            EventClasses::default().and(EventClass::Hash).and(EventClass::New).and(EventClass::Generic);
-        let mut events = |line: &str| {
-            scenario.worker.notices.clear();
-            scenario.play(line);
-            format!("{:?}", scenario.worker.notices)
-        };
-        let [first, second] = ["> HIMPORT SET h s 1 2\n+OK"; 2].map(&mut events);
-        assert!(first.contains("\"new\"") && first.contains("\"hset\""), "{first}");
-        assert!(!second.contains("\"new\"") && second.contains("\"hset\""), "{second}");
     }
 }
