@@ -40,6 +40,8 @@ ADDED = {
     "acl_access_denied_tls_cert": "Valkey 9.0",
     "mem_http_consoles": "buffers of consoles, which redis-server does not have",
     "acl_auth_delayed": "attempts that wait behind many failures of their address",
+    "module_commands_passed_over": "commands of modules that are not here, in a stream",
+    "module_values_stale": "values that they have changed elsewhere",
     "used_cpu_worker_N": "processor time of each worker thread",
     "cluster_slots_unserved": "slots that no primary serves",
     "cluster_is_down": "whether requests are answered CLUSTERDOWN",

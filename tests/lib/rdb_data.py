@@ -44,3 +44,18 @@ def fill(client):
         client("SELECT", database)
         client("SET", "other", database)
     client("SELECT", 0)
+
+
+MODULE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def module_payload(name, version, value):
+    """A dump of a module's value that is one string."""
+    number = 0
+    for letter in name:
+        number = number << 6 | MODULE_LETTERS.index(letter)
+    number = number << 10 | version
+    assert len(value) < 64
+    body = b"\x07\x81" + number.to_bytes(8, "big") + b"\x05" + bytes([len(value)]) + value + b"\x00"
+    # A checksum of zero says that there is none.
+    return body + (9).to_bytes(2, "little") + bytes(8)

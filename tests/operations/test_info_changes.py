@@ -74,6 +74,8 @@ ELSEWHERE = {
     "tls_handshakes_given_up": "tls/test_tls_connections.py",
     "active_defrag_running": "wire/test_memory_accounting.py",
     "current_active_defrag_time": "wire/test_memory_accounting.py",
+    "module_commands_passed_over": "replication/test_module_commands.py",
+    "module_values_stale": "replication/test_module_commands.py",
     "migrate_cached_sockets": "replication/test_migrate.py",
     "lazyfree_pending_objects": "wire/test_changes.py",
     "evicted_clients": "wire/test_client_eviction.py",

@@ -143,3 +143,23 @@ def test_redis_stack_primary_is_followed(tmp_path):
         replica.call("SAVE")
     # The way back.
     assert read_back("7.4", tmp_path / "dump.rdb", tmp_path / "back") == expected
+
+
+@pytest.mark.skipif(not HAS_MODULES, reason=WITHOUT_MODULES)
+@pytest.mark.parametrize("treatment", ["keep", "skip"])
+def test_indexes_of_redis_stack_are_in_the_files_that_are_written_here(treatment, tmp_path):
+    (tmp_path / "there").mkdir()
+    with Server(*WITH_MODULES, "--dir", tmp_path / "there", program=REDIS_VERSIONS["7.4"]) as stack:
+        client = Client(stack)
+        client("FT.CREATE", "titles", "ON", "HASH", "PREFIX", 1, "book:", "SCHEMA", "title", "TEXT")
+        client("HSET", "book:1", "title", "whales")
+        client("SAVE")
+    with Server(*DEBUG, "--module-data", treatment, "--dir", tmp_path / "there") as server:
+        client = Client(server)
+        assert client("HGETALL", "book:1") == [b"title", b"whales"]
+        client("DEBUG", "RELOAD")
+        client("SAVE")
+    with Server(*WITH_MODULES, "--dir", tmp_path / "there", program=REDIS_VERSIONS["7.4"]) as stack:
+        client = Client(stack)
+        assert client("FT._LIST") == ([b"titles"] if treatment == "keep" else [])
+        assert client("HGETALL", "book:1") == [b"title", b"whales"]

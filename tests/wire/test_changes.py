@@ -82,7 +82,7 @@ WITHOUT_SCENARIO = {
     "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
-    **dict.fromkeys(["ardel", "ardelrange", "arinsert", "armset", "arring", "arseek", "arset", "blmovem", "delex", "increx", "lmovem", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
+    **dict.fromkeys(["ardel", "ardelrange", "arinsert", "armset", "arring", "arseek", "arset", "blmovem", "delex", "himport set", "increx", "lmovem", "xackdel", "xcfgset", "xdelex", "xnack"], "neither oracle has it; it is told below"),
     "function restore": "as RESTORE; every option of it is called below",
 }  # fmt: skip
 
@@ -222,6 +222,9 @@ def test_changes_of_commands_that_no_oracle_has(server):
             ("LMOVEM l l LEFT LEFT COUNT 2 BULK", 0),
             ("LMOVEM l l LEFT RIGHT COUNT 2 BULK", 2),
             ("BLMOVEM l m LEFT LEFT 0 COUNT 9 BULK", 3),
+            ("HIMPORT PREPARE fields a b", 0),
+            ("HIMPORT SET h fields 1 2", 2),
+            ("HIMPORT SET h fields 1 2", 2),
         ]:
             before = changes(peer)
             peer.line(line)

@@ -152,3 +152,16 @@ def test_denials_are_as_old_as_they_are(clock):
         # The same denial is one entry still.
         assert user("GET", "key").startswith("-NOPERM")
         assert len(session("ACL", "LOG")) == 1
+
+
+def test_a_sealed_backup_stays_though_the_clock_was_set_forward(clock):
+    with Server("--appendonly", "yes", "--backup-sealed-ttl", str(HOUR // 2), environment=clock.environment) as server, Session(server) as session:
+        assert session("BACKUP", "START") == "OK"
+        eventually(lambda: b"incrementing" in session("BACKUP", "STATUS"), "the base")
+        assert session("BACKUP", "SEAL") == "OK"
+        before = day(session)
+        clock.set(HOUR)
+        eventually(lambda: day(session) > before + HOUR / 2, "the jump")
+        # It is looked at ten times a second.
+        eventually(lambda: int(clients(session)[0]["age"]) >= 2, "two seconds")
+        assert b"sealed" in session("BACKUP", "STATUS")

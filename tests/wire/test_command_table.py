@@ -13,13 +13,19 @@ FIELDS = ["name", "arity", "flags", "first key", "last key", "step", "categories
 
 STORE = "a keyword search, as in Redis, takes a member that is called STORE for the option: the command itself is asked"
 
+CONDITIONS = "conditions came with Valkey 9.2"
+
 # (command, field): the reason.
 MEANT = {
     ("wait", "flags"): "it blocks its client, as Valkey's flags say",
     ("wait", "categories"): "the category of commands that block, as in Valkey",
     ("georadius", "key specifications"): STORE,
     ("georadiusbymember", "key specifications"): STORE,
+    ("exec", "arity"): CONDITIONS,
+    ("exec", "flags"): CONDITIONS,
+    ("exec", "key specifications"): CONDITIONS,
     ("move", "arity"): "REPLACE came with Valkey 9.2",
+    ("sismember", "arity"): "XX came with Valkey 9.2",
     ("zrank", "arity"): "WITHSCORE came with Redis 7.2",
     ("zrevrank", "arity"): "WITHSCORE came with Redis 7.2",
 }
@@ -30,7 +36,7 @@ BEYOND = {
     "arscan", "arseek", "arset",
     "backup", "blmovem",
     "client|durability", "cluster|drain", "cluster|import", "cluster|pin", "cluster|recover", "cluster|relay", "cluster|setreplicas", "cluster|status", "cluster|tell",
-    "cluster|unpin", "delex", "digest", "hotkeys", "increx", "lmovem",
+    "cluster|unpin", "delex", "digest", "himport", "hotkeys", "increx", "lmovem",
     "recorder", "sdiffcard", "sentinel", "sunioncard", "xackdel", "xcfgset", "xdelex", "xnack",
 }
 

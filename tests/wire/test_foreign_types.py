@@ -4,10 +4,10 @@ import pytest
 
 from harness import DUNLIN, REDIS_VERSIONS, Server, is_redis
 from peer import Failure, Peer
+from rdb_data import module_payload
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis answers so with the modules loaded alone")
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 # Names of types as TYPE answers them, with the encoding version of their newest module.
 TYPES = {
     "ReJSON-RL": 3,
@@ -20,18 +20,6 @@ TYPES = {
     "vectorset": 0,
     "bloomfltr": 1,
 }
-
-
-def payload(name, version, value):
-    """A dump of a module's value that is one string."""
-    number = 0
-    for letter in name:
-        number = number << 6 | LETTERS.index(letter)
-    number = number << 10 | version
-    assert len(value) < 64
-    body = b"\x07\x81" + number.to_bytes(8, "big") + b"\x05" + bytes([len(value)]) + value + b"\x00"
-    # A checksum of zero says that there is none.
-    return body + (9).to_bytes(2, "little") + bytes(8)
 
 
 @pytest.fixture
@@ -50,9 +38,9 @@ def has_commands(client, name):
 def test_kept_value_has_the_name_of_its_type(client, name):
     if has_commands(client, name):
         pytest.skip("the type is there")
-    dump = payload(name, TYPES[name], b"a value")
+    dump = module_payload(name, TYPES[name], b"a value")
     assert client.ask("RESTORE", "key", 0, dump) == "OK"
-    assert client.ask("RESTORE", "other", 0, payload("ReJSON-RM", 0, b"x")) == "OK"
+    assert client.ask("RESTORE", "other", 0, module_payload("ReJSON-RM", 0, b"x")) == "OK"
     client.ask("SET", "text", "1")
     assert client.ask("TYPE", "key") == name
     assert client.ask("SCAN", 0, "COUNT", 1000, "TYPE", name) == ["0", ["key"]]
@@ -70,7 +58,7 @@ def test_kept_value_has_the_name_of_its_type(client, name):
 
 
 def test_types_that_are_not_there_are_counted_by_no_other_type(client):
-    client.ask("RESTORE", "key", 0, payload("ReJSON-RL", 3, b"{}"))
+    client.ask("RESTORE", "key", 0, module_payload("ReJSON-RL", 3, b"{}"))
     client.ask("SET", "text", "1")
     for kind in ("string", "hash", "list", "set", "zset", "stream", "nothing"):
         found = client.ask("SCAN", 0, "COUNT", 1000, "TYPE", kind)

@@ -343,7 +343,7 @@ def test_letters_choose(server):
     error = listener.of(["CONFIG", "SET", "notify-keyspace-events", "KEAq"])[0]
     assert error == Failure(
         "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - "
-        "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
+        "Invalid event class character. Use 'Ag$lshzxeKEtmdnaSTIV'."
     )
     listener.of(["CONFIG", "SET", "notify-keyspace-events", ""])
 

@@ -85,6 +85,11 @@ def is_cut_to_32_bits(call, ours, oracles):
     return refuses(ours, "ERR index out of range") and call[2].startswith(("922", "-922"))
 
 
+def expires_fields(call, ours, oracles):
+    """Whether only the digests can differ, and they do. Links to Valkey compare fields and their times (tests/lib/links.py)."""
+    return ours == oracles and call[0].lower() in ("hexpire", "hexpireat", "hgetex", "hpexpire", "hpexpireat", "hsetex")
+
+
 # Differences that are meant: of which commands, when, and why.
 MEANT = [
     ("b*", is_endless, "a timeout that is too long is out of range, not negative, as in Redis 7.2 and newer"),
@@ -96,6 +101,7 @@ MEANT = [
     ("z*", is_the_same_number, "scores are told in the shortest text that reads back, as in Redis 7.2 and newer"),
     ("z*rank", has_optional_word, "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer"),
     ("move", has_optional_word, "MOVE takes REPLACE, as in Valkey 9.2"),
+    ("sismember", has_optional_word, "SISMEMBER takes XX, as in Valkey 9.2"),
     ("bit*", is_part_first, "the part of a string is read before the key is looked at, and its end may be left out"),
     ("*set*", is_expired_at_once, "a key whose time is past is gone at once; other servers count it until it is looked at"),
     ("geo*", told_otherwise("ERR member "), "a member that is missing is told in Redis's words, not in Valkey's"),
@@ -103,6 +109,7 @@ MEANT = [
     ("*scan", told_otherwise("ERR invalid cursor"), "a cursor is read as in Redis: what is no number is 0"),
     ("scan", told_otherwise("ERR unknown type name"), "no key has a type that there is not, as in Redis"),
     ("h?etex", is_key_called_fields, "a key may be called FIELDS, which Valkey takes for the word"),
+    ("h*", expires_fields, "a digest marks fields that expire, as Redis's do; Valkey's do not"),
     ("lset", is_cut_to_32_bits, "Valkey cuts an index to 32 bits"),
 ]
 

@@ -8,7 +8,8 @@
 //! value        mix(type), mix(value), xor("!!expire!!") where the key expires
 //!   list       mix(element) for each element, in place of mix(value)
 //!   set        xor(member) for each member, in place of mix(value)
-//!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
+//!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value), and xor("!!hexpire!!") if the field
+//!              expires; servers of Valkey leave that out
 //!   sorted set the same of members and their scores
 //!   stream     mix("ms.seq"), then mix(field), mix(value) for each field, of each entry
 //!   array      mix(index), mix(value) for each value; not compared with a server of Redis 8.8 yet
@@ -25,6 +26,7 @@ use crate::{
 };
 
 const EXPIRES: &[u8] = b"!!expire!!";
+const FIELD_EXPIRES: &[u8] = b"!!hexpire!!";
 
 /// A digest under construction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,6 +57,17 @@ impl Digest {
         let mut pair = Self::default();
         pair.mix(one);
         pair.mix(other);
+        self.xor(&pair.0);
+    }
+
+    /// Does what [`Self::xor_pair`] does, for a field of a hash.
+    pub(crate) fn xor_field(&mut self, field: &[u8], value: &[u8], expires: bool) {
+        let mut pair = Self::default();
+        pair.mix(field);
+        pair.mix(value);
+        if expires {
+            pair.xor(FIELD_EXPIRES);
+        }
         self.xor(&pair.0);
     }
 

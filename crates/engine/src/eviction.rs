@@ -222,7 +222,8 @@ impl Engine {
                     worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
                 }
                 if environment.policy.notifications.has(EventClass::Evicted) {
-                    let event = Event { class: EventClass::Evicted, name: "evicted", database, key };
+                    let (class, name) = (EventClass::Evicted, "evicted");
+                    let event = Event { class, name, database, key, subkeys: Vec::new() };
                     worker.notices.push(Notice::Event(event));
                 }
             }

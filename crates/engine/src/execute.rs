@@ -11,7 +11,7 @@ use crate::{
     keyspace::{
         ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, StripeSet, TRACKED_PARTS,
     },
-    notify::{Event, Notice},
+    notify::{Event, EventClass, Notice},
     offload::{Computed, Offloaded},
     propagation::{Log, LogSwitch, removal_word},
     rdb,
@@ -361,12 +361,13 @@ impl Engine {
             }
             let (notices, ready) = (&mut worker.notices, &mut worker.ready);
             let (propagation, log) = (&mut worker.propagation, &self.log);
+            let notifications = environment.policy.notifications;
             let (is_recorded, hidden) = (propagation.are_recorded(), self.keyspace.hidden());
             let slice = part.expire(
                 now_ms,
                 buckets_max,
                 &mut worker.garbage,
-                is_recorded,
+                is_recorded || notifications.has_subkeys(EventClass::Hash),
                 hidden,
                 |entry, what, gone| {
                     if is_waited_for && what != Expiration::Elements {
@@ -382,9 +383,12 @@ impl Engine {
                     }
                     propagation.publish(log, id);
                     for (class, name) in what.events() {
-                        if environment.policy.notifications.has(*class) {
-                            let key = entry.key().to_vec();
-                            notices.push(Notice::Event(Event { class: *class, name, database, key }));
+                        if notifications.has(*class) {
+                            let (class, key) = (*class, entry.key().to_vec());
+                            let is_of_elements =
+                                class == EventClass::Hash && notifications.has_subkeys(class);
+                            let subkeys = if is_of_elements { gone.to_vec() } else { Vec::new() };
+                            notices.push(Notice::Event(Event { class, name, database, key, subkeys }));
                         }
                     }
                 },

@@ -60,6 +60,9 @@ impl EventClass {
     ];
 }
 
+/// The bit of [`EventClasses`] whose events say which elements they are about.
+const SUBKEYS: u32 = 1 << 31;
+
 /// A set of [`EventClass`]es.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventClasses(u32);
@@ -70,9 +73,20 @@ impl EventClasses {
         Self(self.0 | class as u32)
     }
 
+    /// The set, of events that say which elements of the key they are about.
+    pub const fn with_subkeys(self) -> Self {
+        Self(self.0 | SUBKEYS)
+    }
+
     /// Whether it is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// Whether the set has `class`, and its events say which elements they are about.
+    #[inline]
+    pub const fn has_subkeys(self, class: EventClass) -> bool {
+        self.has(class) && self.0 & SUBKEYS != 0
     }
 
     /// Whether the set has `class`.
@@ -93,6 +107,8 @@ pub struct Event {
     pub database: usize,
     /// The key.
     pub key: Vec<u8>,
+    /// The elements that it is about, in the order of the command, if subscribers want to know them: fields of a hash.
+    pub subkeys: Vec<Vec<u8>>,
 }
 
 /// A notice of something that commands have done.

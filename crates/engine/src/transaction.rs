@@ -14,8 +14,9 @@ use crate::{
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
     execute::{Engine, Request, run_locked},
-    keyspace::{Inside, Key, Keyspace, Locked, StripeSet, Watcher},
+    keyspace::{EntryRef, Inside, Key, Keyspace, Locked, StripeSet, Watcher},
     propagation::LogSwitch,
+    value::ValueType,
 };
 
 /// The stripes that the commands of a transaction will touch.
@@ -66,6 +67,19 @@ impl Footprint {
     pub fn add_key(&mut self, keyspace: &Keyspace, key: &[u8]) {
         self.stripes.insert(keyspace.stripe_of(key));
     }
+}
+
+/// A condition on a key, for a transaction as a whole (`EXEC IFEQ key value`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition<'a> {
+    /// `IFEQ`: it holds this string.
+    Equal(&'a [u8]),
+    /// `IFNE`: it holds another string, or is not there.
+    NotEqual(&'a [u8]),
+    /// `XX`: it is there.
+    Present,
+    /// `NX`: it is not there.
+    Missing,
 }
 
 /// A transaction that has all its locks.
@@ -183,6 +197,32 @@ impl Transaction<'_> {
         let expired = was_present && !is_present(&self.locked, database, &key, environment);
         self.locked.stripes().stripe_mut(key.stripe).unwatch(database, key.bytes, watcher);
         expired
+    }
+
+    /// Whether a condition holds for a key whose stripe is locked; an error if a value of another type is to be compared.
+    pub fn holds(
+        &self,
+        database: usize,
+        key: &[u8],
+        condition: Condition<'_>,
+        environment: Environment<'_>,
+    ) -> Result<bool, CommandError> {
+        let key = self.keyspace.key(key);
+        let part = self.locked.stripe(key.stripe).database(database);
+        let entry = part.and_then(|part| Some(part.find_entry(key.hash, key.bytes)?.1));
+        let entry = entry.filter(|entry| !entry.is_expired(environment.caller.now_ms));
+        let is_text = |entry: EntryRef<'_>, text| match entry.value_type() {
+            ValueType::String => Ok(entry.string().is_text(text)),
+            _ => Err(CommandError::WrongType),
+        };
+        Ok(match (condition, entry) {
+            (Condition::Present, entry) => entry.is_some(),
+            (Condition::Missing, entry) => entry.is_none(),
+            (Condition::Equal(_), None) => false,
+            (Condition::NotEqual(_), None) => true,
+            (Condition::Equal(text), Some(entry)) => is_text(entry, text)?,
+            (Condition::NotEqual(text), Some(entry)) => !is_text(entry, text)?,
+        })
     }
 
     /// Says that the transaction will take long: others do not wait for its locks if they can do

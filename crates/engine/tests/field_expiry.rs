@@ -100,23 +100,28 @@ struct Events(Arc<Mutex<Vec<String>>>);
 impl Audience for Events {
     fn tell(&mut self, notices: &[Notice], _: ClientToken) {
         let events = notices.iter().filter_map(|notice| match notice {
-            Notice::Event(event) => Some(format!("{} {}", event.name, String::from_utf8_lossy(&event.key))),
+            Notice::Event(event) => {
+                let elements = std::iter::once(&event.key).chain(&event.subkeys);
+                let text: Vec<_> = elements.map(|word| String::from_utf8_lossy(word)).collect();
+                Some(format!("{} {}", event.name, text.join(" ")))
+            }
             _ => None,
         });
         self.0.lock().unwrap().extend(events);
     }
 }
 
-#[test]
-fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
+/// The events of each line, or of the time that passes.
+fn check_events(notifications: EventClasses, lines: &[(&str, &[&str])]) {
     let store = Store::new(1);
     let mut client = store.client(0);
-    client.policy.notifications = EventClasses::default().and(EventClass::Hash).and(EventClass::Generic);
+    client.policy.notifications = notifications;
     let events = Events::default();
     client.worker.audience = Some(Box::new(events.clone()));
     let Events(events) = events;
     let told = |client: &mut common::Client<'_>, line: &str| -> Vec<String> {
         match line {
+            "(its time has come)" => client.caller.now_ms += 10,
             "(time passes)" => {
                 client.caller.now_ms += 10 + TICK_MS;
                 client.expire();
@@ -125,40 +130,90 @@ fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
         }
         std::mem::take(&mut *events.lock().unwrap())
     };
-    for (line, expected) in [
-        ("HSETEX h PX 10 FIELDS 2 a 1 b 2", vec!["hset h", "hexpire h"]),
-        ("HSETEX h FIELDS 1 c 3", vec!["hset h"]),
-        ("(time passes)", vec!["hexpired h"]),
-        ("HPEXPIRE h 10 FIELDS 1 c", vec!["hexpire h"]),
-        ("HPEXPIRE h 10 NX FIELDS 1 c", vec![]),
-        ("(time passes)", vec!["hexpired h", "del h"]),
-        ("HSETEX h PX 100 FIELDS 1 a 1", vec!["hset h", "hexpire h"]),
-        ("HPERSIST h FIELDS 1 a", vec!["hpersist h"]),
-        ("HPERSIST h FIELDS 1 a", vec![]),
-        ("HGETEX h FIELDS 1 a", vec![]),
-        ("HGETEX h EX 10 FIELDS 1 a", vec!["hexpire h"]),
-        ("HGETEX h PERSIST FIELDS 1 a", vec!["hpersist h"]),
-        ("HGETEX h EX 0 FIELDS 1 a", vec!["hdel h", "del h"]),
-        ("HSETEX h FIELDS 2 a 1 b 2", vec!["hset h"]),
-        ("HGETDEL h FIELDS 1 a", vec!["hdel h"]),
-        ("HEXPIRE h 0 FIELDS 1 b", vec!["hdel h", "del h"]),
-        ("HSETEX h FIELDS 1 a 1", vec!["hset h"]),
-        ("HGETDEL h FIELDS 1 a", vec!["hdel h", "del h"]),
-        ("HSETEX h PXAT 1 FIELDS 1 a 1", vec!["hset h", "hdel h", "del h"]),
-        ("HSET h a 1 b 2", vec!["hset h"]),
-        ("HSETEX h PXAT 1 FIELDS 2 a 1 missing 2", vec!["hset h", "hdel h"]),
-        ("HSETEX h PXAT 1 FIELDS 1 missing 2", vec!["hset h", "hdel h"]),
-        ("HSETEX h PXAT 1 FIELDS 1 b 2", vec!["hset h", "hdel h", "del h"]),
-    ] {
-        assert_eq!(told(&mut client, line), expected, "{line}");
+    for (line, expected) in lines {
+        assert_eq!(told(&mut client, line), *expected, "{line}");
     }
-    client.say("HSETEX h PX 10 FIELDS 1 a 1");
-    events.lock().unwrap().clear();
-    client.caller.now_ms += 10;
-    assert_eq!(told(&mut client, "EXISTS h"), ["hexpired h", "del h"], "seen by a command first");
+}
 
-    client.policy.notifications = EventClasses::default().and(EventClass::Expired);
-    client.say("HSETEX h EX 10 FIELDS 1 a 1");
-    client.say("PEXPIRE h 10");
-    assert_eq!(told(&mut client, "(time passes)"), ["expired h"], "the key's own time");
+#[test]
+fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
+    let notifications = EventClasses::default().and(EventClass::Hash).and(EventClass::Generic);
+    let lines: &[(&str, &[&str])] = &[
+        ("HSETEX h PX 10 FIELDS 2 a 1 b 2", &["hset h", "hexpire h"]),
+        ("HSETEX h FIELDS 1 c 3", &["hset h"]),
+        ("(time passes)", &["hexpired h"]),
+        ("HPEXPIRE h 10 FIELDS 1 c", &["hexpire h"]),
+        ("HPEXPIRE h 10 NX FIELDS 1 c", &[]),
+        ("(time passes)", &["hexpired h", "del h"]),
+        ("HSETEX h PX 100 FIELDS 1 a 1", &["hset h", "hexpire h"]),
+        ("HPERSIST h FIELDS 1 a", &["hpersist h"]),
+        ("HPERSIST h FIELDS 1 a", &[]),
+        ("HGETEX h FIELDS 1 a", &[]),
+        ("HGETEX h EX 10 FIELDS 1 a", &["hexpire h"]),
+        ("HGETEX h PERSIST FIELDS 1 a", &["hpersist h"]),
+        ("HGETEX h EX 0 FIELDS 1 a", &["hdel h", "del h"]),
+        ("HSETEX h FIELDS 2 a 1 b 2", &["hset h"]),
+        ("HGETDEL h FIELDS 1 a", &["hdel h"]),
+        ("HEXPIRE h 0 FIELDS 1 b", &["hdel h", "del h"]),
+        ("HSETEX h FIELDS 1 a 1", &["hset h"]),
+        ("HGETDEL h FIELDS 1 a", &["hdel h", "del h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 a 1", &["hset h", "hdel h", "del h"]),
+        ("HSET h a 1 b 2", &["hset h"]),
+        ("HSETEX h PXAT 1 FIELDS 2 a 1 missing 2", &["hset h", "hdel h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 missing 2", &["hset h", "hdel h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 b 2", &["hset h", "hdel h", "del h"]),
+        ("HSETEX h PX 10 FIELDS 1 a 1", &["hset h", "hexpire h"]),
+        ("(its time has come)", &[]),
+        // A command sees it first.
+        ("EXISTS h", &["hexpired h", "del h"]),
+    ];
+    check_events(notifications, lines);
+    // The key's own time.
+    let lines: &[(&str, &[&str])] =
+        &[("HSETEX h EX 10 FIELDS 1 a 1", &[]), ("PEXPIRE h 10", &[]), ("(time passes)", &["expired h"])];
+    check_events(EventClasses::default().and(EventClass::Expired), lines);
+}
+
+#[test]
+fn events_name_the_fields_that_they_are_about_if_that_is_wanted() {
+    let notifications = EventClasses::default()
+        .and(EventClass::Hash)
+        .and(EventClass::Generic)
+        .and(EventClass::Set)
+        .with_subkeys();
+    let lines: &[(&str, &[&str])] = &[
+        ("HSET h a 1 b 2 a 3", &["hset h a b a"]),
+        ("HMSET h c 1", &["hset h c"]),
+        ("HSETNX h d 1", &["hset h d"]),
+        ("HSETNX h d 2", &[]),
+        ("HINCRBY h n 1", &["hincrby h n"]),
+        ("HINCRBYFLOAT h n 1.5", &["hincrbyfloat h n"]),
+        ("HDEL h n nosuch n d", &["hdel h n d"]),
+        ("HDEL h nosuch", &[]),
+        ("HEXPIRE h 100 FIELDS 3 a nosuch b", &["hexpire h a b"]),
+        ("HEXPIRE h 100 NX FIELDS 2 a c", &["hexpire h c"]),
+        ("HPERSIST h FIELDS 3 a nosuch c", &["hpersist h a c"]),
+        ("HGETEX h EX 100 FIELDS 2 nosuch a", &["hexpire h a"]),
+        ("HGETEX h PERSIST FIELDS 2 a c", &["hpersist h a"]),
+        ("HGETEX h PXAT 1 FIELDS 2 c nosuch", &["hdel h c"]),
+        ("HSETEX h EX 100 FIELDS 2 x 1 y 2", &["hset h x y", "hexpire h x y"]),
+        ("HSETEX h PXAT 1 FIELDS 2 x 1 y 2", &["hset h x y", "hdel h x y"]),
+        ("HGETDEL h FIELDS 2 nosuch b", &["hdel h b"]),
+        ("HPEXPIREAT h 1 FIELDS 2 a nosuch", &["hdel h a", "del h"]),
+        ("HSET h a 1 b 2 c 3", &["hset h a b c"]),
+        ("HPEXPIRE h 10 FIELDS 1 a", &["hexpire h a"]),
+        ("(time passes)", &["hexpired h a"]),
+        ("HPEXPIRE h 10 FIELDS 2 b c", &["hexpire h b c"]),
+        ("(time passes)", &["hexpired h b c", "del h"]),
+        ("HSETEX h PX 10 FIELDS 2 a 1 b 2", &["hset h a b", "hexpire h a b"]),
+        ("(its time has come)", &[]),
+        ("EXISTS h", &["hexpired h a b", "del h"]),
+        ("SADD s a", &["sadd s"]),
+        ("HSETEX h PX 10 FIELDS 1 b 1", &["hset h b", "hexpire h b"]),
+        ("HSET h a 1", &["hset h a"]),
+        ("(its time has come)", &[]),
+        ("HSET h c 1", &["hset h c"]),
+        ("DEL h", &["del h"]),
+    ];
+    check_events(notifications, lines);
 }

@@ -179,6 +179,8 @@ pub struct Client {
     pub watched_bytes: Counter,
     /// Bytes of the prefixes that it tracks.
     pub prefix_bytes: Counter,
+    /// Bytes of the fieldsets that it has prepared.
+    pub fieldset_bytes: Counter,
     /// Its queue of pushes; there once it can be sent any.
     pub pushes: OnceLock<Box<ClientPushes>>,
     /// Not 0 if the client that it has redirected invalidations to has gone.
@@ -236,6 +238,7 @@ impl Client {
             watched_keys: zero(),
             watched_bytes: zero(),
             prefix_bytes: zero(),
+            fieldset_bytes: zero(),
             pushes: OnceLock::new(),
             broken_redirection: zero(),
             has_dirty_watch: OnceLock::new(),
@@ -287,6 +290,7 @@ impl Client {
             + self.subscribed_bytes.get()
             + self.watched_bytes.get()
             + self.prefix_bytes.get()
+            + self.fieldset_bytes.get()
     }
 
     /// Its socket, while it is connected.

@@ -129,7 +129,7 @@ impl Store {
                             told.push(format!("{} = {}", name.escape_ascii(), value.escape_ascii()));
                         }
                         Item::Function(code) => told.push(format!("function {}", code.escape_ascii())),
-                        Item::ModuleAux(name) => told.push(format!("module {name}")),
+                        Item::ModuleAux(aux) => told.push(format!("module {}", aux.module)),
                         Item::Key { key, value: None, .. } => {
                             told.push(format!("empty {}", key.escape_ascii()))
                         }

@@ -29,6 +29,7 @@ use crate::{
     observe::{
         hot_keys::HotKeys,
         key_samples::KeySamples,
+        module_commands::ModuleCommands,
         recorder::Recorder,
         stats::{Held, Stats},
     },
@@ -91,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) trackers: Arc<Trackers>,
     pub(crate) replication: Replication,
     pub(crate) cluster: Cluster,
+    pub(crate) module_commands: ModuleCommands,
     /// Whether keys are removed when their time has come even if no client asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -160,6 +162,7 @@ impl Shared {
             trackers,
             replication,
             cluster: Cluster::default(),
+            module_commands: ModuleCommands::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),

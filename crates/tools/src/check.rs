@@ -428,7 +428,7 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<Snapshot, (u64,
                 }
             }
             Item::Function(_) => found.libraries += 1,
-            Item::ModuleAux(module) => _ = found.modules.insert(module.to_string()),
+            Item::ModuleAux(aux) => _ = found.modules.insert(aux.module.to_string()),
             Item::Aux { .. } => {}
         }
         note(reader.offset());

@@ -8,6 +8,7 @@ mod expiry;
 mod generic;
 mod geo;
 mod hash;
+pub mod himport;
 mod hyperloglog;
 mod list;
 pub mod memory;

@@ -168,7 +168,8 @@ impl<'a> ReadContext<'a> {
         self.worker.statistics.keyspace_misses.add(1);
         if self.environment.policy.notifications.has(EventClass::KeyMiss) {
             let (class, database) = (EventClass::KeyMiss, self.database);
-            let event = Event { class, name: "keymiss", database, key: key.to_vec() };
+            let (key, subkeys) = (key.to_vec(), Vec::new());
+            let event = Event { class, name: "keymiss", database, key, subkeys };
             self.worker.notices.push(Notice::Event(event));
         }
     }

@@ -4,6 +4,7 @@ use std::{any::Any, collections::VecDeque, sync::Arc};
 
 use crate::{
     eviction::VictimPool,
+    fieldsets::Fieldsets,
     keyspace::{ClientToken, Database},
     notify::{Audience, Notice},
     propagation::Propagation,
@@ -146,6 +147,8 @@ pub struct Worker {
     pub(crate) compressor: Compressor,
     /// Keys that may be evicted next.
     pub(crate) victims: VictimPool,
+    /// The fieldsets that its clients have prepared.
+    pub fieldsets: Fieldsets,
     random: Random,
 }
 
@@ -166,6 +169,7 @@ impl Worker {
             scratch: Vec::new(),
             compressor: Compressor::default(),
             victims: VictimPool::default(),
+            fieldsets: Fieldsets::default(),
             random: Random::new(seed),
         }
     }

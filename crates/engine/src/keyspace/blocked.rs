@@ -22,7 +22,7 @@ use super::StripeSet;
 use crate::{command::Command, context::Caller, value::ValueType};
 
 /// The host's token of a client: two numbers that mean nothing here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ClientToken(pub u64, pub u64);
 
 /// A client whose command waits for keys.

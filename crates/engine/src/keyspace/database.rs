@@ -700,13 +700,12 @@ impl Database {
                 preserve_entry(captures, stamps, entry, is_due);
             }
             let before = entry.value_heap_bytes();
-            let mut end = Some(Expiration::Key);
+            let (mut end, mut names) = (Some(Expiration::Key), Vec::new());
             if !is_due {
                 if entry.stored_object().is_some_and(Object::is_shared) {
                     // No command sees the elements, and the view will soon be gone.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
                 }
-                let mut names = Vec::new();
                 let edited = changing.edit_object(|object| {
                     let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
                         if name_elements {
@@ -733,7 +732,7 @@ impl Database {
             if entry.stamps() != stamps {
                 preserve_entry(captures, stamps, entry, true);
             }
-            tell(entry, end, &[]);
+            tell(entry, end, &names);
             freed_bytes += entry.key_heap_bytes() + before;
             expiries.remove(entry.expiry());
             slice.keys += usize::from(end == Expiration::Key);

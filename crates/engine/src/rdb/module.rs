@@ -69,6 +69,36 @@ impl fmt::Display for ModuleName {
     }
 }
 
+/// Data of a module beside the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleAux {
+    /// The module's name.
+    pub module: ModuleName,
+    /// Whether the data stand behind the keys.
+    pub is_behind: bool,
+    /// The data as files have them: from the module's id to the end of its items.
+    pub bytes: Vec<u8>,
+}
+
+/// Reads data of a module behind their opcode. O(bytes), which are kept.
+///
+/// # Errors
+/// If the source ends, or the data have no known form.
+pub fn read_module_aux<R: io::BufRead>(input: &mut Input<R>) -> Result<ModuleAux, RdbError> {
+    /// The place of data behind the keys.
+    const BEHIND: u64 = 2;
+    let ((module, is_behind), bytes) = input.recorded(|input| {
+        let module = ModuleName::of_id(input.length()?);
+        if input.length()? != item::UNSIGNED {
+            return Err(RdbError::Corrupt("data of a module has no known form"));
+        }
+        let place = input.length()?;
+        skip_items(input)?;
+        Ok((module, place == BEHIND))
+    })?;
+    Ok(ModuleAux { module, is_behind, bytes })
+}
+
 /// Reads over items up to their end. O(bytes), in memory for one string.
 ///
 /// # Errors

@@ -7,7 +7,13 @@
 //!
 //! Sources: `module.c` and `rdb.c` of Redis 7.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use super::{
     Layout, Object, ValueType,
@@ -31,6 +37,8 @@ struct Kept {
     name: ModuleName,
     /// The value as files have it, behind its type, with the module's id.
     bytes: Box<[u8]>,
+    /// Whether the module has changed the value elsewhere since.
+    is_stale: AtomicBool,
 }
 
 impl Foreign {
@@ -59,8 +67,14 @@ impl Foreign {
         None
     }
 
-    fn new(name: ModuleName, bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Kept { name, bytes: bytes.into() }))
+    /// Notes that the module has changed the value elsewhere: these bytes are no longer the value, nor those of copies that share
+    /// them. Returns whether that was not noted before.
+    pub(crate) fn mark_stale(&self) -> bool {
+        !self.0.is_stale.swap(true, Relaxed)
+    }
+
+    fn new(name: ModuleName, bytes: Vec<u8>, is_stale: bool) -> Self {
+        Self(Arc::new(Kept { name, bytes: bytes.into(), is_stale: AtomicBool::new(is_stale) }))
     }
 }
 
@@ -72,7 +86,7 @@ impl Stored for Foreign {
     }
 
     fn copied(&self) -> Self {
-        Self::new(self.0.name, self.0.bytes.to_vec())
+        Self::new(self.0.name, self.0.bytes.to_vec(), self.0.is_stale.load(Relaxed))
     }
 
     fn carry_copies_to(&self, _: &Self) {}
@@ -131,6 +145,6 @@ pub(super) fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Object
     })?;
     Ok(match id {
         ARRAY_MODULE => Object::Array(read_wrapped(&bytes)?),
-        _ => Object::Foreign(Foreign::new(ModuleName::of_id(id), bytes)),
+        _ => Object::Foreign(Foreign::new(ModuleName::of_id(id), bytes, false)),
     })
 }

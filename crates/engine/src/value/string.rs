@@ -131,6 +131,14 @@ impl<'a> StringRef<'a> {
         }
     }
 
+    /// Whether this is the text. O(n).
+    pub(crate) fn is_text(self, text: &[u8]) -> bool {
+        match self {
+            Self::Rope(rope) => *rope.rope() == *text,
+            other => other.short_text(&mut itoa::Buffer::new()) == Some(text),
+        }
+    }
+
     /// Whether the text is empty.
     pub fn is_empty(self) -> bool {
         self.len() == 0

@@ -54,6 +54,17 @@ pub(super) fn run(
         }
         Err(reason) => return unpause(old, reason),
     }
+    match new.info("stats").map(|info| info.number("module_values_stale").unwrap_or(0.0)) {
+        Ok(0.0) => {}
+        Ok(stale) => {
+            let reason = format!(
+                "{stale} values of modules have changed since they were copied, and are stale at the new server: REPLICAOF NO ONE \
+                 there, and begin again while no client changes them"
+            );
+            return unpause(old, reason);
+        }
+        Err(reason) => return unpause(old, reason),
+    }
     if left(begun).is_zero() {
         return unpause(old, format!("the pause would have been longer than {} s", pause_max.as_secs()));
     }

@@ -4,8 +4,8 @@ use std::{fmt, io, mem};
 
 use dunlin_engine::{
     rdb::{
-        HashTemplates, Input, ModuleName, RdbError, Value, Version, is_stream_field, read_value_of_file,
-        skip_items, skip_key_metadata,
+        HashTemplates, Input, ModuleAux, RdbError, Value, Version, is_stream_field, read_module_aux,
+        read_value_of_file, skip_key_metadata,
     },
     value::Layout,
 };
@@ -60,8 +60,8 @@ pub enum Item {
     },
     /// A library of functions.
     Function(Vec<u8>),
-    /// Data of a module, passed over: the module's name.
-    ModuleAux(ModuleName),
+    /// Data of a module.
+    ModuleAux(ModuleAux),
     /// A key.
     Key {
         /// Its database.
@@ -177,7 +177,9 @@ impl<R: io::Read> Reader<R> {
                     return Ok(Some(Item::Aux { name, value }));
                 }
                 opcode::FUNCTION => return Ok(Some(Item::Function(self.input.string()?))),
-                opcode::MODULE_AUX => return self.module_aux().map(|name| Some(Item::ModuleAux(name))),
+                opcode::MODULE_AUX => {
+                    return read_module_aux(&mut self.input).map(|aux| Some(Item::ModuleAux(aux)));
+                }
                 opcode::SELECT => self.database = self.input.length()?,
                 opcode::RESIZE => {
                     self.input.length()?;
@@ -259,19 +261,6 @@ impl<R: io::Read> Reader<R> {
             ));
         }
         Ok(())
-    }
-
-    /// Passes over data of a module, and returns the module's name.
-    fn module_aux(&mut self) -> Result<ModuleName, RdbError> {
-        /// Before the number that says whether the data stand before the keys or behind them.
-        const UNSIGNED: u64 = 2;
-        let name = ModuleName::of_id(self.input.length()?);
-        if self.input.length()? != UNSIGNED {
-            return Err(RdbError::Corrupt("data of a module has no known form"));
-        }
-        self.input.length()?;
-        skip_items(&mut self.input)?;
-        Ok(name)
     }
 }
 

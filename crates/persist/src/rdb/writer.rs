@@ -3,7 +3,7 @@
 use std::io;
 
 use dunlin_engine::{
-    rdb::{Compressor, Output, Version},
+    rdb::{Compressor, ModuleAux, Output, Version},
     snapshot::{Chunk, DatabaseSize},
 };
 
@@ -48,6 +48,12 @@ impl<'a, W: io::Write> Writer<'a, W> {
     pub fn function(&mut self, code: &[u8]) -> io::Result<()> {
         self.output.byte(opcode::FUNCTION)?;
         self.output.string(code)
+    }
+
+    /// Writes data of a module as they were read.
+    pub fn module_aux(&mut self, aux: &ModuleAux) -> io::Result<()> {
+        self.output.byte(opcode::MODULE_AUX)?;
+        self.output.raw(&aux.bytes)
     }
 
     /// Says how many keys a database has: a hint.

@@ -11,8 +11,7 @@ pub(super) const COMMANDS: &[&str] = &[
     // Redis 7.0 and Valkey 9.1, those of Sentinel's user among them.
     "client|import-source", "cluster|syncslots",
     // Redis 8.4 to 8.10.
-    "blmovem", "himport", "himport|discard", "himport|discardall", "himport|help", "himport|prepare", "himport|set", "increx",
-    "lmovem", "sdiffcard", "sunioncard", "xcfgset",
+    "blmovem", "increx", "lmovem", "sdiffcard", "sunioncard", "xcfgset",
     // Arrays.
     "arcount", "ardel", "ardelrange", "arget", "argetrange", "argrep", "arinfo", "arinsert", "arlastitems", "arlen", "armget",
     "armset", "arnext", "arop", "arring", "arscan", "arseek", "arset",

@@ -54,7 +54,9 @@ impl AclRequest<'_> {
     /// Whether it touches the database that it runs in.
     fn touches_own_database(&self) -> bool {
         let command = self.entry.command;
-        let has_keys = command.keys.iter().any(KeySpec::is_of_keys);
+        // EXEC has keys if it has conditions.
+        let may_have_keys = !command.flags.has(Flags::RUNS_QUEUE) || self.words.len() > 1;
+        let has_keys = may_have_keys && command.keys.iter().any(KeySpec::is_of_keys);
         let is_elsewhere = matches!(command.name, "select" | "swapdb" | "flushall");
         (has_keys || command.is_write() || command.is_read_only()) && !is_elsewhere
     }

@@ -74,6 +74,8 @@ pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Resu
     let mut knows_lsn = false;
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
+        // Redis and its kin do not name their logs: that of this server has what it has let in.
+        loader.replay.passes_over |= manifest.id.is_some();
         for part in &parts {
             let may_cut = config.aof_load_truncated && part.is_last;
             let progress = loader.part(part, if may_cut { Cut::Torn } else { Cut::Room })?;

@@ -31,9 +31,10 @@ use dunlin_scripting::STACK_BYTES;
 
 use super::scripts::{self, Scripts, Surroundings};
 use crate::{
-    config::{Config, policy},
+    config::{Config, ModuleData, policy},
     loading::helpers,
     lua::{LibraryChange, LoadedLibraries},
+    observe::module_commands::ModuleCommands,
     shared::Shared,
 };
 
@@ -163,6 +164,8 @@ pub(super) struct Replay<'a> {
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Commands>,
     commands: u64,
+    /// Whether commands of modules that are not here are passed over, as they were when this server put them into its log.
+    pub(super) passes_over: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -203,7 +206,9 @@ impl<'a> Replay<'a> {
                 thread.map(|_| RunnerHandle { batch: Batch::default(), queue, given_back, under_way: 0 })
             };
             let runners = (0..helpers(shared.workers)).map(runner).collect::<io::Result<_>>()?;
-            let mut replay = Self { shared, runners, following: 0, database: 0, queued: None, commands: 0 };
+            let passes_over = config.module_data == ModuleData::Skip;
+            let mut replay =
+                Self { shared, runners, following: 0, database: 0, queued: None, commands: 0, passes_over };
             let result = work(&mut replay);
             replay.settle();
             Ok(result)
@@ -277,6 +282,12 @@ impl<'a> Replay<'a> {
             })?;
             return Ok(());
         }
+        if self.passes_over && ModuleCommands::has(&self.shared.commands, words) {
+            self.settle();
+            let shared = self.shared;
+            shared.module_commands.pass_over(&shared.engine, shared.loader(), self.database, words);
+            return Ok(());
+        }
         let entry = entry_in_log(&self.shared.commands, words)?;
         let target = Target { entry, database: self.database };
         let runner = self.runner_of(entry, words);
@@ -330,7 +341,10 @@ pub fn is_for_replicas(words: &[&[u8]]) -> bool {
 /// it.
 pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> Result<&'a Entry, String> {
     let entry = commands.find_row(words[0]);
-    let entry = entry.ok_or_else(|| format!("unknown command '{}'", shown(words)))?;
+    let entry = entry.ok_or_else(|| match ModuleCommands::has(commands, words) {
+        true => format!("'{}' is a command of a module that is not here", shown(words)),
+        false => format!("unknown command '{}'", shown(words)),
+    })?;
     let entry = commands.resolve(entry, words);
     if !entry.command.arity.accepts(words.len()) {
         return Err(format!("'{}' has a wrong number of words", shown(words)));

@@ -315,6 +315,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     context.executor.stop_monitoring(context.session);
     context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);
+    context.executor.forget_fieldsets(context.session);
     context.session.reset(&context.shared.access);
     context.executor.identify(context.session);
     context.executor.act_for(context.session);

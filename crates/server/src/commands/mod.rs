@@ -15,6 +15,7 @@ mod documents;
 mod durability;
 mod eval;
 mod function;
+mod himport;
 mod hot_keys;
 mod hyperloglog;
 mod info;
@@ -51,6 +52,7 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     eval::COMMANDS,
     function::COMMANDS,
+    himport::COMMANDS,
     hot_keys::COMMANDS,
     hyperloglog::COMMANDS,
     durability::COMMANDS,

@@ -1,9 +1,10 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH; what happens behind them is in [`crate::executor::transaction`].
 //!
-//! Texts and flags are those of redis-server 7.0.
+//! Texts and flags are those of redis-server 7.0; conditions of EXEC are of Valkey 9.2.
 
-use dunlin_engine::command::{
-    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run,
+use dunlin_engine::{
+    Condition,
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -34,9 +35,27 @@ const EXEC: Command = Command {
     since: "1.2.0",
     group: Group::Transactions,
     complexity: "as the commands in the transaction",
-    arity: Arity::Exactly(1),
+    arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(exec)),
     flags: ALWAYS.and(Flags::SKIP_SLOWLOG).and(Flags::UNQUEUED).and(Flags::RUNS_QUEUE),
+    keys: &[
+        KeySpec::found_by(key_of_condition::<0>).accesses(),
+        KeySpec::found_by(key_of_condition::<1>).accesses(),
+        KeySpec::found_by(key_of_condition::<2>).accesses(),
+        KeySpec::found_by(key_of_condition::<3>).accesses(),
+    ],
+    args: &[Argument::one_of(
+        "condition",
+        &[
+            Argument::block("equal", &[Argument::key("key"), Argument::string("value")]).after("IFEQ"),
+            Argument::block("not-equal", &[Argument::key("key"), Argument::string("value")]).after("IFNE"),
+            Argument::key("present-key").after("XX"),
+            Argument::key("missing-key").after("NX"),
+        ],
+    )
+    .optional()
+    .multiple()
+    .since("9.2.0")],
     ..Command::DEFAULT
 };
 
@@ -82,6 +101,58 @@ const UNWATCH: Command = Command {
 const ABORTED: CommandError =
     CommandError::text("EXECABORT Transaction discarded because of previous errors.");
 
+/// Conditions of an EXEC: its row says where the key of each is.
+const CONDITIONS_MAX: usize = EXEC.keys.len();
+
+/// The position of the key of a condition of EXEC among the words, by the number of the condition.
+fn key_of_condition<const NUMBER: usize>(words: &[&[u8]]) -> Option<usize> {
+    let mut at = 1;
+    for _ in 0..NUMBER {
+        at += 1 + operands_of_condition(words.get(at)?)?;
+    }
+    let operands = operands_of_condition(words.get(at)?)?;
+    (at + operands < words.len()).then_some(at + 1)
+}
+
+/// How many words a condition takes behind its own.
+fn operands_of_condition(word: &[u8]) -> Option<usize> {
+    let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    if is("IFEQ") || is("IFNE") {
+        Some(2)
+    } else if is("XX") || is("NX") {
+        Some(1)
+    } else {
+        None
+    }
+}
+
+/// Reads the conditions of EXEC. The text of the error is Valkey's, as far as its tests show it.
+fn conditions<'a>(args: &mut Args<'a>) -> Result<Vec<(&'a [u8], Condition<'a>)>, CommandError> {
+    let mut conditions = Vec::new();
+    while !args.is_empty() {
+        let condition = if args.token_with("IFEQ", 2) {
+            (args.word(), Condition::Equal(args.word()))
+        } else if args.token_with("IFNE", 2) {
+            (args.word(), Condition::NotEqual(args.word()))
+        } else if args.token_with("XX", 1) {
+            (args.word(), Condition::Present)
+        } else if args.token_with("NX", 1) {
+            (args.word(), Condition::Missing)
+        } else {
+            return Err(CommandError::text(
+                "EXECABORT Transaction discarded because of: invalid check condition syntax",
+            ));
+        };
+        conditions.push(condition);
+    }
+    if conditions.len() > CONDITIONS_MAX {
+        let text =
+            format!("EXECABORT Transaction discarded because of: more than {CONDITIONS_MAX} conditions");
+        return Err(CommandError::owned(text));
+    }
+    Ok(conditions)
+}
+
 type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
 
 fn multi(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -103,10 +174,24 @@ fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         context.executor.discard(context.session, context.turn.inside.as_ref());
         return Err(redirection.unwrap_or(ABORTED));
     };
+    let words = args.words();
+    let conditions = conditions(args).inspect_err(|_| {
+        // Nothing of it is left.
+        context.executor.unwatch(context.session, context.turn.inside.as_ref());
+    });
     let (executor, session) = (&mut *context.executor, &mut *context.session);
+    let conditions = match conditions {
+        Ok(conditions) => conditions,
+        Err(error) => {
+            executor.recycle_queue(queue);
+            return Err(error);
+        }
+    };
     let replies = session.replies;
-    match executor.execute_queue(context.shared, session, args.words(), queue, context.turn, reply)? {
+    let request = (words, &conditions[..]);
+    match executor.execute_queue(context.shared, session, request, queue, context.turn, reply)? {
         Executed::Done(flow) => context.flow = flow,
+        Executed::Refused(error) => return Err(error),
         Executed::Changed => reply.null_array(),
         Executed::Again => {
             context.flow = executor.hold(session);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use super::events::KeyspaceEvents;
+use super::events::{self, KeyspaceEvents};
 use super::settings::Config;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::values::{
@@ -354,7 +354,7 @@ impl Directive {
             Kind::Percentiles(_) => "numbers, 0 to 100".to_owned(),
             Kind::Shutdown(_) => SHUTDOWN_WORDS.join(", "),
             Kind::OutputLimits(_) => "groups of: class, bytes, bytes, seconds".to_owned(),
-            Kind::Events(_) => "letters out of Ag$lshzxeKEtmdn".to_owned(),
+            Kind::Events(_) => format!("letters out of {}", events::LETTERS),
             Kind::SavePoints(_) => "pairs of: seconds, changes".to_owned(),
             Kind::DatabaseLimits(_) => "database:bytes, several".to_owned(),
         }
@@ -483,9 +483,8 @@ impl Kind {
             Self::Shutdown(field) => *(field.get_mut)(config) = read_shutdown(values)?,
             Self::OutputLimits(field) => read_output_limits(values, (field.get_mut)(config))?,
             Self::Events(field) => {
-                let events = KeyspaceEvents::parse(first);
-                *(field.get_mut)(config) =
-                    events.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+                let invalid = || format!("Invalid event class character. Use '{}'.", events::LETTERS);
+                *(field.get_mut)(config) = KeyspaceEvents::parse(first).ok_or_else(invalid)?;
             }
             Self::SavePoints(field) => *(field.get_mut)(config) = read_save_points(values)?,
             Self::DatabaseLimits(field) => read_database_limits(values, (field.get_mut)(config))?,

@@ -5,6 +5,40 @@ use dunlin_engine::{EventClass, EventClasses};
 /// The meaning of `A`, beside the events of modules: everything but new keys and misses.
 const ALIAS: &[u8] = b"g$lshzxeta";
 
+/// All letters, for the error: those of Redis 7.0, and then those of Redis 8.8 that have a meaning here.
+pub(super) const LETTERS: &str = "Ag$lshzxeKEtmdnaSTIV";
+
+/// Which events of elements of keys (subkeys) are published, and to which channels. They are independent of `K` and `E`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SubkeyEvents {
+    /// `S`: to a channel named after the key.
+    pub by_key: bool,
+    /// `T`: to a channel named after the event.
+    pub by_event: bool,
+    /// `I`: to a channel named after the key and the element.
+    pub by_item: bool,
+    /// `V`: to a channel named after the event and the key.
+    pub by_event_and_key: bool,
+}
+
+impl SubkeyEvents {
+    /// The kind of channel of a letter.
+    fn of(&mut self, letter: u8) -> Option<&mut bool> {
+        Some(match letter {
+            b'S' => &mut self.by_key,
+            b'T' => &mut self.by_event,
+            b'I' => &mut self.by_item,
+            b'V' => &mut self.by_event_and_key,
+            _ => return None,
+        })
+    }
+
+    /// Whether there is any channel.
+    fn is_on(self) -> bool {
+        self.by_key || self.by_event || self.by_item || self.by_event_and_key
+    }
+}
+
 /// Which events of keys are published, and to which channels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyspaceEvents {
@@ -12,6 +46,8 @@ pub struct KeyspaceEvents {
     pub by_key: bool,
     /// `E`: to a channel named after the event.
     pub by_event: bool,
+    /// `S`, `T`, `I`, `V`.
+    pub subkeys: SubkeyEvents,
     /// `d`: events of modules, of which there are none.
     modules: bool,
     classes: EventClasses,
@@ -31,6 +67,7 @@ impl KeyspaceEvents {
                 b'K' => events.by_key = true,
                 b'E' => events.by_event = true,
                 b'd' => events.modules = true,
+                b'S' | b'T' | b'I' | b'V' => *events.subkeys.of(*letter)? = true,
                 _ => {
                     let class = EventClass::LETTERS.iter().find(|(known, _)| known == letter)?;
                     events.classes = events.classes.and(class.1);
@@ -57,12 +94,18 @@ impl KeyspaceEvents {
         letters.extend(self.by_key.then_some(b'K'));
         letters.extend(self.by_event.then_some(b'E'));
         letters.extend(has(b'm').then_some(b'm'));
+        let mut subkeys = self.subkeys;
+        letters.extend(b"STIV".iter().filter(|letter| subkeys.of(**letter).is_some_and(|is_on| *is_on)));
         letters
     }
 
     /// The classes of which events are published at all.
     pub fn published(self) -> EventClasses {
-        if self.by_key || self.by_event { self.classes } else { EventClasses::default() }
+        match (self.by_key || self.by_event, self.subkeys.is_on()) {
+            (_, true) => self.classes.with_subkeys(),
+            (true, false) => self.classes,
+            (false, false) => EventClasses::default(),
+        }
     }
 }
 
@@ -70,7 +113,7 @@ impl KeyspaceEvents {
 mod tests {
     use super::*;
 
-    /// Pairs recorded from redis-server 7.0.15; `a`, events of arrays, is of Redis 8.8.
+    /// Pairs recorded from redis-server 7.0.15; `a`, events of arrays, and `STIV`, those of subkeys, are of Redis 8.8.
     #[test]
     fn letters_are_shown_in_their_normal_form() {
         for (written, shown) in [
@@ -88,6 +131,8 @@ mod tests {
             ("Kdn", "dnK"),
             ("Kx", "xK"),
             ("AA", "A"),
+            ("VITSh", "hSTIV"),
+            ("KEASTIVm", "AKEmSTIV"),
         ] {
             let events = KeyspaceEvents::parse(written.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(events.print()).unwrap(), shown, "{written}");
@@ -101,5 +146,10 @@ mod tests {
         assert!(published(b"A").is_empty());
         assert!(published(b"Kx").has(EventClass::Expired) && !published(b"Kx").has(EventClass::Generic));
         assert!(!published(b"EA").has(EventClass::New) && published(b"EAn").has(EventClass::New));
+        for letter in b"STIV" {
+            let hashes = published(&[*letter, b'h']);
+            assert!(hashes.has_subkeys(EventClass::Hash) && !hashes.has_subkeys(EventClass::Set));
+        }
+        assert!(!published(b"KEA").has_subkeys(EventClass::Hash));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) mod words;
 pub use cluster_wide::CLUSTER_WIDE;
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
-pub use events::KeyspaceEvents;
+pub use events::{KeyspaceEvents, SubkeyEvents};
 pub(crate) use foreign::is_secret;
 pub use lines::{IgnoredLine, Origin, RenameLine, UserLine};
 pub(crate) use names::{NO_HOST, is_host, is_hostname, is_label};

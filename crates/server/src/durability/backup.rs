@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dunlin_net::Now;
 use dunlin_persist::{
     Disk, Storage,
     aof::WriterOptions,
@@ -52,6 +53,8 @@ pub(crate) struct Backup {
     /// Unix seconds, 0 for never.
     started_s: u64,
     sealed_s: u64,
+    /// When it was sealed, by the clock that only goes forward, in milliseconds.
+    sealed_steady_ms: u64,
     directory: PathBuf,
     /// The files that it has made, in the order of their loading, the manifest last.
     files: Vec<PathBuf>,
@@ -148,12 +151,7 @@ impl Backup {
 
     /// Takes the last files of the log, `manifest`'s, and writes the manifest of the backup. After an error it can be tried again,
     /// with the same files and those that have come after them.
-    pub(crate) fn seal(
-        &mut self,
-        options: &WriterOptions,
-        manifest: &Manifest,
-        now_s: u64,
-    ) -> io::Result<()> {
+    pub(crate) fn seal(&mut self, options: &WriterOptions, manifest: &Manifest, now: Now) -> io::Result<()> {
         if manifest.base != self.base {
             return Err(io::Error::other("the log has another base"));
         }
@@ -166,7 +164,8 @@ impl Backup {
         let path = self.directory.join(name);
         Disk.replace(&path, &sealed.encode())?;
         self.files.push(path);
-        (self.state, self.sealed_s) = (BackupState::Sealed, now_s);
+        self.state = BackupState::Sealed;
+        (self.sealed_s, self.sealed_steady_ms) = (now.unix_ms / 1000, now.steady_ms);
         Ok(())
     }
 
@@ -192,9 +191,9 @@ impl Backup {
         Ok(())
     }
 
-    /// Removes a sealed backup that is `ttl_s` seconds old; 0 for never.
-    pub(crate) fn expire(&mut self, ttl_s: u64, now_s: u64) {
-        let is_old = now_s.saturating_sub(self.sealed_s) >= ttl_s;
+    /// Removes a sealed backup that is `ttl_s` seconds old; 0 for never. `steady_ms` is [`Now::steady_ms`].
+    pub(crate) fn expire(&mut self, ttl_s: u64, steady_ms: u64) {
+        let is_old = steady_ms.saturating_sub(self.sealed_steady_ms) / 1000 >= ttl_s;
         if self.state == BackupState::Sealed && ttl_s > 0 && is_old {
             tracing::info!("the backup in {} is removed after backup-sealed-ttl", self.directory.display());
             _ = self.clean_up();
@@ -238,6 +237,11 @@ mod tests {
         (directory, options, manifest)
     }
 
+    /// A time by the wall clock and by the one that only goes forward, in seconds.
+    fn at(unix_s: u64, steady_s: u64) -> Now {
+        Now { unix_ms: unix_s * 1000, steady_ms: steady_s * 1000, ..Now::read() }
+    }
+
     fn names(directory: &Path) -> Vec<String> {
         let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
@@ -261,7 +265,7 @@ mod tests {
         backup.pin_base(&options.directory, &manifest).unwrap();
         assert!(backup.holds_rewrites());
         assert_eq!(names(&place), ["base"]);
-        backup.seal(&options, &manifest, 12).unwrap();
+        backup.seal(&options, &manifest, at(12, 100)).unwrap();
         assert_eq!(names(&place), ["a.manifest", "base", "incr"]);
         assert_eq!(
             fs::read_to_string(place.join("a.manifest")).unwrap(),
@@ -272,17 +276,17 @@ mod tests {
             backup.begin(place.clone(), 13),
             Err("A sealed backup exists, CLEANUP it first".to_owned())
         );
-        backup.expire(0, 1000);
-        backup.expire(5, 16);
+        backup.expire(0, 1_000_000);
+        backup.expire(5, 104_999);
         assert_eq!(backup.state(), BackupState::Sealed);
-        backup.expire(5, 17);
+        backup.expire(5, 105_000);
         assert_eq!((backup.state(), backup.files().len(), names(&place)), (BackupState::Idle, 0, vec![]));
         assert_eq!(names(&options.directory), ["base", "incr", "other"], "the log's own files stay");
         // A base that has been replaced meanwhile would leave a hole.
         backup.begin(place.clone(), 20).unwrap();
         backup.pin_base(&options.directory, &manifest).unwrap();
         manifest.base = Some(file("other", 2));
-        backup.seal(&options, &manifest, 21).unwrap_err();
+        backup.seal(&options, &manifest, at(21, 110)).unwrap_err();
         backup.fail("why");
         assert_eq!((backup.state(), backup.error(), names(&place)), (BackupState::Failed, "why", vec![]));
     }
@@ -295,13 +299,13 @@ mod tests {
         backup.begin(place.clone(), 1).unwrap();
         backup.pin_base(&options.directory, &manifest).unwrap();
         fs::rename(options.directory.join("incr2"), options.directory.join("away")).unwrap();
-        backup.seal(&options, &manifest, 2).unwrap_err();
+        backup.seal(&options, &manifest, at(2, 2)).unwrap_err();
         assert_eq!(
             (backup.state(), names(&place)),
             (BackupState::Incrementing, vec!["base".into(), "incr".into()])
         );
         fs::rename(options.directory.join("away"), options.directory.join("incr2")).unwrap();
-        backup.seal(&options, &manifest, 3).unwrap();
+        backup.seal(&options, &manifest, at(3, 3)).unwrap();
         assert_eq!(backup.files().len(), 4);
     }
 

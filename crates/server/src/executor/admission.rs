@@ -126,7 +126,10 @@ impl Facts for ClientFacts<'_, '_, '_> {
         let is_primary = self.executor.topology.topology().is_some_and(|topology| topology.is_primary());
         let is_concerned = !entry.command.flags.has(Flags::RUNS_QUEUE)
             || self.session.queue.as_ref().is_some_and(|queue| {
-                queue.slots != Slots::None || self.brought(entry).has_any(Effects::CHANGES)
+                // Conditions name keys, too.
+                queue.slots != Slots::None
+                    || self.words.len() > 1
+                    || self.brought(entry).has_any(Effects::CHANGES)
             });
         is_primary && is_concerned && self.shared.cluster.lease.serving_term() == 0
     }
@@ -329,7 +332,10 @@ impl Executor {
         turn: &mut Turn<'k>,
     ) -> Verdict {
         let conditions = self.conditions(shared, session, turn);
-        if conditions.concern(entry, Conditions::of(Check::Slots)) && self.serves(shared, keys) {
+        if conditions.concern(entry, Conditions::of(Check::Slots))
+            && !entry.command.flags.has(Flags::RUNS_QUEUE)
+            && self.serves(shared, keys)
+        {
             return Verdict::Run;
         }
         let inside = turn.inside.as_ref();

@@ -41,6 +41,20 @@ impl Executor {
         }
     }
 
+    /// Shows others what a client's fieldsets take.
+    pub(crate) fn show_fieldsets(&self, session: &Session) {
+        let bytes = self.worker.fieldsets.bytes(blocked::token(session.client.address));
+        session.client.fieldset_bytes.set(bytes as u64);
+    }
+
+    /// Drops the fieldsets of a client that leaves or begins anew.
+    pub(crate) fn forget_fieldsets(&mut self, session: &Session) {
+        if session.client.fieldset_bytes.get() > 0 {
+            self.worker.fieldsets.forget(blocked::token(session.client.address));
+            session.client.fieldset_bytes.set(0);
+        }
+    }
+
     /// Makes the commands from here on run on behalf of a client, as its session says now.
     #[inline]
     pub(crate) fn act_for(&mut self, session: &Session) {
@@ -380,6 +394,7 @@ impl Service for Executor {
     fn close(&mut self, mut session: Session) {
         self.audit_connection(&session, AuditOutcome::Closed);
         self.give_up_arrivals(&mut session);
+        self.forget_fieldsets(&session);
         if let Some(queue) = session.queue.take() {
             self.recycle_queue(queue);
         }

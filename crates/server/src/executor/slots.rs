@@ -83,7 +83,10 @@ impl Executor {
     ) -> Option<Verdict> {
         let topology = self.topology.topology()?;
         let slots = match entry.command.flags.has(Flags::RUNS_QUEUE) {
-            true => session.queue.as_ref().map_or(Slots::None, |queue| queue.slots),
+            true => {
+                let queued = session.queue.as_ref().map_or(Slots::None, |queue| queue.slots);
+                queued.join(slots_of(entry, words, keys))
+            }
             false => slots_of(entry, words, keys),
         };
         if let Some(import) = &session.import {

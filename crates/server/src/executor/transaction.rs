@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_acl::{Context, Reason};
 use dunlin_engine::{
-    Caller, Environment, Request, Transaction,
+    Caller, Condition, Environment, Request, Transaction,
     command::{CommandError, CommandResult, Entry},
     keyspace::{Inside, Key, Watcher},
 };
@@ -31,12 +31,14 @@ pub(crate) struct Unwatched {
 }
 
 /// The outcome of `EXEC`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Executed {
     /// The commands have run, and answered.
     Done(Flow),
-    /// A watched key had changed: none has run.
+    /// A watched key had changed, or a condition did not hold: none has run.
     Changed,
+    /// A condition could not be looked at: none has run.
+    Refused(CommandError),
     /// The server's role changed while EXEC waited for the gate: the queue is kept, and EXEC is to be presented again.
     Again,
 }
@@ -119,12 +121,12 @@ impl Executor {
         });
     }
 
-    /// Runs the queued commands as one, each answering in turn behind the header of an array.
+    /// Runs the queued commands as one if all conditions hold, each answering in turn behind the header of an array.
     pub(crate) fn execute_queue<'k>(
         &mut self,
         shared: &'k Shared,
         session: &mut Session,
-        words: &[&[u8]],
+        (words, conditions): (&[&[u8]], &[(&[u8], Condition<'_>)]),
         mut queue: Box<Queue>,
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
@@ -135,6 +137,7 @@ impl Executor {
         for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
             queue.footprint.add_key(keyspace, key);
         }
+        conditions.iter().for_each(|(key, _)| queue.footprint.add_key(keyspace, key));
         let begun = shared.engine.begin(&queue.footprint, &self.worker, &mut turn.inside);
         let Ok(mut transaction) = begun else {
             if !shared.running.is_busy() && !self.is_abandoned {
@@ -155,7 +158,12 @@ impl Executor {
         self.saw_data.note();
         let denied_before = self.caller.deny_blocking;
         self.caller = Caller { deny_blocking: true, ..self.caller };
-        let executed = if self.end_watches(session, &mut transaction) {
+        let has_changed = self.end_watches(session, &mut transaction);
+        let holds = self.conditions_hold(session.database, conditions, &transaction);
+        let executed = if let Err(error) = holds {
+            self.see_everything();
+            Executed::Refused(error)
+        } else if has_changed || holds == Ok(false) {
             self.see_everything();
             Executed::Changed
         } else {
@@ -174,6 +182,22 @@ impl Executor {
         self.end_transaction(shared, transaction, turn);
         self.recycle_queue(queue);
         Ok(executed)
+    }
+
+    /// Whether all conditions hold for keys that are locked.
+    fn conditions_hold(
+        &self,
+        database: usize,
+        conditions: &[(&[u8], Condition<'_>)],
+        transaction: &Transaction<'_>,
+    ) -> Result<bool, CommandError> {
+        let environment = Environment::new(&self.policy, &self.caller);
+        for (key, condition) in conditions {
+            if !transaction.holds(database, key, *condition, environment)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Ends the watches of a client whose locks are held. Returns whether one of the keys has changed.

@@ -269,6 +269,16 @@ pub(super) const ROWS: &[Row] = &[
         "Attempts to authenticate that had to wait, behind many failures.",
         |reading| reading.shared.access.failures.delayed(),
     ),
+    count(
+        "module_commands_passed_over",
+        "Commands of modules that are not here, in a primary's stream or in the log that was made of one, since the data set was loaded.",
+        |reading| reading.shared.module_commands.passed_over.load(Relaxed).into(),
+    ),
+    count(
+        "module_values_stale",
+        "Kept values of modules that such commands have named and that are stale since, each counted once.",
+        |reading| reading.shared.module_commands.stale.load(Relaxed).into(),
+    ),
 ];
 
 fn kilobytes(bytes: f64) -> Number {

@@ -5,7 +5,17 @@ use dunlin_resp::number::parse_integer;
 use dunlin_scripting::Word;
 
 /// Commands of the host that touch no keys, whatever their arguments.
-const KEYLESS: &[&str] = &["echo", "ping", "publish", "select", "spublish", "time"];
+const KEYLESS: &[&str] = &[
+    "echo",
+    "himport|discard",
+    "himport|discardall",
+    "himport|prepare",
+    "ping",
+    "publish",
+    "select",
+    "spublish",
+    "time",
+];
 
 /// Whether a command, known as far as `words` say, and of which more words of the kind `list` may follow,
 /// touches declared keys only. A command that is refused before it runs touches none.
@@ -25,7 +35,7 @@ pub(crate) fn keeps_to_declared(table: &CommandTable, words: &[Word<'_>], list: 
         Run::Read(_) | Run::Write(_) | Run::Block(_) => {
             entry.command.keys.iter().all(|spec| finds_declared(entry, spec, words, list))
         }
-        Run::Host(_) => entry.container.is_none() && KEYLESS.contains(&entry.command.name),
+        Run::Host(_) => KEYLESS.iter().any(|name| *name == entry.full_name()),
         Run::Help(_) => true,
         Run::Keyspace(_) | Run::Exclusive(_) | Run::Container => false,
     }

@@ -8,6 +8,7 @@ pub(crate) mod error_counts;
 pub(crate) mod hot_keys;
 pub(crate) mod key_samples;
 pub(crate) mod latency;
+pub(crate) mod module_commands;
 pub mod quantities;
 pub(crate) mod recorder;
 pub(crate) mod stats;

@@ -11,11 +11,12 @@ pub(crate) mod stamp;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
+use dunlin_engine::rdb::ModuleAux;
 use dunlin_net::Now;
 
 use self::{known::KnownFiles, saving::Saving};
@@ -43,6 +44,8 @@ pub(crate) struct Persistence {
     pub(crate) loaded_keys: AtomicU64,
     /// Keys that had expired when they were to be loaded last.
     pub(crate) expired_keys: AtomicU64,
+    /// Data of modules beside the keys, as they were loaded.
+    module_aux: Mutex<Arc<Vec<ModuleAux>>>,
     saving: Mutex<Saving>,
     pub(crate) known: KnownFiles,
     /// Held while a snapshot is put in place, and by a caller that prevents that.
@@ -62,7 +65,18 @@ impl Persistence {
             saving: Mutex::default(),
             known: KnownFiles::default(),
             installing: Mutex::default(),
+            module_aux: Mutex::default(),
         }
+    }
+
+    /// The data of modules beside the keys that the data set came with.
+    pub(crate) fn module_aux(&self) -> Arc<Vec<ModuleAux>> {
+        Arc::clone(&self.module_aux.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps other data of modules from now on, those of a data set that was loaded.
+    pub(crate) fn keep_module_aux(&self, aux: Vec<ModuleAux>) {
+        *self.module_aux.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(aux);
     }
 
     /// Whether the last snapshot could not be written.

@@ -133,7 +133,7 @@ pub(crate) fn start(orders: Receiver<MaintenanceOrder>, shared: &Arc<Shared>) ->
                     save_if_due(&shared, Now::read().steady_ms);
                     rewrite_if_due(&shared);
                     let ttl_s = u64::from(shared.config.current().backup_sealed_ttl);
-                    shared.durability.backup().expire(ttl_s, Now::read().unix_ms / 1000);
+                    shared.durability.backup().expire(ttl_s, Now::read().steady_ms);
                 }
             }
             if now >= next_release {

@@ -13,7 +13,7 @@ use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
 use dunlin_net::{Commitment, WorkerQueues};
 
 use crate::{
-    config::{ConfigReader, ConfigStore},
+    config::{ConfigReader, ConfigStore, SubkeyEvents},
     push::{
         monitor::Monitor,
         pubsub::{Exchange, Kind},
@@ -74,13 +74,13 @@ impl Notifier {
         }
     }
 
-    fn publish(&self, Event { name, database, key, .. }: &Event, commitment: Commitment) {
+    fn publish(&self, Event { name, database, key, subkeys, .. }: &Event, commitment: Commitment) {
         if !self.exchange.is_heard() {
             return;
         }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
-            self.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues)
+            self.exchange.publish(Kind::Channel, channel, payload, commitment, &self.queues);
         };
         if kinds.by_key {
             let prefix = format!("__keyspace@{database}__:");
@@ -89,7 +89,53 @@ impl Notifier {
         if kinds.by_event {
             publish(format!("__keyevent@{database}__:{name}").as_bytes(), key);
         }
+        if !subkeys.is_empty() {
+            publish_subkeys(kinds.subkeys, name, *database, key, subkeys, publish);
+        }
     }
+}
+
+/// Publishes an event of elements of a key, as Redis 8.8 does. Names of events have no `|`, which ends them in a payload.
+fn publish_subkeys(
+    kinds: SubkeyEvents,
+    name: &str,
+    database: usize,
+    key: &[u8],
+    subkeys: &[Vec<u8>],
+    publish: impl Fn(&[u8], &[u8]),
+) {
+    let named = |kind: &str, name: &[u8]| [format!("__{kind}@{database}__:").as_bytes(), name].concat();
+    let mut listed = Vec::new();
+    for subkey in subkeys {
+        if !listed.is_empty() {
+            listed.push(b',');
+        }
+        append_with_length(&mut listed, subkey);
+    }
+    if kinds.by_key {
+        publish(&named("subkeyspace", key), &[name.as_bytes(), b"|", &listed].concat());
+    }
+    if kinds.by_event {
+        let mut payload = Vec::new();
+        append_with_length(&mut payload, key);
+        publish(&named("subkeyevent", name.as_bytes()), &[&payload[..], b"|", &listed].concat());
+    }
+    // A key with a line break would make the channel's name ambiguous.
+    if kinds.by_item && !key.contains(&b'\n') {
+        for subkey in subkeys {
+            publish(&named("subkeyspaceitem", &[key, b"\n", subkey].concat()), name.as_bytes());
+        }
+    }
+    if kinds.by_event_and_key {
+        publish(&named("subkeyspaceevent", &[name.as_bytes(), b"|", key].concat()), &listed);
+    }
+}
+
+/// Appends a text behind its length and a colon.
+fn append_with_length(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(text.len().to_string().as_bytes());
+    out.push(b':');
+    out.extend_from_slice(text);
 }
 
 impl Notifier {

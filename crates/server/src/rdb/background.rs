@@ -155,8 +155,8 @@ impl Shared {
         let log = self.durability.stamp().filter(|_| !is_base && for_replicas.is_none());
         let place = || self.replication.place(self.durability.tail()).filter(|_| !is_base);
         let place = for_replicas.or_else(place);
-        let libraries = self.libraries.now();
-        let head = Head { cut_ms, used_bytes, is_base, form, libraries, log, place };
+        let (libraries, module_aux) = (self.libraries.now(), self.persistence.module_aux());
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries, module_aux, log, place };
         Some(Cut { snapshot, head, changes: self.changes(), logged_to: self.durability.tail(), progress })
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use dunlin_engine::rdb::Value;
+use dunlin_engine::rdb::{ModuleAux, Value};
 
 use crate::config::ModuleData;
 
@@ -11,11 +11,32 @@ use crate::config::ModuleData;
 pub(super) struct ForeignValues {
     treatment: ModuleData,
     counts: BTreeMap<String, u64>,
+    /// Data of modules beside the keys.
+    aux: Vec<ModuleAux>,
 }
 
 impl ForeignValues {
     pub(super) fn new(treatment: ModuleData) -> Self {
-        Self { treatment, counts: BTreeMap::new() }
+        Self { treatment, counts: BTreeMap::new(), aux: Vec::new() }
+    }
+
+    /// Keeps data of a module beside the keys, or leaves them out.
+    pub(super) fn admit_aux(&mut self, aux: ModuleAux) {
+        let module = aux.module;
+        if self.treatment == ModuleData::Keep {
+            tracing::warn!(
+                "The file holds data of the module {module}, which are kept, and are written into files: servers without the module refuse those. \
+                 module-data skip leaves them out"
+            );
+            self.aux.push(aux);
+        } else {
+            tracing::warn!("The file holds data of the module {module}, which are left out");
+        }
+    }
+
+    /// The data of modules beside the keys that were kept.
+    pub(super) fn into_aux(self) -> Vec<ModuleAux> {
+        self.aux
     }
 
     /// Counts a value that was read; whether it is to be loaded.

@@ -189,9 +189,7 @@ fn read(
                 tell(&name, &value, now_ms);
             }
             Item::Function(code) => libraries.push(code),
-            Item::ModuleAux(module) => {
-                tracing::warn!("The file holds data of the module {module}, which are passed over");
-            }
+            Item::ModuleAux(aux) => foreign.admit_aux(aux),
             Item::Key { value: None, .. } => found.empty += 1,
             // Fields come before the keys.
             Item::Key { expiry_ms: Some(at), .. }
@@ -230,6 +228,7 @@ fn read(
     }
     hand_over(&mut batch);
     foreign.report();
+    shared.persistence.keep_module_aux(foreign.into_aux());
     shared.libraries.replace_all(&shared.commands, &libraries)?;
     found.bytes = reader.offset();
     Ok(found)

@@ -19,7 +19,7 @@ use std::{
 
 use dunlin_engine::{
     ExclusiveContext,
-    rdb::{Compressor, Version},
+    rdb::{Compressor, ModuleAux, Version},
     snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_net::Now;
@@ -257,6 +257,7 @@ impl Shared {
             is_base,
             form,
             libraries: self.libraries.now(),
+            module_aux: self.persistence.module_aux(),
             log: self.durability.stamp().filter(|_| !is_base),
             place: self.replication.place(self.durability.tail()).filter(|_| !is_base),
         };
@@ -349,9 +350,7 @@ impl Shared {
             match item {
                 Item::Aux { name, value } => tell(&name, &value, now_ms),
                 Item::Function(code) => libraries.push(code),
-                Item::ModuleAux(module) => {
-                    tracing::warn!("The file holds data of the module {module}, which are passed over");
-                }
+                Item::ModuleAux(aux) => foreign.admit_aux(aux),
                 Item::Key { value: None, .. } => loaded.empty += 1,
                 Item::Key { expiry_ms: Some(at), .. } if drops_expired && is_past(at) => loaded.expired += 1,
                 Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
@@ -380,6 +379,7 @@ impl Shared {
             }
         }
         foreign.report();
+        self.persistence.keep_module_aux(foreign.into_aux());
         self.libraries.replace_all(&self.commands, &libraries)?;
         Ok(loaded)
     }
@@ -420,6 +420,8 @@ struct Head {
     is_base: bool,
     form: Form,
     libraries: Arc<Libraries>,
+    /// Data of modules beside the keys, for files: servers without those modules refuse them.
+    module_aux: Arc<Vec<ModuleAux>>,
     /// The log beside the data set.
     log: Option<LogStamp>,
     /// The place in the stream of replication that it shows, if there is one.
@@ -456,6 +458,10 @@ fn write_file(
         let compressor = head.form.compress.then_some(&mut compressor);
         Writer::Rdb(head.begin(sink, compressor, config.rdbchecksum)?)
     };
+    let (behind, before): (Vec<_>, Vec<_>) = head.module_aux.iter().partition(|aux| aux.is_behind);
+    if let Writer::Rdb(writer) = &mut writer {
+        before.into_iter().try_for_each(|aux| writer.module_aux(aux))?;
+    }
     for library in head.libraries.iter() {
         writer.function(&library.code)?;
     }
@@ -463,6 +469,9 @@ fn write_file(
         sizes.iter().try_for_each(|size| writer.size(size))?;
     }
     keys(&mut writer)?;
+    if let Writer::Rdb(writer) = &mut writer {
+        behind.into_iter().try_for_each(|aux| writer.module_aux(aux))?;
+    }
     if let Some(magic) = writer.finish()? {
         file.rewind()?;
         file.write_all(&magic)?;

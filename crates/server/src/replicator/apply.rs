@@ -35,9 +35,9 @@ use crate::{
         BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
     },
     cluster::{inbox::Input, moves::SLOTS_MARK},
-    config::{ConfigReader, policy},
+    config::{ConfigReader, ModuleData, policy},
     lua::{LibraryChange, LoadedLibraries},
-    observe::{command_stats::Meter, error_counts::ErrorSource},
+    observe::{command_stats::Meter, error_counts::ErrorSource, module_commands::ModuleCommands},
     push::pubsub::Kind,
     shared::Shared,
     workers::{WorkerMessage, drain::drain},
@@ -454,6 +454,10 @@ impl Applier {
             self.count_command(words, begun);
             return Ok(());
         }
+        if self.passes_over(words) {
+            self.pass_over(self.database, words);
+            return Ok(());
+        }
         let shared = Arc::clone(&self.shared);
         let entry = entry_in_log(&shared.commands, words)?;
         self.wait_for_room();
@@ -507,8 +511,9 @@ impl Applier {
         let mut entries = Vec::with_capacity(block.len());
         for words in block {
             // Refused as a whole, before something of it is here.
-            let is_of_link = self.selected(words)?.is_some() || is_for_replicas(words);
-            let entry = if is_of_link { None } else { Some(entry_in_log(&shared.commands, words)?) };
+            let is_without_row =
+                self.selected(words)?.is_some() || is_for_replicas(words) || self.passes_over(words);
+            let entry = if is_without_row { None } else { Some(entry_in_log(&shared.commands, words)?) };
             if let Some(entry) = entry
                 && !matches!(entry.command.run, Run::Host(_))
             {
@@ -542,7 +547,7 @@ impl Applier {
                 }
             }
         };
-        let mut results = Vec::new();
+        let (mut results, mut passed_over) = (Vec::new(), Vec::new());
         self.count_command(&[b"multi"], Instant::now());
         self.meter.start();
         for (words, entry) in block.iter().zip(&entries) {
@@ -554,7 +559,9 @@ impl Applier {
                     let begun = Instant::now();
                     let is_of_link = self.is_of_link(words);
                     self.count_command(words, begun);
-                    is_of_link.inspect_err(|_| _ = self.meter.finish())?;
+                    if !is_of_link.inspect_err(|_| _ = self.meter.finish())? {
+                        passed_over.push((self.database, words));
+                    }
                 }
                 Some(entry) if is_script(entry) => {}
                 Some(entry) if changes_libraries(entry) => {
@@ -581,11 +588,24 @@ impl Applier {
         );
         drop(inside);
         self.count_command(&[b"exec"], begun);
+        passed_over.into_iter().for_each(|(database, words)| self.pass_over(database, words));
         let mut refused = None;
         for (entry, words, result) in results {
             refused = refused.or(self.settle(entry, words, result).err());
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Whether a command is one of a module that is not here, and the link goes on without it.
+    fn passes_over(&self, words: &[&[u8]]) -> bool {
+        ModuleCommands::has(&self.shared.commands, words)
+            && self.shared.config.current().module_data != ModuleData::Refuse
+    }
+
+    /// Goes on without a command of a module. The caller is not inside the gate.
+    fn pass_over(&self, database: usize, words: &[&[u8]]) {
+        let shared = &self.shared;
+        shared.module_commands.pass_over(&shared.engine, self.worker.id(), database, words);
     }
 
     /// Changes libraries. The caller is inside the gate, or keeps it closed, until the record is in the log.

@@ -236,6 +236,8 @@ impl Link {
         }
         shared.alone(|context| context.flush(None, false));
         shared.libraries.flush();
+        shared.module_commands.begin_anew();
+        shared.persistence.keep_module_aux(Vec::new());
         Ok(has_log)
     }
 

@@ -198,6 +198,7 @@ impl Plan<'_> {
         let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, slots, who);
         let result = script(&mut calls);
         calls.end();
+        context.executor.worker.fieldsets.end_script();
         context.executor.caller = caller;
         context.in_transaction = in_transaction;
         context.transaction = around;

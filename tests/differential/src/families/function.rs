@@ -113,7 +113,7 @@ pub const FAMILY: Family = Family {
             ],
         ),
         row("MULTI", 2, &[]),
-        row("EXEC", 4, &[]).transaction(),
+        row("EXEC", 4, &[]).transaction().unspoiled(),
         row("HELLO", 1, &[Pick(&["2", "3"])]).shape(),
         row("GET", 8, &[Key]),
         row("SET", 6, &[Key, Value]),

@@ -13,7 +13,7 @@ pub const FAMILY: Family = Family {
         row("SADD", 2, &[Key, Repeat(1, 3, &[Value])]),
         row("SREM", 6, &[Key, Repeat(1, 3, &[Member])]),
         row("SCARD", 3, &[Key]),
-        row("SISMEMBER", 4, &[Key, Member]),
+        row("SISMEMBER", 4, &[Key, Member]).unspoiled(),
         row("SMISMEMBER", 3, &[Key, Repeat(1, 4, &[Member])]),
         row("SMEMBERS", 4, &[Key]).unordered(),
         row("SMOVE", 5, &[Key, Key, Member]),

@@ -9,7 +9,7 @@ pub const FAMILY: Family = Family {
     private: false,
     rows: &[
         row("MULTI", 10, &[]),
-        row("EXEC", 12, &[]).transaction(),
+        row("EXEC", 12, &[]).transaction().unspoiled(),
         row("DISCARD", 3, &[]),
         row("WATCH", 8, &[Repeat(1, 3, &[AnyKey])]),
         row("UNWATCH", 2, &[]),

@@ -8,7 +8,6 @@ use crate::{
         Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
     },
     context::{ExpiryChange, WriteContext},
-    notify::EventClass,
     value::{ExtendedFloat, Hash, Layout},
 };
 
@@ -36,7 +35,7 @@ fn hincrby(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         let changed = sum.is_ok();
         (sum, changed)
     })??;
-    context.notify(EventClass::Hash, "hincrby", key);
+    context.notify_fields("hincrby", key, [field]);
     reply.integer(sum);
     Ok(())
 }
@@ -90,7 +89,7 @@ fn hincrbyfloat(
         // Which HSET takes away.
         record_deadline(context, key, deadline_ms, &[field]);
     }
-    context.notify(EventClass::Hash, "hincrbyfloat", key);
+    context.notify_fields("hincrbyfloat", key, [field]);
     reply.bulk(sum.as_bytes());
     Ok(())
 }

@@ -142,11 +142,11 @@ fn set(
         Some((0, _)) => {}
         Some((_, is_empty)) if deadline_ms <= now_ms => {
             record_removal(context, key, &touched);
-            notify_removal(context, key, is_empty);
+            notify_removal(context, key, &touched, is_empty);
         }
         Some(_) => {
             record_deadline(context, key, deadline_ms, &touched);
-            context.notify(EventClass::Hash, "hexpire", key);
+            context.notify_fields("hexpire", key, touched);
         }
     }
     Ok(())
@@ -156,37 +156,35 @@ fn hpersist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let key = args.word();
     let fields = counted(behind_fields(args.take_rest())?, 1, WRONG_COUNT)?;
     let (now_ms, layout) = (context.now_ms(), context.layout());
+    let mut touched: Vec<&[u8]> = Vec::new();
     let changed = context.update(key, |hash: &mut Hash| {
         reply.array(fields.len());
-        let mut changed = 0;
         for field in fields {
             reply.integer(match hash.deadline_ms(field, now_ms) {
                 None => NO_FIELD,
                 Some(None) => NO_DEADLINE,
                 Some(Some(_)) => {
                     hash.set_deadline(field, None, layout);
-                    changed += 1;
+                    touched.push(field);
                     CHANGED
                 }
             });
         }
-        (changed, changed > 0)
+        ((), !touched.is_empty())
     })?;
-    match changed {
-        None => reply_to_all(reply, fields, NO_FIELD),
-        Some(0) => {}
-        Some(changed) => {
-            context.count_changes(changed);
-            context.notify(EventClass::Hash, "hpersist", key);
-        }
+    if changed.is_none() {
+        reply_to_all(reply, fields, NO_FIELD);
+    } else if !touched.is_empty() {
+        context.count_changes(touched.len());
+        context.notify_fields("hpersist", key, touched);
     }
     Ok(())
 }
 
 /// Reports that fields were removed, and the hash with the last of them where it `is_empty`. Fields that are given a
 /// time in the past are removed by the command, as in Redis: they have not expired.
-pub(super) fn notify_removal(context: &mut WriteContext<'_>, key: &[u8], is_empty: bool) {
-    context.notify(EventClass::Hash, "hdel", key);
+pub(super) fn notify_removal(context: &mut WriteContext<'_>, key: &[u8], fields: &[&[u8]], is_empty: bool) {
+    context.notify_fields("hdel", key, fields.iter().copied());
     if is_empty {
         context.notify(EventClass::Generic, "del", key);
     }

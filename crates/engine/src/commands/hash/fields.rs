@@ -9,7 +9,6 @@ use crate::{
         Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
     },
     context::{ExpiryChange, ReadContext, WriteContext},
-    notify::EventClass,
     value::Hash,
 };
 
@@ -67,7 +66,7 @@ fn set_pairs(context: &mut WriteContext<'_>, args: &mut Args<'_>, name: &str) ->
             .count()
     })?;
     context.count_changes(pairs.len() / 2);
-    context.notify(EventClass::Hash, "hset", key);
+    context.notify_fields("hset", key, pairs.iter().step_by(2).copied());
     Ok(added)
 }
 
@@ -94,7 +93,7 @@ fn hsetnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         (true, true)
     })?;
     if added {
-        context.notify(EventClass::Hash, "hset", key);
+        context.notify_fields("hset", key, [field]);
     }
     reply.integer(added.into());
     Ok(())
@@ -114,16 +113,24 @@ pub(super) const HDEL: Command = Command {
 
 fn hdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, fields, now_ms) = (args.word(), args.take_rest(), context.now_ms());
-    let layout = context.layout();
+    let (layout, names_fields) = (context.layout(), context.names_fields());
+    let mut gone: Vec<&[u8]> = Vec::new();
     let removed = context.update(key, |hash: &mut Hash| {
-        let removed = fields.iter().filter(|field| hash.remove(field, now_ms)).count();
+        let removed = fields.iter().filter(|field| {
+            let is_removed = hash.remove(field, now_ms);
+            if is_removed && names_fields {
+                gone.push(field);
+            }
+            is_removed
+        });
+        let removed = removed.count();
         hash.settle(layout);
         (removed, removed > 0)
     })?;
     let removed = removed.unwrap_or(0);
     context.count_changes(removed);
     if removed > 0 {
-        context.notify(EventClass::Hash, "hdel", key);
+        context.notify_fields("hdel", key, gone);
         context.notify_if_gone(key);
     }
     reply.count(removed);

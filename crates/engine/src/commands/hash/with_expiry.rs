@@ -124,15 +124,15 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
                     let count = count.format(touched.len()).as_bytes();
                     context.propagate(&[&[b"HPERSIST", key, b"FIELDS", count], &touched[..]].concat());
                 }
-                context.notify(EventClass::Hash, "hpersist", key);
+                context.notify_fields("hpersist", key, touched);
             }
             Deadlines::At(at) => {
                 record_deadline(context, key, at, &touched);
-                context.notify(EventClass::Hash, "hexpire", key);
+                context.notify_fields("hexpire", key, touched);
             }
             Deadlines::Passed => {
                 record_removal(context, key, &touched);
-                notify_removal(context, key, is_empty);
+                notify_removal(context, key, &touched, is_empty);
             }
         },
     }
@@ -153,26 +153,28 @@ fn hgetdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let key = args.word();
     let fields = counted(behind_fields(args.take_rest())?, 1, WRONG_COUNT)?;
     let (now_ms, layout) = (context.now_ms(), context.layout());
+    let mut removed: Vec<&[u8]> = Vec::new();
     let outcome = context.update(key, |hash: &mut Hash| {
         reply.array(fields.len());
-        let mut removed = 0;
         for field in fields {
             reply_value(reply, hash.get(field, now_ms));
-            removed += usize::from(hash.remove(field, now_ms));
+            if hash.remove(field, now_ms) {
+                removed.push(field);
+            }
         }
         hash.settle(layout);
-        ((removed, hash.is_empty()), removed > 0)
+        (hash.is_empty(), !removed.is_empty())
     })?;
     match outcome {
         None => {
             reply.array(fields.len());
             fields.iter().for_each(|_| reply.null());
         }
-        Some((0, _)) => {}
-        Some((removed, is_empty)) => {
-            context.count_changes(removed);
-            record_removal(context, key, fields);
-            notify_removal(context, key, is_empty);
+        Some(_) if removed.is_empty() => {}
+        Some(is_empty) => {
+            context.count_changes(removed.len());
+            record_removal(context, key, &removed);
+            notify_removal(context, key, &removed, is_empty);
         }
     }
     Ok(())
@@ -263,13 +265,13 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     }
     let expiry = match deadlines {
         Deadlines::Passed => {
+            let fields: Vec<&[u8]> = pairs.iter().step_by(2).copied().collect();
             let outcome = context.update(key, |hash: &mut Hash| {
                 let removed = pairs.chunks_exact(2).filter(|pair| hash.remove(pair[0], now_ms)).count();
                 hash.settle(layout);
                 ((removed, hash.is_empty()), removed > 0)
             })?;
             if outcome.is_some_and(|(removed, _)| removed > 0) {
-                let fields: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
                 context.count_changes(fields.len());
                 record_removal(context, key, &fields);
             }
@@ -277,8 +279,8 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             if outcome.is_none() {
                 context.notify(EventClass::New, "new", key);
             }
-            context.notify(EventClass::Hash, "hset", key);
-            notify_removal(context, key, outcome.is_none_or(|(_, is_empty)| is_empty));
+            context.notify_fields("hset", key, fields.iter().copied());
+            notify_removal(context, key, &fields, outcome.is_none_or(|(_, is_empty)| is_empty));
             reply.integer(1);
             return Ok(());
         }
@@ -296,9 +298,10 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if context.is_recorded() {
         record_values(context, key, expiry, pairs);
     }
-    context.notify(EventClass::Hash, "hset", key);
+    let fields = || pairs.iter().step_by(2).copied();
+    context.notify_fields("hset", key, fields());
     if let ExpiryChange::At(_) = expiry {
-        context.notify(EventClass::Hash, "hexpire", key);
+        context.notify_fields("hexpire", key, fields());
     }
     reply.integer(1);
     Ok(())

@@ -136,18 +136,26 @@ fn scard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 pub(super) const SISMEMBER: Command = Command {
     name: "sismember",
     summary: "Tells whether a member is in a set.",
-    arity: Arity::Exactly(3),
+    arity: Arity::AtLeast(3),
     run: Run::Read(sismember),
-    args: &[Argument::key("key"), Argument::string("member")],
+    args: &[
+        Argument::key("key"),
+        Argument::string("member"),
+        Argument::word("xx", "XX").optional().since("9.2.0"),
+    ],
     elements: Some(ElementWords::REST),
     ..SCARD
 };
 
 fn sismember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let set = context.collection::<Set>(args.word())?;
-    let set = set.as_deref();
-    let member = args.word();
-    reply.integer(set.is_some_and(|set| set.contains(member)).into());
+    let (key, member) = (args.word(), args.word());
+    // XX of Valkey 9.2: a set that is not there has an answer of its own.
+    let asks_for_key = !args.is_empty() && args.token("XX");
+    args.finish()?;
+    match context.collection::<Set>(key)?.as_deref() {
+        Some(set) => reply.integer(set.contains(member).into()),
+        None => reply.integer(if asks_for_key { -1 } else { 0 }),
+    }
     Ok(())
 }
 
@@ -219,6 +227,18 @@ mod tests {
             :1
             > SISMEMBER s 02
             :0
+            > SISMEMBER s 2 XX
+            :1
+            > SISMEMBER s 02 xx
+            :0
+            > SISMEMBER nosuch 2
+            :0
+            > SISMEMBER nosuch 2 XX
+            :-1
+            > SISMEMBER s 2 NX
+            -ERR syntax error
+            > SISMEMBER s 2 XX XX
+            -ERR syntax error
             > SMISMEMBER s 1 x 3
             *3 :1 :0 :1
             > SREM s 1 x 2

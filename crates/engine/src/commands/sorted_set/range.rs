@@ -46,6 +46,7 @@ pub(super) const ZRANGE: Command = Command {
         REV,
         LIMIT,
         WITHSCORES,
+        Argument::word("xx", "XX").optional().since("9.2.0"),
     ],
     ..Command::DEFAULT
 };
@@ -129,6 +130,8 @@ struct Fixed {
     reverse: Option<bool>,
     /// Whether WITHSCORES is an option.
     scores: bool,
+    /// Whether XX is.
+    exists: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +150,8 @@ struct Query<'a> {
     /// How many members at most; negative: all.
     count: i64,
     scores: bool,
+    /// Whether a key that is not there has an answer of its own: XX of Valkey 9.2.
+    exists: bool,
 }
 
 impl<'a> Query<'a> {
@@ -154,7 +159,7 @@ impl<'a> Query<'a> {
     fn parse(args: &mut Args<'a>, fixed: Fixed) -> Result<Self, CommandError> {
         let (low, high) = (args.word(), args.word());
         let Fixed { mut by, mut reverse, .. } = fixed;
-        let (mut offset, mut count, mut scores) = (0, -1, false);
+        let (mut offset, mut count, mut scores, mut exists) = (0, -1, false, false);
         while !args.is_empty() {
             if fixed.scores && args.token("WITHSCORES") {
                 scores = true;
@@ -167,6 +172,8 @@ impl<'a> Query<'a> {
                 by = Some(By::Lex);
             } else if by.is_none() && args.token("BYSCORE") {
                 by = Some(By::Score);
+            } else if fixed.exists && args.token("XX") {
+                exists = true;
             } else {
                 return Err(CommandError::Syntax);
             }
@@ -192,7 +199,7 @@ impl<'a> Query<'a> {
             By::Score => Bounds::Scores(ScoreRange::parse(low, high)?),
             By::Lex => Bounds::Members(LexRange::parse(low, high)?),
         };
-        Ok(Self { bounds, reverse, offset, count, scores })
+        Ok(Self { bounds, reverse, offset, count, scores, exists })
     }
 
     /// The ranks of the members asked for.
@@ -265,9 +272,12 @@ fn answer(
     reverse: Option<bool>,
 ) -> CommandResult {
     let key = args.word();
-    let query = Query::parse(args, Fixed { by, reverse, scores: true })?;
+    let query = Query::parse(args, Fixed { by, reverse, scores: true, exists: by.is_none() })?;
     let Some(set) = context.collection::<SortedSet>(key)? else {
-        reply.array(0);
+        match query.exists {
+            true => reply.null_array(),
+            false => reply.array(0),
+        }
         return Ok(());
     };
     let ranks = query.ranks(&set);
@@ -283,7 +293,7 @@ fn zrangestore(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (destination, source) = (args.word(), args.word());
-    let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
+    let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false, exists: false })?;
     context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
     let elements = |entries: &[Option<EntryRef<'_>>]| {
         entries[0].and_then(set_of).map_or(0, |set| query.ranks(&set).len())

@@ -46,8 +46,8 @@ impl Comparison {
     /// missing key any operand will do.
     pub(super) fn holds(self, value: StringRef<'_>, operand: &[u8]) -> Result<bool, CommandError> {
         Ok(match self {
-            Self::Equal => is_text(value, operand),
-            Self::NotEqual => !is_text(value, operand),
+            Self::Equal => value.is_text(operand),
+            Self::NotEqual => !value.is_text(operand),
             Self::DigestEqual => has_digest(value, operand)?,
             Self::DigestNotEqual => !has_digest(value, operand)?,
         })
@@ -56,13 +56,6 @@ impl Comparison {
     /// Whether it holds if there is no string.
     pub(super) fn holds_for_missing(self) -> bool {
         matches!(self, Self::NotEqual | Self::DigestNotEqual)
-    }
-}
-
-fn is_text(value: StringRef<'_>, text: &[u8]) -> bool {
-    match value {
-        StringRef::Rope(rope) => *rope.rope() == *text,
-        other => other.short_text(&mut itoa::Buffer::new()) == Some(text),
     }
 }
 

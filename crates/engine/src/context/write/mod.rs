@@ -10,6 +10,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::{Command, CommandError, CommandResult},
+    fieldsets::Fieldset,
     keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, Ranking, Touch},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
@@ -158,6 +159,11 @@ impl<'a> WriteContext<'a> {
         self.environment.caller
     }
 
+    /// The fieldset of that name that the client, or the script that runs, has prepared.
+    pub fn fieldset(&self, name: &[u8]) -> Option<Arc<Fieldset>> {
+        self.worker.fieldsets.find(self.environment.caller, name)
+    }
+
     /// The client's database.
     pub fn database(&self) -> usize {
         self.database
@@ -200,8 +206,16 @@ impl<'a> WriteContext<'a> {
         }
         let entry = self.locked.stripe(key.stripe).database(database).map(|part| part.entry(slot));
         let now_ms = self.environment.caller.now_ms;
+        let names_elements = self.environment.policy.notifications.has_subkeys(EventClass::Hash);
+        let mut names = Vec::new();
         let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::stored_object) {
-            Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
+            Some(Object::Hash(hash)) => {
+                if names_elements {
+                    // At this time no field has expired yet.
+                    hash.for_each(0, |field, _| names.push(field.text().into_owned()));
+                }
+                Some(hash.expired(now_ms))
+            }
             _ => None,
         };
         self.remove_slot(database, key.stripe, slot);
@@ -221,7 +235,7 @@ impl<'a> WriteContext<'a> {
                 Expiration::Key
             }
         };
-        self.report_expiration(database, key.bytes, what);
+        self.report_expiration(database, key.bytes, what, names);
         if self.locked.stripe(key.stripe).queues().is_some() {
             self.note_ready(database, key);
         }
@@ -350,13 +364,21 @@ impl<'a> WriteContext<'a> {
         if !gone.is_empty() {
             self.worker.propagation.add_removal(self.database, key.bytes, &gone);
             self.worker.statistics.expired_fields.add(gone.len() as u64);
-            self.report_expiration(self.database, key.bytes, Expiration::Elements);
+            self.report_expiration(self.database, key.bytes, Expiration::Elements, gone);
         }
     }
 
-    fn report_expiration(&mut self, database: usize, key: &[u8], what: Expiration) {
+    /// Reports that the time of a key, or of these elements of it, has come.
+    fn report_expiration(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        what: Expiration,
+        mut elements: Vec<Vec<u8>>,
+    ) {
         for (class, name) in what.events() {
-            self.notify_in(database, *class, name, key);
+            let subkeys = if *class == EventClass::Hash { std::mem::take(&mut elements) } else { Vec::new() };
+            self.notify_with(database, *class, name, key, |_| subkeys);
         }
         let stripe = self.locked.keyspace().stripe_of(key);
         self.invalidate(stripe, key);
@@ -700,8 +722,42 @@ impl<'a> WriteContext<'a> {
     /// [`Self::notify`] in another database.
     #[inline]
     pub fn notify_in(&mut self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
-        if self.environment.policy.notifications.has(class) && !self.locked.keyspace().hidden().has_key(key) {
-            let event = Event { class, name, database, key: key.to_vec() };
+        self.notify_with(database, class, name, key, |_| Vec::new());
+    }
+
+    /// Reports an event of these fields of a hash in the client's database.
+    #[inline]
+    pub fn notify_fields<'f>(
+        &mut self,
+        name: &'static str,
+        key: &[u8],
+        fields: impl IntoIterator<Item = &'f [u8]>,
+    ) {
+        self.notify_with(self.database, EventClass::Hash, name, key, |is_wanted| match is_wanted {
+            true => fields.into_iter().map(<[u8]>::to_vec).collect(),
+            false => Vec::new(),
+        });
+    }
+
+    /// Whether a subscriber may want to know the fields that an event is about.
+    pub fn names_fields(&self) -> bool {
+        self.environment.policy.notifications.has_subkeys(EventClass::Hash)
+    }
+
+    /// Reports an event with its elements, which `subkeys` returns; it is told whether they are wanted.
+    #[inline]
+    fn notify_with(
+        &mut self,
+        database: usize,
+        class: EventClass,
+        name: &'static str,
+        key: &[u8],
+        subkeys: impl FnOnce(bool) -> Vec<Vec<u8>>,
+    ) {
+        let notifications = self.environment.policy.notifications;
+        if notifications.has(class) && !self.locked.keyspace().hidden().has_key(key) {
+            let subkeys = subkeys(notifications.has_subkeys(class));
+            let event = Event { class, name, database, key: key.to_vec(), subkeys };
             self.worker.notices.push(Notice::Event(event));
         }
     }

@@ -222,7 +222,9 @@ impl Stored for Hash {
     }
 
     fn digest(&self, now_ms: u64, digest: &mut Digest) {
-        self.for_each(now_ms, |field, value| digest.xor_pair(&field.text(), &value.text()));
+        self.for_each_with_deadline(now_ms, |field, value, deadline_ms| {
+            digest.xor_field(&field.text(), &value.text(), deadline_ms.is_some());
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use dunlin_net::Now;
 use dunlin_persist::{
     aof::{Writer, WriterOptions},
     manifest::{LogId, Manifest},
@@ -106,7 +107,7 @@ impl LogThread {
                 durability.written.store(writer.written(), Relaxed);
                 rotated.and_then(|outgrown| {
                     outgrown.end_reserving();
-                    durability.backup().seal(writer.options(), &manifest, unix_time_s())
+                    durability.backup().seal(writer.options(), &manifest, Now::read())
                 })
             }
             State::Off(_) | State::Turning => Err(io::Error::other(LOG_STOPPED)),

@@ -104,7 +104,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Events(field!(notify_keyspace_events)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, a arrays, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
+        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, a arrays, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Events of fields of hashes, beside h: S to `__subkeyspace@<db>__:<key>`, T to `__subkeyevent@<db>__:<event>`, I to `__subkeyspaceitem@<db>__:<key>` with a line break and the field, V to `__subkeyspaceevent@<db>__:<event>` with a bar and the key. Empty publishes nothing.",
         settle: as_is,
     },
     Directive {
