@@ -18,6 +18,7 @@ mod builder;
 mod document;
 mod packed;
 mod parse;
+pub mod path;
 #[cfg(test)]
 mod tests;
 mod tree;
