@@ -12,9 +12,9 @@
 use std::{mem, sync::Arc};
 
 use crate::{
-    Document,
+    Document, ValueRef,
     packed::{
-        self, FALSE, NULL, SCANNED_MAX, TRUE, compare_names, item_bytes, push_double, push_header_of,
+        self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_double, push_header_of,
         push_int, push_string, push_uint, string_at,
     },
     tree::{BLOCK_BYTES_MAX, LargeBuilder, Node, push_link},
@@ -138,11 +138,17 @@ impl Builder {
         self.end_value();
     }
 
-    /// A value of another document.
-    pub(crate) fn packed(&mut self, value: &[u8]) {
-        self.begin_value();
-        self.scratch.extend_from_slice(value);
-        self.end_value();
+    /// A scalar of another document.
+    pub(crate) fn scalar(&mut self, value: ValueRef<'_>) {
+        match value.scalar() {
+            Some(Scalar::Null) => self.null(),
+            Some(Scalar::Bool(value)) => self.bool(value),
+            Some(Scalar::Int(number)) => self.int(number),
+            Some(Scalar::Uint(number)) => self.uint(number),
+            Some(Scalar::Double(number)) => self.double(number),
+            Some(Scalar::String(text)) => self.string(text),
+            None => unreachable!("a container has no scalar"),
+        }
     }
 
     /// An array of elements of one width: 0 FP16, 1 BF16, 2 FP32, 3 FP64, little-endian and finite.

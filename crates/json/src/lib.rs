@@ -2,7 +2,7 @@
 //! in which other servers keep documents.
 //!
 //! ```text
-//! text ──parse──▶ Builder ──▶ Document ◀── edits (ops) ◀── Path ◀── compile
+//! text ──parse──▶ Builder ──▶ Document ◀── operations ◀── Path ◀── compile
 //!                    ▲           │
 //!   RDB forms (rdb) ─┘           └──▶ ValueRef ──▶ Writer ──▶ text
 //! ```
@@ -16,6 +16,7 @@
 
 mod builder;
 mod document;
+pub mod operations;
 mod packed;
 mod parse;
 pub mod path;
