@@ -61,6 +61,11 @@ impl Builder {
         self.frames.len()
     }
 
+    /// Whether anything came.
+    pub(crate) fn has_value(&self) -> bool {
+        self.root.is_some() || !self.scratch.is_empty()
+    }
+
     /// Whether the innermost open container is an object.
     pub(crate) fn in_object(&self) -> bool {
         self.frames.last().is_some_and(|frame| frame.object)

@@ -4,7 +4,7 @@
 //! ```text
 //! text ──parse──▶ Builder ──▶ Document ◀── operations ◀── Path ◀── compile
 //!                    ▲           │
-//!   RDB forms (rdb) ─┘           └──▶ ValueRef ──▶ Writer ──▶ text
+//!   forms of files ──┘           └──▶ ValueRef ──▶ Writer ──▶ text
 //! ```
 //!
 //! Look first at `packed/mod.rs` (a value in one block) and `tree/mod.rs` (many blocks).
@@ -16,6 +16,7 @@
 
 mod builder;
 mod document;
+pub mod forms;
 pub mod operations;
 mod packed;
 mod parse;
