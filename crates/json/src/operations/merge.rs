@@ -26,7 +26,10 @@ pub fn merge(document: &mut Document, path: &Path, patch: &Document) -> Result<b
     if deepest + patch.root().depth() >= DEPTH_MAX {
         return Err(Refusal::TooDeep);
     }
-    for location in outermost(locations).into_iter().rev() {
+    let mut locations = if patch.root().is_object() { locations } else { outermost(locations) };
+    // What stands below a match is merged before it, while it is there.
+    locations.sort_unstable();
+    for location in locations.into_iter().rev() {
         merge_at(document, location, patch.root());
     }
     Ok(true)

@@ -149,23 +149,29 @@ fn answer_writes<P, T>(
     mut apply: impl FnMut(&mut Document, &[u32], P) -> T,
 ) -> Result<Answer<T>, Refusal> {
     let mut prepared = Vec::new();
-    for location in places(document, path)? {
+    for (order, location) in places(document, path)?.into_iter().enumerate() {
         let value = document.at(&location).expect("a match has a place");
-        let change = prepare(&location, value)?;
-        prepared.push((location, change));
+        if let Some(change) = prepare(&location, value)? {
+            prepared.push((order, Some((location, change))));
+        } else {
+            prepared.push((order, None));
+        }
     }
     if path.is_legacy() && prepared.iter().all(|(_, change)| change.is_none()) {
         return Err(missing());
     }
-    let mut answers: Vec<Option<T>> = Vec::with_capacity(prepared.len());
-    for (location, change) in prepared.into_iter().rev() {
-        answers.push(change.map(|change| apply(document, &location, change)));
+    let mut answers: Vec<Option<T>> = prepared.iter().map(|_| None).collect();
+    let mut changes: Vec<(Location, P, usize)> = prepared
+        .into_iter()
+        .filter_map(|(order, change)| change.map(|(location, change)| (location, change, order)))
+        .collect();
+    changes.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    for (location, change, order) in changes {
+        answers[order] = Some(apply(document, &location, change));
     }
     if path.is_legacy() {
-        // The last match of the right type is the first that was edited.
-        let last = answers.into_iter().flatten().next();
+        let last = answers.into_iter().flatten().next_back();
         return Ok(Answer::One(last.expect("one match is of the right type")));
     }
-    answers.reverse();
     Ok(Answer::Each(answers))
 }

@@ -70,8 +70,9 @@ pub(super) fn new_member(document: &Document, path: &Path) -> Result<Option<(Loc
     }
 }
 
-/// Sorted locations without those below others.
-pub(super) fn outermost(locations: Vec<Location>) -> Vec<Location> {
+/// The locations, sorted, without those below others.
+pub(super) fn outermost(mut locations: Vec<Location>) -> Vec<Location> {
+    locations.sort_unstable();
     let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
     for location in locations {
         if kept.last().is_none_or(|outer| !location.starts_with(outer)) {

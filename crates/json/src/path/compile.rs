@@ -315,7 +315,12 @@ impl Reader<'_> {
         match self.peek() {
             Some(sign @ (b'@' | b'$')) => {
                 self.at += 1;
-                let segments = self.segments(depth + 1)?;
+                let mut segments = Vec::new();
+                // RedisJSON takes a name without a dot here, too.
+                if self.peek().is_some_and(is_of_name) {
+                    segments.push(Segment { descends: false, selector: Selector::Names(vec![self.name()?]) });
+                }
+                segments.extend(self.segments(depth + 1)?);
                 return Ok(Term::Path { from_root: sign == b'$', segments });
             }
             Some(b'"' | b'\'') => push_string(&mut literal, &self.quoted()?),

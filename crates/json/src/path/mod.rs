@@ -25,7 +25,7 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 pub use evaluate::{Budget, TooExpensive};
 use filter::Filter;
@@ -100,7 +100,7 @@ pub enum NewMember<'a> {
     Into(Location, &'a [u8]),
     /// There is no object that could get it.
     Nowhere,
-    /// The path ends with an index that the array does not have.
+    /// The path ends with an index: arrays do not grow so.
     OutOfRange,
     /// The path may match several values.
     NotStatic,
@@ -161,7 +161,7 @@ impl Path {
         Ok(values)
     }
 
-    /// The locations of all matches, in document order; each once.
+    /// The locations of all matches in the order of [`Self::evaluate`], each once.
     pub fn locations(&self, document: &Document, budget: &mut Budget) -> Result<Vec<Location>, TooExpensive> {
         let mut locations = Vec::new();
         self.evaluate(document.root(), budget, |location, _| {
@@ -169,8 +169,8 @@ impl Path {
             true
         })?;
         if !self.is_static() {
-            locations.sort_unstable();
-            locations.dedup();
+            let mut seen = HashSet::with_capacity(locations.len());
+            locations.retain(|location| seen.insert(location.clone()));
         }
         Ok(locations)
     }
@@ -199,7 +199,7 @@ impl Path {
             (Selector::Names(names), Some((location, value))) if found.is_ok() && value.is_object() => {
                 NewMember::Into(location, &names[0])
             }
-            (Selector::Indexes(_), Some((_, value))) if value.is_array() => NewMember::OutOfRange,
+            (Selector::Indexes(_), _) => NewMember::OutOfRange,
             _ => NewMember::Nowhere,
         }
     }
