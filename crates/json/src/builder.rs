@@ -14,7 +14,7 @@ use std::{mem, sync::Arc};
 use crate::{
     Document, ValueRef,
     packed::{
-        self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_double, push_header_of,
+        self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_decimal, push_double, push_header_of,
         push_int, push_string, push_uint, string_at,
     },
     tree::{BLOCK_BYTES_MAX, LargeBuilder, Node, push_link},
@@ -132,6 +132,13 @@ impl Builder {
     pub fn double(&mut self, number: f64) {
         self.begin_value();
         push_double(&mut self.scratch, number);
+        self.end_value();
+    }
+
+    /// The double *digits* / 10^*scale*, of up to fourteen digits.
+    pub(crate) fn decimal(&mut self, digits: u64, scale: u8, negative: bool) {
+        self.begin_value();
+        push_decimal(&mut self.scratch, digits, scale, negative);
         self.end_value();
     }
 

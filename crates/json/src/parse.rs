@@ -184,7 +184,9 @@ impl Parser {
                     match end {
                         Some(end) => {
                             at = end;
-                            self.number(self.before + at)?;
+                            let text = std::mem::take(&mut self.text);
+                            self.number(&text, self.before + at)?;
+                            self.text = text;
                         }
                         None => at = piece.len(),
                     }
@@ -204,6 +206,12 @@ impl Parser {
                         continue;
                     }
                     b'-' | b'0'..=b'9' => {
+                        let end = piece[at..].iter().position(|byte| !is_of_number(*byte));
+                        if let Some(len) = end {
+                            self.number(&piece[at..at + len], self.before + at + len)?;
+                            at += len;
+                            continue;
+                        }
                         self.text.clear();
                         self.state = State::Number;
                         continue;
@@ -331,7 +339,8 @@ impl Parser {
     pub fn finish(mut self) -> Result<Document, ParseError> {
         if self.state == State::Number {
             if self.builder.depth() == 0 {
-                self.number(self.before)?;
+                let text = std::mem::take(&mut self.text);
+                self.number(&text, self.before)?;
             } else {
                 let complete = number_of(&self.text).is_ok();
                 if !complete {
@@ -425,13 +434,16 @@ impl Parser {
         Ok(())
     }
 
-    fn number(&mut self, end: usize) -> Result<(), ParseError> {
-        match number_of(&self.text) {
+    /// Reads a number that ends before `end`.
+    #[inline]
+    fn number(&mut self, text: &[u8], end: usize) -> Result<(), ParseError> {
+        match number_of(text) {
             Ok(Parsed::Int(number)) => self.builder.int(number),
             Ok(Parsed::Uint(number)) => self.builder.uint(number),
             Ok(Parsed::Double(number)) => self.builder.double(number),
+            Ok(Parsed::Decimal(digits, scale, negative)) => self.builder.decimal(digits, scale, negative),
             Err((problem, len)) => {
-                let at = end - self.text.len() + len;
+                let at = end - text.len() + len;
                 return Err(self.error(problem, at));
             }
         }
@@ -457,7 +469,7 @@ impl State {
 
 /// How many bytes from the first on are neither quote, backslash nor control character: eight bytes a step.
 #[inline]
-fn plain_len(bytes: &[u8]) -> usize {
+pub(crate) fn plain_len(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     // A zero byte gives a high bit; bytes before the first zero give none.
@@ -484,6 +496,8 @@ enum Parsed {
     Int(i64),
     Uint(u64),
     Double(f64),
+    /// Digits without their point, and how many stand behind it; negative or not.
+    Decimal(u64, u8, bool),
 }
 
 /// The number of a text; otherwise what is wrong, and behind how many of its bytes.
@@ -528,6 +542,14 @@ fn number_of(text: &[u8]) -> Result<Parsed, (Problem, usize)> {
                 return Err(wrong(at + 1));
             }
             at += 1 + fraction;
+            // Up to fourteen digits stand for themselves, without a way through the double.
+            if at == text.len() && whole + fraction <= 14 {
+                let digits = text[usize::from(negative)..]
+                    .iter()
+                    .filter(|&&byte| byte != b'.')
+                    .fold(0, |number, byte| number * 10 + u64::from(byte - b'0'));
+                return Ok(Parsed::Decimal(digits, fraction as u8, negative));
+            }
         }
         if matches!(text.get(at), Some(b'e' | b'E')) {
             at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));

@@ -2,6 +2,7 @@
 
 use crate::{
     packed::Scalar,
+    parse::plain_len,
     value::{Items, ValueRef},
 };
 
@@ -26,12 +27,15 @@ pub struct Writer<'a> {
     open: Vec<(Items<'a>, bool)>,
     /// Containers around the value.
     outer: usize,
+    /// Whether nothing stands between items.
+    minified: bool,
 }
 
 impl<'a> Writer<'a> {
     /// A writer of a value, as if it stood in `outer` containers.
     pub fn new(value: ValueRef<'a>, layout: Layout<'a>, outer: usize) -> Self {
-        Self { layout, value: Some(value), open: Vec::new(), outer }
+        let minified = layout.indent.is_empty() && layout.newline.is_empty();
+        Self { layout, value: Some(value), open: Vec::new(), outer, minified }
     }
 
     /// Appends the next part, until `out` has at least `bytes` or the text has ended; whether more is to come. A string is
@@ -50,8 +54,10 @@ impl<'a> Writer<'a> {
                     if !std::mem::take(first) {
                         out.push(b',');
                     }
-                    let depth = self.outer + self.open.len();
-                    self.layout.break_line(depth, out);
+                    if !self.minified {
+                        let depth = self.outer + self.open.len();
+                        self.layout.break_line(depth, out);
+                    }
                     if named {
                         write_string(name, out);
                         out.push(b':');
@@ -122,13 +128,12 @@ pub fn write_double(number: f64, out: &mut Vec<u8>) {
 /// Appends a string with its quotes.
 pub fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    let mut plain = 0;
-    for (at, &byte) in text.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&text[plain..at]);
-        plain = at + 1;
+    let mut rest = text;
+    loop {
+        let plain = plain_len(rest);
+        out.extend_from_slice(&rest[..plain]);
+        let Some(&byte) = rest.get(plain) else { break };
+        rest = &rest[plain + 1..];
         let short = match byte {
             b'"' | b'\\' => byte,
             8 => b'b',
@@ -144,6 +149,5 @@ pub fn write_string(text: &[u8], out: &mut Vec<u8>) {
         };
         out.extend_from_slice(&[b'\\', short]);
     }
-    out.extend_from_slice(&text[plain..]);
     out.push(b'"');
 }

@@ -38,7 +38,7 @@ use std::cmp::Ordering;
 
 pub(crate) use edit::{insert, reference_value, remove, replace};
 use numbers::{decimal_of, int_of};
-pub(crate) use numbers::{push_double, push_int, push_uint};
+pub(crate) use numbers::{push_decimal, push_double, push_int, push_uint};
 
 /// Items between two samples of a header.
 pub(crate) const SAMPLE_EVERY: usize = 8;

@@ -64,6 +64,18 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
+/// Appends the double *digits* / 10^*exponent*, of digits that are a double exactly: what the text with these digits reads as.
+pub(crate) fn push_decimal(out: &mut Vec<u8>, mut digits: u64, mut exponent: u8, negative: bool) {
+    debug_assert!(digits < 1 << 8 * DECIMAL_BYTES_MAX && usize::from(exponent) < POWERS.len());
+    // One number has one form, so that equal values have equal bytes.
+    while exponent > 0 && digits.is_multiple_of(10) {
+        (digits, exponent) = (digits / 10, exponent - 1);
+    }
+    let bytes = (64 - digits.leading_zeros() as usize).div_ceil(8).max(1);
+    out.extend_from_slice(&[DECIMAL + bytes as u8 - 1, exponent | if negative { NEGATIVE } else { 0 }]);
+    out.extend_from_slice(&digits.to_le_bytes()[..bytes]);
+}
+
 /// The exponent and digits of a double that is *digits* / 10^*exponent* in its shortest text; `None` for others.
 fn decimal(number: f64) -> Option<(u8, u64)> {
     let mut buffer = ryu::Buffer::new();

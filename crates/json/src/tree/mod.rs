@@ -272,6 +272,7 @@ impl LargeBuilder {
 
     pub(crate) fn finish(mut self) -> Large {
         self.end_run();
+        self.large.names.shrink();
         self.large.runs.shrink_to_fit();
         self.large.ends.shrink_to_fit();
         self.large

@@ -137,6 +137,13 @@ impl Names {
         u16::try_from(self.places.len()).ok()
     }
 
+    /// Gives back the room of entries that have not come, after many were inserted.
+    pub(super) fn shrink(&mut self) {
+        self.partitions.iter_mut().filter_map(Arc::get_mut).for_each(Vec::shrink_to_fit);
+        self.partitions.shrink_to_fit();
+        self.places.shrink_to_fit();
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
         let entries: usize =
             self.partitions.iter().map(|entries| entries.capacity() * size_of::<Entry>()).sum();
