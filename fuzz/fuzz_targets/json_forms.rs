@@ -16,7 +16,7 @@ fn items(mut data: &[u8]) -> Vec<Item<'_>> {
         data = rest;
         items.push(match kind % 4 {
             0 => Item::Signed(i64::from(argument) - 128),
-            // Powers of two are the kinds of nodes; the last is a count that nobody could keep.
+            // Powers of two are the kinds of nodes; the last is a count beyond all items.
             1 if argument >= 0xf0 => Item::Unsigned(u64::MAX),
             1 => Item::Unsigned(u64::from(argument)),
             2 => Item::Double(f64::from(argument) / 8.0),

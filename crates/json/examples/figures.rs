@@ -48,9 +48,9 @@ fn record(at: usize) -> Value {
 fn figures(name: &str, value: &Value) {
     let text = value.to_string().into_bytes();
     let document = parse(&text).expect("JSON");
-    let block = document.as_block().map_or("tree".to_string(), |block| {
-        format!("{:.3}", block.len() as f64 / text.len() as f64)
-    });
+    let block = document
+        .as_block()
+        .map_or("tree".to_string(), |block| format!("{:.3}", block.len() as f64 / text.len() as f64));
     let heap = document.heap_bytes() as f64 / text.len() as f64;
     println!("{name}: {} bytes of text; packed {block} of it, on the heap {heap:.3}", text.len());
 
@@ -80,7 +80,8 @@ fn figures(name: &str, value: &Value) {
     let get = path(".address.city");
     let found = ns(|| {
         out.clear();
-        operations::get(black_box(&document), std::slice::from_ref(&get), Layout::default(), &mut out).expect("a value");
+        operations::get(black_box(&document), std::slice::from_ref(&get), Layout::default(), &mut out)
+            .expect("a value");
         black_box(&out);
     });
     let compiled = ns(|| drop(black_box(Path::compile(black_box(b"$.address.city")))));

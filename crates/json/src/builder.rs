@@ -14,8 +14,8 @@ use std::{mem, sync::Arc};
 use crate::{
     Document, ValueRef,
     packed::{
-        self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_decimal, push_double, push_header_of,
-        push_int, push_string, push_uint, string_at,
+        self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_decimal, push_double,
+        push_header_of, push_int, push_string, push_uint, string_at,
     },
     tree::{BLOCK_BYTES_MAX, LargeBuilder, Node, push_link},
 };
@@ -24,10 +24,10 @@ use crate::{
 #[derive(Debug)]
 struct Frame {
     object: bool,
-    /// Where its items begin in the scratch, and the first of their starts.
+    /// Offset of its items in the scratch, and of their starts.
     from: usize,
     starts: usize,
-    /// Where the first of the nodes stands that its items are links to.
+    /// Number of the first node that its items link to.
     links: usize,
     /// Its items before those, if they are many.
     large: Option<Box<LargeBuilder>>,
@@ -41,7 +41,7 @@ struct Frame {
 pub struct Builder {
     scratch: Vec<u8>,
     frames: Vec<Frame>,
-    /// Where the items of all open containers begin, each from its container's first.
+    /// Offsets of the items of all open containers, from the first item of their container.
     starts: Vec<u32>,
     links: Vec<Node>,
     /// The document, if it does not stand in the scratch.

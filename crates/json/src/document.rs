@@ -15,7 +15,7 @@ pub struct Document {
     node: Node,
 }
 
-/// Where a value stands in a document: the ordinals of the items that lead to it.
+/// The place of a value in a document: the ordinals of the items that lead to it.
 pub type Location = Vec<u32>;
 
 impl Document {
@@ -65,7 +65,7 @@ impl Document {
         location.iter().try_fold(self.root(), |value, &ordinal| value.item(ordinal as usize))
     }
 
-    /// Bytes that it takes on the heap, with the counts of sharing. What it shares with clones counts in full. O(blocks)
+    /// Bytes that it takes on the heap, with the counts of sharing. Blocks shared with clones count in full. O(blocks)
     pub fn heap_bytes(&self) -> usize {
         self.node.heap_bytes()
     }

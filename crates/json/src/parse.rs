@@ -1,6 +1,6 @@
 //! JSON text (RFC 8259) to documents: in pieces as they arrive, without recursion.
 //!
-//! What is refused, and the words of the errors, is as with serde_json, which RedisJSON reads with: broken UTF-8,
+//! The parser refuses the same texts as serde_json, with which RedisJSON reads, in the same words: broken UTF-8,
 //! control characters in strings, numbers beyond all doubles, [`DEPTH_MAX`] containers in one another, anything behind
 //! the value. Of members with the same name the last value wins, in the place of the first.
 //!
@@ -17,7 +17,7 @@ pub const DEPTH_MAX: usize = 128;
 /// Why a text is no JSON, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
-    /// What is wrong.
+    /// The kind of mistake.
     pub problem: Problem,
     /// From 1.
     pub line: usize,
@@ -25,7 +25,7 @@ pub struct ParseError {
     pub column: usize,
 }
 
-/// What is wrong with a text.
+/// A kind of mistake in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of `message` say it")]
 pub enum Problem {
@@ -92,7 +92,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// What comes next.
+/// The part of the text that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Value,
@@ -382,7 +382,7 @@ impl Parser {
         self.text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
     }
 
-    /// Begins a string behind its first quote. One that ends in this piece, without escapes, is not copied.
+    /// Begins a string behind its first quote. A string without escapes that ends in this piece is not copied.
     #[inline]
     fn begin_text(&mut self, is_name: bool, rest: &[u8], at: usize) -> Result<usize, ParseError> {
         self.is_name = is_name;
@@ -503,7 +503,7 @@ enum Parsed {
 /// The number of a text; otherwise what is wrong, and behind how many of its bytes.
 fn number_of(text: &[u8]) -> Result<Parsed, (Problem, usize)> {
     let digits = |from: usize| text[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // What is missing at the end of the text is not wrong yet.
+    // A number that ends too early is incomplete rather than wrong.
     let wrong = |at: usize| {
         if at >= text.len() { (Problem::EndOfValue, text.len()) } else { (Problem::InvalidNumber, at + 1) }
     };

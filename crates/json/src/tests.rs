@@ -44,8 +44,11 @@ pub(crate) fn model(value: ValueRef<'_>) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// All names and values are found where they should be.
+/// All names and values are found at their places.
 fn check(value: ValueRef<'_>) {
+    if let Some(large) = value.large() {
+        large.check();
+    }
     assert_eq!(value.items().count(), value.len());
     for (ordinal, (name, item)) in value.items().enumerate() {
         assert!(value.item(ordinal).expect("an item").is_same(&item));

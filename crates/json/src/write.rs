@@ -6,7 +6,7 @@ use crate::{
     value::{Items, ValueRef},
 };
 
-/// What stands between the parts of a text. Empty words make it minified.
+/// The words between the parts of a text. Empty words make it minified.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Layout<'a> {
     /// Before an item, once for each container that it is in.
@@ -117,8 +117,8 @@ fn write_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the shortest text that reads back as the same double, with a fraction or an exponent. What no text has (a NaN
-/// in a typed array of another server) is null.
+/// Appends the shortest text that reads back as the same double, with a fraction or an exponent. A NaN, which JSON
+/// cannot hold, is null.
 pub fn write_double(number: f64, out: &mut Vec<u8>) {
     let mut buffer = ryu::Buffer::new();
     let text = if number.is_finite() { buffer.format_finite(number) } else { "null" };

@@ -52,7 +52,7 @@ fn a_tree_of_nodes_is_read() {
         load(0, tree[..cut].iter().copied()).unwrap_err();
     }
     load(0, tree.into_iter().chain([Unsigned(1)])).unwrap_err();
-    // Counts that nobody could keep.
+    // Counts beyond all items.
     load(0, [Unsigned(0x40), Unsigned(u64::MAX), Unsigned(1)]).unwrap_err();
     load(0, [Unsigned(0x40), Unsigned(1)].repeat(200)).unwrap_err();
     load(0, [Unsigned(2), String(b"\xff")]).unwrap_err();

@@ -27,7 +27,7 @@ pub fn merge(document: &mut Document, path: &Path, patch: &Document) -> Result<b
         return Err(Refusal::TooDeep);
     }
     let mut locations = if patch.root().is_object() { locations } else { outermost(locations) };
-    // What stands below a match is merged before it, while it is there.
+    // Matches below a match come first, while they are there.
     locations.sort_unstable();
     for location in locations.into_iter().rev() {
         merge_at(document, location, patch.root());

@@ -1,6 +1,6 @@
-//! What commands do with a document, as plain data: no protocol, no keys.
+//! The commands on a document, with replies as plain data: no protocol, no keys.
 //!
-//! Where the dialects differ, a JSONPath is answered for each match ([`Answer::Each`], `None` for a value of another type),
+//! A JSONPath is answered for each match ([`Answer::Each`], `None` for a value of another type),
 //! a legacy path once ([`Answer::One`]): readers take the first match, writers change all and answer the last. Errors are
 //! the texts of RedisJSON 2.8, with the code that its replies begin with, if they have one.
 //!

@@ -8,7 +8,7 @@ use crate::{
     path::Path,
 };
 
-/// What is done to numbers.
+/// An operation on numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Arithmetic {

@@ -1,4 +1,4 @@
-//! What operations do and answer, as RedisJSON 2.8 did when it was asked.
+//! Results and replies of operations, as RedisJSON 2.8 gave them.
 
 use super::*;
 use crate::{Layout, Number, parse};
@@ -17,7 +17,7 @@ fn json(text: &str) -> Document {
     parse(text.as_bytes()).expect("JSON")
 }
 
-/// What a part of the document is after an operation.
+/// The reply of an operation, and a part of the document after it.
 fn after<T: fmt::Debug>(
     at: &str,
     operation: impl FnOnce(&mut Document) -> Result<T, Refusal>,

@@ -10,13 +10,13 @@ use super::{
 
 /// A container on the way to the edited place.
 struct Ancestor {
-    /// Where its tag stands.
+    /// Offset of its tag.
     at: usize,
     /// The item that the way goes through.
     ordinal: usize,
 }
 
-/// What becomes of the items of a container.
+/// A change of the items of a container.
 struct Splice<'a> {
     /// The first item that is replaced, and how many are.
     first: usize,

@@ -24,7 +24,7 @@
 //!
 //! A value knows its size, so the item after an offset is found by skipping up to seven: item *i* costs O(1), a member
 //! O(log n) comparisons of names, which are ordered by length, then by bytes. Members stand in the order in which they
-//! came. A value takes no more bytes than its minified JSON text and the comma behind it, except the headers of
+//! came. A value takes at most as many bytes as its minified JSON text with the comma behind it, except the headers of
 //! containers with fewer than eight small items, which exceed it by two bytes at most
 //! (`the_packed_form_is_no_longer_than_the_text`).
 //!
@@ -42,7 +42,7 @@ pub(crate) use numbers::{push_decimal, push_double, push_int, push_uint};
 
 /// Items between two samples of a header.
 pub(crate) const SAMPLE_EVERY: usize = 8;
-/// An object of more members has them sorted by name.
+/// Most members of an object without a sorted list of their names.
 pub(crate) const SCANNED_MAX: usize = 8;
 
 pub(crate) const INT: u8 = 0x80;
@@ -200,11 +200,11 @@ pub(crate) struct Container<'a> {
     object: bool,
     width: usize,
     count: usize,
-    /// Where the sorted ordinals begin.
+    /// Offset of the sorted ordinals.
     sorted: usize,
     /// Bytes of each, 0 if there are none.
     sorted_width: usize,
-    /// Where the items begin.
+    /// Offset of the items.
     items: usize,
 }
 
@@ -272,7 +272,7 @@ impl<'a> Container<'a> {
         self.object
     }
 
-    /// Where the items begin, and all of them.
+    /// The bytes of all items.
     #[inline]
     pub(crate) fn items(&self) -> &'a [u8] {
         &self.bytes[self.items..]

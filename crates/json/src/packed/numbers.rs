@@ -47,18 +47,14 @@ pub(super) fn int_of(bytes: &[u8]) -> i64 {
 /// Appends a double, as a decimal of few digits if it is one.
 pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     debug_assert!(number.is_finite());
-    if let Some((exponent, digits)) = decimal(number) {
-        let bytes = (64 - digits.leading_zeros() as usize).div_ceil(8).max(1);
-        if bytes <= DECIMAL_BYTES_MAX {
-            let exponent = exponent | if number.is_sign_negative() { NEGATIVE } else { 0 };
-            let start = out.len();
-            out.extend_from_slice(&[DECIMAL + bytes as u8 - 1, exponent]);
-            out.extend_from_slice(&digits.to_le_bytes()[..bytes]);
-            if decimal_of(exponent, &out[start + 2..]).to_bits() == number.to_bits() {
-                return;
-            }
-            out.truncate(start);
-        }
+    // Digits below 2^53 and the power are exact doubles, so their division rounds as reading the text does.
+    if let Some((exponent, digits)) = decimal(number)
+        && digits < 1 << (8 * DECIMAL_BYTES_MAX)
+    {
+        let start = out.len();
+        push_decimal(out, digits, exponent, number.is_sign_negative());
+        debug_assert_eq!(decimal_of(out[start + 1], &out[start + 2..]).to_bits(), number.to_bits());
+        return;
     }
     out.push(DOUBLE);
     out.extend_from_slice(&number.to_le_bytes());
@@ -67,7 +63,7 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
 /// Appends the double *digits* / 10^*exponent*, of digits that are a double exactly: what the text with these digits reads as.
 pub(crate) fn push_decimal(out: &mut Vec<u8>, mut digits: u64, mut exponent: u8, negative: bool) {
     debug_assert!(digits < 1 << 8 * DECIMAL_BYTES_MAX && usize::from(exponent) < POWERS.len());
-    // One number has one form, so that equal values have equal bytes.
+    // Equal values have equal bytes, so trailing zeros go.
     while exponent > 0 && digits.is_multiple_of(10) {
         (digits, exponent) = (digits / 10, exponent - 1);
     }

@@ -25,7 +25,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget of so many steps.
+    /// A budget of this number of steps.
     pub fn of(steps: u64) -> Self {
         Self { left: steps }
     }

@@ -42,13 +42,13 @@ pub const PATH_BYTES_MAX: usize = 64 << 10;
 pub struct Path {
     /// The text as the user gave it.
     given: Box<[u8]>,
-    /// The same, from `$` on.
+    /// The text from `$` on.
     text: Box<[u8]>,
     legacy: bool,
     segments: Vec<Segment>,
 }
 
-/// One step of a path.
+/// A step of a path.
 #[derive(Debug)]
 struct Segment {
     /// Whether it is taken from the value and from everything below it.
@@ -93,7 +93,7 @@ impl fmt::Display for PathError {
 
 impl std::error::Error for PathError {}
 
-/// Where a new member would go, see [`Path::new_member`].
+/// The place of a new member, see [`Path::new_member`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewMember<'a> {
     /// A member of that name may be put into the object there.
@@ -175,7 +175,7 @@ impl Path {
         Ok(locations)
     }
 
-    /// Where a value goes that is set at a path without a match.
+    /// Returns the place for a value that is set at a path without a match.
     pub fn new_member(&self, document: &Document) -> NewMember<'_> {
         if !self.is_static() {
             return NewMember::NotStatic;

@@ -1,4 +1,4 @@
-//! What paths match, as RedisJSON 2.8 answers (the cases were asked of it), and what bounds them.
+//! Matches of paths, as RedisJSON 2.8 answered these cases, and the bounds of evaluation.
 
 use super::*;
 use crate::{parse, write_text};

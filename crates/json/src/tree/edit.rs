@@ -12,7 +12,7 @@ use crate::packed::{self, Container, item_bytes, push_string, string_at, value_b
 pub(crate) enum Change<'a> {
     /// Another value in place of the one there.
     Replace(&'a Node),
-    /// The item there goes, and so many in all from it on.
+    /// This number of items goes, from the one there on.
     Remove(usize),
     /// Values before the item `at` of the array there.
     InsertValues { at: usize, values: &'a [Node] },

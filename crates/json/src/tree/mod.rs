@@ -11,8 +11,8 @@
 //!               of an object, also: names ● ──▶ which run has the name of a hash (see `names`)
 //! ```
 //!
-//! A copy of a node shares everything; an edit copies the lists of runs on its way, and one run or block, if somebody
-//! shares them. Items keep their order through all runs.
+//! A copy of a node shares everything; an edit copies the lists of runs on its way, and one run or block, if they
+//! are shared. Items keep their order through all runs.
 //!
 //! Invariants: a run has at least one item; an item that is a value of more than `ITEM_BYTES_MAX` bytes is a link, so a
 //! run over `RUN_BYTES_MAX` can always be divided; links stand directly in runs, never deeper, and each has one node.
@@ -76,7 +76,7 @@ impl Node {
         Self::Block(Arc::new(bytes))
     }
 
-    /// Bytes on the heap, counts of sharing included. What others share counts as its own. O(runs)
+    /// Bytes on the heap, counts of sharing included. Shared blocks count in full. O(runs)
     pub(crate) fn heap_bytes(&self) -> usize {
         let mut bytes = 0;
         let mut waiting = vec![self];
@@ -165,6 +165,27 @@ impl Large {
             let place = self.runs[run].container().find(name)?;
             Some((run, place))
         })
+    }
+
+    /// Checks the invariants at the head of the file.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.ends.len(), self.runs.len());
+        let mut end = 0;
+        for (run, &noted) in self.runs.iter().zip(&self.ends) {
+            let container = run.container();
+            end += container.count();
+            assert!(container.count() > 0 && end == noted && container.is_object() == self.object);
+            assert!(run.bytes.len() <= RUN_BYTES_MAX);
+            let mut links: Vec<usize> = Vec::new();
+            for ordinal in 0..container.count() {
+                assert!(value_bytes(&run.bytes[container.value_at(ordinal)..]) <= ITEM_BYTES_MAX);
+                links.extend(run.link(ordinal));
+            }
+            links.sort_unstable();
+            assert!(links.iter().copied().eq(0..run.links.len()), "each node has one link");
+        }
+        assert_eq!(self.names.count(), if self.object { end } else { 0 });
     }
 
     /// Counts the items of all runs anew.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Partitions are shared until they are changed, as runs are. The hash is XXH3 under a seed that the process gives once
-//! ([`set_name_seed`]), so that nobody can prepare names of one hash.
+//! ([`set_name_seed`]), so clients cannot prepare names of one hash.
 
 use std::sync::{Arc, OnceLock};
 
@@ -97,7 +97,7 @@ impl Names {
         self.count -= 1;
     }
 
-    /// One partition more: it takes the entries of another that belong there.
+    /// Adds a partition, which takes its entries from another one.
     fn split(&mut self) {
         let new = self.partitions.len();
         if new == 0 {
@@ -110,6 +110,12 @@ impl Names {
             self.partitions[old].iter().partition(|entry| entry.hash() as usize & mask == new);
         self.partitions[old] = Arc::new(kept);
         self.partitions.push(Arc::new(moved));
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        assert_eq!(self.partitions.iter().map(|entries| entries.len()).sum::<usize>(), self.count);
+        self.count
     }
 
     /// Notes the numbers of all runs in their order.
