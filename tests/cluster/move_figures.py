@@ -22,6 +22,7 @@ import time
 
 
 import redis
+
 from etcd_cluster import REDIS_CLI, Etcd, dunlin_nodes, oracle_nodes, shard_order, until
 from harness import DUNLIN, Server, free_port, is_redis
 from moves import Load, slots_by_port

@@ -14,7 +14,7 @@ SYNC = ("--cluster-durability", "sync")
 PHASES = CALM, GROWTH, HANDOVER, DRAIN, KILL, RETURN = "calm", "growth", "planned failover", "drain", "kill", "return"
 pytestmark = [
     *NEEDS_ETCD,
-    # The story of all clients takes minutes on a busy machine.
+    # The scenario of all clients takes minutes on a busy machine.
     pytest.mark.timeout(1800),
 ]
 
@@ -38,7 +38,7 @@ def test_cluster_client_works(cluster, name):
         driver.ask("check", f"check-{name}")
 
 
-class Story:
+class Scenario:
     """What happens to the cluster."""
 
     def __init__(self, etcd, cluster):
@@ -122,11 +122,11 @@ class Story:
 @pytest.fixture(scope="module")
 def clients(etcd, cluster):
     """All clients at once, through all phases."""
-    story = Story(etcd, cluster)
+    scenario = Scenario(etcd, cluster)
     names = [name for name in PROGRAMS if not missing(name)]
     with Drivers(names, "cluster", [node.port for node in cluster.nodes]) as clients:
         clients.load()
-        for phase, happens in story.happenings.items():
+        for phase, happens in scenario.happenings.items():
             with clients.phase(phase):
                 happens()
                 clients.settle(phase, errors_end=phase == KILL)
@@ -135,12 +135,12 @@ def clients(etcd, cluster):
                     # steps. Lettuce, which reads the topology once a second, keeps a command for a node that has ended until that
                     # command's timeout.
                     def is_left_alone():
-                        before = story.redirections()
+                        before = scenario.redirections()
                         clients.settle(phase)
-                        return story.redirections() == before
+                        return scenario.redirections() == before
 
-                    until(is_left_alone, story.logs, 120)
-                    story.retire()
+                    until(is_left_alone, scenario.logs, 120)
+                    scenario.retire()
                     clients.settle(phase)
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         clients.stop(client)

@@ -87,10 +87,10 @@ def prepare(cluster):
     return cluster
 
 
-def replies(cluster, story, protocol, node=0):
+def replies(cluster, scenario, protocol, node=0):
     connection = Connection(prepare(cluster).nodes[node].port, protocol)
     try:
-        return [(words, alike(connection.ask(*words), cluster)) for words in story]
+        return [(words, alike(connection.ask(*words), cluster)) for words in scenario]
     finally:
         connection.close()
 
@@ -281,7 +281,7 @@ def test_info_and_hello_say_that_it_is_a_cluster(dunlin, redis_cluster):
 
 
 def test_scripts_keep_to_slots_of_the_node(dunlin, redis_cluster):
-    story = [
+    scenario = [
         ("SET", "bar", "1"),
         ("EVAL", "return redis.call('get','foo')", "0"),
         ("EVAL", "return redis.call('get','foo')", "1", "bar"),
@@ -296,8 +296,8 @@ def test_scripts_keep_to_slots_of_the_node(dunlin, redis_cluster):
     ]
     # Behind the text stands where in the script it happened.
     plain = lambda reply: reply.split(b" script: ")[0]  # noqa: E731
-    expected = replies(redis_cluster, story, 2)
-    for (words, reply), (_, wanted) in zip(replies(dunlin, story, 2), expected):
+    expected = replies(redis_cluster, scenario, 2)
+    for (words, reply), (_, wanted) in zip(replies(dunlin, scenario, 2), expected):
         assert plain(reply) == plain(wanted), words
 
 

@@ -18,7 +18,7 @@ NAME = "orders"
 PLAIN = ("--cluster-plain-clients", "yes")
 pytestmark = [
     *NEEDS_ETCD,
-    # The story of all clients takes minutes on a busy machine.
+    # The scenario of all clients takes minutes on a busy machine.
     pytest.mark.timeout(1800),
 ]
 

@@ -300,4 +300,3 @@ def test_a_user_of_a_cluster_that_was_emptied_is_not_changed(etcd):
         with pytest.raises(redis.ResponseError, match="it was emptied, or is another etcd"):
             cluster.client(0).acl_setuser("app")
         assert "users" not in records(etcd)
-

@@ -8,6 +8,7 @@ import shutil
 import signal
 
 import pytest
+
 from disks import ERRORS, Disk, await_that, counts, library, load  # noqa: F401
 from harness import DUNLIN, ORACLE, Server, is_redis
 from log_files import digest

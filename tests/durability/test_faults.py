@@ -320,19 +320,19 @@ def test_a_kill_at_every_change_of_a_file(power, disk):
         disk.data.mkdir()
         acknowledged, sent, has_survived = life(disk, KILL_AT=at, POWER=power)
         told = subprocess.run([DUNLIN, "check", disk.data / "appendonlydir"], capture_output=True, text=True)
-        story = f"call {at}: {acknowledged} of {sent}\n{told.stdout}{told.stderr}"
+        scenario = f"call {at}: {acknowledged} of {sent}\n{told.stdout}{told.stderr}"
         with Server(*LOG, "--dir", disk.data) as server:
             found = Client(server).call("mget", "a", "b", "c", "d")
             for key, value in zip("abcd", found):
                 low, high = acknowledged.get(key, 0), sent.get(key, 0)
-                assert low <= int(value or 0) <= high, f"{story}{key}: {found}\n{server.log()}"
+                assert low <= int(value or 0) <= high, f"{scenario}{key}: {found}\n{server.log()}"
             assert Client(server).call("set", "on", 1) == "+OK"
             # A cut is reported with its place.
             cut = re.search(r"damaged at byte \d+ of \d+: the (file was cut off|file ends inside|last batch is torn)", told.stdout)
-            assert not cut or "were cut off" in server.log(), story + server.log()
+            assert not cut or "were cut off" in server.log(), scenario + server.log()
         tried += 1
         at += 1
-    assert tried > 30, "the story changes many files"
+    assert tried > 30, "the scenario changes many files"
 
 
 def follow(replica, primary):

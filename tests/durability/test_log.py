@@ -30,7 +30,7 @@ def close_enough(ours, theirs):
 
 
 # Every kind of effect whose form is not simply the command's own words, and some that are.
-STORY = """
+SCENARIO = """
 set a 1 ex 100
 set a 2 px 100000 xx get
 set a 3 keepttl get
@@ -112,7 +112,7 @@ flushall
 
 def test_the_log_is_the_one_that_redis_writes():
     with Server(*LOG) as ours, Server(*LOG, program=ORACLE) as theirs:
-        replies = [Client(server).lines(STORY) for server in (ours, theirs)]
+        replies = [Client(server).lines(SCENARIO) for server in (ours, theirs)]
         assert replies[0] == replies[1]
         # Keys that expire by themselves and are met by a command.
         for server in (ours, theirs):

@@ -532,7 +532,7 @@ def test_take_over_that_is_killed_at_every_change_of_a_file(old, power, library,
         after = all_files(disk.data)
         lost = [path for path, data in before.items() if not is_kept(path, data, after)]
         assert not lost, f"call {at}: {lost} of {sorted(after)}"
-    assert at > 8, "the story changes many files"
+    assert at > 8, "the scenario changes many files"
 
 
 def test_snapshot_holds_no_more_than_its_log_after_a_power_cut(library, tmp_path):
@@ -565,4 +565,4 @@ def test_snapshot_holds_no_more_than_its_log_after_a_power_cut(library, tmp_path
         with Server("--dir", disk.data, *ON) as again:
             after = found(again)
             assert int(after.get("n", -1)) >= int(snapshot.get("n", -1)), f"call {at}: {again.log()}"
-    assert at > 20, "the story changes many files"
+    assert at > 20, "the scenario changes many files"

@@ -86,18 +86,18 @@ def slow_leases():
         del os.environ["DUNLIN_TEST_SLOW_LEASES"]
 
 
-def told_again(story):
+def told_again(scenario):
     """A test of what healthy nodes do: they keep their roles, and moves come to their ends. Leases are slow, so that a node may stand
     still for a second. If the test fails and the machine stood still meanwhile it is told once more, from the beginning: a primary
     that stands still for longer than its leases is rightly replaced, and a move whose other side does not answer in time rightly
     fails. Retellings are counted (retellings.py)."""
 
-    @functools.wraps(story)
+    @functools.wraps(scenario)
     def telling(**fixtures):
         for number in range(1, TELLINGS_MAX + 1):
             with slow_leases(), Stalls() as stalls:
                 try:
-                    return story(**fixtures)
+                    return scenario(**fixtures)
                 except (Exception, pytest.fail.Exception) as caught:
                     error = caught
                     is_excused = stalls.is_excuse() or isinstance(error, StoodStill)

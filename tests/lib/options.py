@@ -4,13 +4,17 @@
               ─▶ bad calls:  words left out, doubled, too many; values out of range; keys of another type;
                              options that exclude each other, without their values or with too many
 
-Everything follows from the tree, in the same order in every run.
+Everything follows from the tree, in the same order in every run. At the end: clients that make such calls on two servers.
 """
 
 import hashlib
 import itertools
+import time
 from fnmatch import fnmatchcase
 from typing import NamedTuple
+
+from peer import Peer
+from wire import command
 
 LIBRARY = (
     "#!lua name=library\n"
@@ -230,3 +234,109 @@ def calls(command, documented, with_mistakes=True):
         if call not in seen:
             seen.add(call)
             yield call
+
+
+# Commands that wait for the server, report about the server itself, or change the connection: they have tests of
+# their own.
+ELSEWHERE = """acl* asking auth backup* bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
+exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
+punsubscribe quit readonly readwrite replconf replicaof reset restore-asking role save script?debug shutdown slaveof
+slowlog* ssubscribe subscribe sunsubscribe swapdb sync time unsubscribe function?stats function?kill script?kill *help""".split()
+# The pause before each look whether a call waits; one that does not may take its time.
+PATIENCE_S = 0.05
+# The looks in a row at which it waits: some calls wait for 10 ms, and a server that stands still sees the end of that late. At each
+# look the server lists its clients, so it has not stood still all the time.
+LOOKS = 10
+DEADLINE_S = 60
+
+
+class RawPeer(Peer):
+    """Reads replies as they are: their kind and contents."""
+
+    def __init__(self, server, protocol):
+        super().__init__(server, protocol)
+        self.server = server
+        self.id = int(self.ask("CLIENT", "ID")[1])
+
+    def read(self):
+        line = self._line()
+        kind, rest = line[:1].decode(), line[1:]
+        if kind in "$=":
+            return kind, None if rest == b"-1" else self._bytes(int(rest))
+        if kind in "*~>%":
+            count = int(rest) * (2 if kind == "%" else 1)
+            return kind, None if count < 0 else tuple(self.read() for _ in range(count))
+        return kind, rest
+
+    def begin(self, call):
+        self.send(*call)
+        self.send("DEBUG", "DIGEST")
+
+    def finish(self):
+        """The reply and the digest of all data; a call that waits has neither."""
+        deadline = time.monotonic() + DEADLINE_S
+        looks = 0
+        while not self.held:
+            assert time.monotonic() < deadline, "neither a reply nor a client that waits"
+            self.socket.settimeout(PATIENCE_S)
+            try:
+                self._fill()
+            except TimeoutError:
+                looks = looks + 1 if self.is_waiting() else 0
+                if looks == LOOKS:
+                    return ("waits", b""), b""
+            finally:
+                self.socket.settimeout(DEADLINE_S)
+        return self.read(), self.read()[1]
+
+    def is_waiting(self):
+        with Peer(self.server) as other:
+            fields = dict(field.split("=", 1) for field in other.ask("CLIENT", "LIST", "ID", self.id).split())
+            return "b" in fields["flags"]
+
+
+def documented(peer):
+    """All commands and subcommands with their documentation."""
+
+    def text(held):
+        return held.decode() if isinstance(held, bytes) else held
+
+    def plain(reply):
+        kind, held = reply
+        if kind == "%":
+            return {text(plain(name)): plain(told) for name, told in zip(held[::2], held[1::2])}
+        return [plain(inner) for inner in held] if isinstance(held, tuple) else text(held)
+
+    def leaves(commands):
+        for name, told in commands.items():
+            if told.get("subcommands"):
+                yield from leaves(told["subcommands"])
+            else:
+                yield name.replace("|", " "), told
+
+    return dict(sorted(leaves(plain(peer.ask("COMMAND", "DOCS")))))
+
+
+def traits(peer, names):
+    """The flags and the tips of commands, together."""
+    told = {}
+    for name in names:
+        info = peer.ask("COMMAND", "INFO", name.replace(" ", "|"))[1][0][1]
+        told[name] = {trait.decode() for _, trait in (*info[2][1], *info[7][1])}
+    return told
+
+
+RESET = b"".join(command(*words) for words in [*DATA, ["DEBUG", "DIGEST"]])
+
+
+def reset(peers):
+    """Brings the data back; their digests."""
+    for peer in peers:
+        peer.socket.sendall(RESET)
+    return [[peer.read() for _ in range(len(DATA) + 1)][-1][1] for peer in peers]
+
+
+def replaced(peer, server, protocol):
+    """A connection in the place of one whose command still waits."""
+    peer.close()
+    return RawPeer(server, protocol)

@@ -5,24 +5,44 @@
     pytest                     needs all of `make setup`
 
 A test whose name begins with a line of `PEERS` needs a program beyond those of `quick`; one of a file in `SLOW` is in no hurry; the
-others are quick. A quick test may compare with Valkey too if it is there, and is skipped otherwise.
+others are quick. A quick test may compare with Valkey too if it is there, and is skipped otherwise, with the reason.
 """
 
 import pytest
 
-# Files that take longest, the longest first. Begun in this order, none of them is left alone at the end.
+# Files that take longest, the longest first: from half a minute to five minutes each on two processors, or need drivers that cargo
+# builds. Begun in this order, none of them is left alone at the end.
 SLOW = [
     "differential/test_differential.py",
     "jepsen/test_clusters.py",
-    "persistence/test_dump.py",
+    "persistence/test_background.py",
     "wire/test_options.py",
+    "lab/test_memory.py",
     "wire/test_overload.py",
+    "wire/test_push_order.py",
+    "replication/test_link_faults.py",
+    "wire/test_scripting.py",
+    "persistence/test_dump.py",
+    "persistence/test_convert.py",
+    "wire/test_changes.py",
+    "examples/test_examples.py",
+    "cluster/test_cluster_disks.py",
+    "cluster/test_cluster_moves.py",
     "cluster/test_cluster_outages.py",
+    "cluster/test_cluster_failover.py",
     "replication/test_sentinel.py",
+    "replication/test_restarts.py",
+    "clients/test_other_clients.py",
     "crash/test_crash.py",
     "cluster/test_cluster_clients.py",
     "cluster/test_cluster_move_cases.py",
-    "replication/test_link_faults.py",
+    "wire/test_long_arguments.py",
+    "replication/test_links.py",
+    "durability/test_faults.py",
+    "durability/test_replay.py",
+    "history/test_history.py",
+    "wire/test_walks.py",
+    "durability/test_backup.py",
 ]
 # Beginnings of tests' names, and what they need.
 PEERS = {

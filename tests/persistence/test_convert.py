@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from harness import DUNLIN, ORACLE, REDIS_VERSIONS, VALKEY, WITHOUT_VALKEY, Server, is_redis
+from links import raw
 from rdb_data import fill
 from resp import Client
 
@@ -434,8 +435,8 @@ def test_check_counts_what_no_command_reads(tmp_path):
     assert told.returncode == 0, told.stdout + told.stderr
     assert "an RDB file of 2 keys" in told.stdout and "a library of functions" in told.stdout
     with Server() as server:
-        has_vectors = redis.Redis(port=server.port).execute_command("COMMAND", "INFO", "vadd")
-    if not any(has_vectors.values() if isinstance(has_vectors, dict) else has_vectors):
+        has_vectors = raw(server.port).execute_command("COMMAND", "INFO", "vadd") != [None]
+    if not has_vectors:
         assert "1 of types that are kept and that no command here can read: vectorset 1" in told.stdout
 
 

@@ -49,8 +49,8 @@ def test_fields_that_expire_move_to_those_that_know_them():
         assert 900 <= left_s <= 1000 and never == -1
 
 
-# A story: what is done at the source, and what each house answers is compared.
-STORY = [
+# A scenario: what is done at the source, and what each house answers is compared.
+SCENARIO = [
     ("SET", "a", 1),
     ("SET", "b", 2),
     ("MIGRATE", "127.0.0.1", "PORT", "none", 0, SLOW),
@@ -131,10 +131,10 @@ MEANT = {("MIGRATE", "127.0.0.1", "PORT", "a", -1, SLOW)}
 
 
 def told(source, target):
-    """The replies to the story."""
+    """The replies to the scenario."""
     with node(source) as one, node(target) as other, silent() as mute, rude() as hasty:
         ports = {"PORT": other.port, "CLOSED": free_port(), "SILENT": mute, "RUDE": hasty}
-        return [told_line(one, tuple(ports.get(word, word) for word in words)) for words in STORY]
+        return [told_line(one, tuple(ports.get(word, word) for word in words)) for words in SCENARIO]
 
 
 @pytest.mark.parametrize("target", HOUSES)
@@ -143,7 +143,7 @@ def test_replies_are_those_of_redis_and_valkey(oracle, target):
     if (oracle, target) == ("valkey", "redis"):
         pytest.skip("Redis 7.0 refuses Valkey's form")
     mine, theirs = told("dunlin", target), told(oracle, target)
-    different = [found for found in zip(STORY, mine, theirs) if found[1] != found[2]]
+    different = [found for found in zip(SCENARIO, mine, theirs) if found[1] != found[2]]
     assert [found for found in different if found[0] not in MEANT] == []
 
 

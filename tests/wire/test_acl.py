@@ -1,5 +1,5 @@
 """ACL beside redis-server 7.0, and beside Valkey for databases: decisions, texts and entries of the log are the same for
-users, rules and commands drawn at random, and for stories."""
+users, rules and commands drawn at random, and for scenarios."""
 
 import random
 
@@ -213,7 +213,7 @@ def decision(reply):
     return reply
 
 
-STORIES = {
+SCENARIOS = {
     "subscribed": ["PSUBSCRIBE ch*", "GET other", "GET a", "PUNSUBSCRIBE"],
     "queued": ["MULTI", "GET a", "GET other", "EXEC", "GET a"],
     "queued and allowed": ["MULTI", "GET a", "EXEC"],
@@ -230,15 +230,15 @@ STORIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_acl_stories_are_those_of_redis(server, oracle, story):
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_acl_scenarios_are_those_of_redis(server, oracle, scenario):
     told = []
     for one in (server, oracle):
         owner, user = Peer(one), Peer(one)
         assert owner.line("ACL SETUSER u reset on >pw +@all ~a* %R~r* &ch*") == "OK"
         owner.line("ACL LOG RESET")
         told.append([user.line("AUTH u pw")])
-        for line in STORIES[story]:
+        for line in SCENARIOS[scenario]:
             peer, line = (owner, "ACL SETUSER u " + line[1:]) if line.startswith("!") else (user, line)
             told[-1].append(peer.line(line))
         told[-1].append(log_of(owner))

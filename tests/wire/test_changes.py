@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-import test_options as options
+import options
 from harness import ORACLE, Server
 from peer import Failure, Peer
 from wire import eventually
@@ -17,8 +17,8 @@ from wire import eventually
 NEWER_ORACLE = os.environ.get("DUNLIN_VALKEY") or os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
 DEBUG = ["--enable-debug-command", "yes"]
 
-# One story for each family: every writing command with one element and with several, and where there is nothing to do.
-STORIES = {
+# One scenario for each family: every writing command with one element and with several, and where there is nothing to do.
+SCENARIOS = {
     "strings": """SET a 1|SET a 2 NX|SET a 2 XX GET|SETNX a 3|SETNX b 3|MSET a 1 b 2 c 3|MSETNX a 1 d 2|MSETNX e 1 d 2
         GETSET a 5|SETEX a 100 6|PSETEX a 100000 6|INCR i|INCRBY i 0|INCRBY i 2|DECR i|DECRBY i 3|INCRBYFLOAT i 1.5|APPEND a x
         APPEND a ''|SETRANGE a 3 xyz|SETRANGE a 0 ''|GETEX a|GETEX a EX 100|GETEX a PERSIST|GETEX a PERSIST|GETDEL a|GETDEL a
@@ -63,7 +63,7 @@ STORIES = {
         FUNCTION LOAD REPLACE '#!lua name=l\\nredis.register_function("f", function() return 1 end)'|FUNCTION DELETE l
         FUNCTION DELETE l|FUNCTION FLUSH|PUBLISH a b|SPUBLISH a b""",
 }
-NEWER_STORIES = {
+NEWER_SCENARIOS = {
     "fields with a time": """HSET a f 1 g 2 h 3|HEXPIRE a 100 FIELDS 3 f g no|HEXPIRE a 100 NX FIELDS 3 f g h|HPERSIST a FIELDS 3 f g no
         HPEXPIRE a 100000 FIELDS 2 f g|HEXPIREAT a 9999999999 FIELDS 2 f g|HPEXPIREAT a 9999999999000 FIELDS 2 f g
         HGETEX a FIELDS 2 f g|HGETEX a EX 100 FIELDS 2 f g|HGETEX a PERSIST FIELDS 2 f g|HGETEX a PXAT 1 FIELDS 2 f g
@@ -76,9 +76,9 @@ NEWER_STORIES = {
 MEANT = [
     ("XREADGROUP GROUP g * STREAMS s t > >", "a consumer that finds nothing is there from then on, as in Redis 7.2"),
 ]
-# Writing commands that no story has, and why.
-WITHOUT_STORY = {
-    "restore": "a payload is made of bytes that no story can hold; every option of it is called below",
+# Writing commands that no scenario has, and why.
+WITHOUT_SCENARIO = {
+    "restore": "a payload is made of bytes that no scenario can hold; every option of it is called below",
     "cluster flushslot": "this version refuses it",
     "migrate": "it needs another server; tests/replication/test_migrate.py has it",
     "restore-asking": "it is RESTORE under another name",
@@ -94,17 +94,17 @@ def changes(peer):
     return int(re.search(r"rdb_changes_since_last_save:(\d+)", text)[1])
 
 
-def calls_of(story):
-    lines = [call.strip() for line in story.splitlines() for call in line.split("|")]
+def calls_of(scenario):
+    lines = [call.strip() for line in scenario.splitlines() for call in line.split("|")]
     return [[word.replace("\\n", "\n") for word in shlex.split(line)] for line in lines if line]
 
 
-def compare(story, ours, oracle):
+def compare(scenario, ours, oracle):
     differences = []
     with Peer(ours) as one, Peer(oracle) as other:
         for peer in (one, other):
             peer.ask("FLUSHALL")
-        for call in calls_of(story):
+        for call in calls_of(scenario):
             counted, replies = [], []
             for peer in (one, other):
                 before = changes(peer)
@@ -124,29 +124,29 @@ def newer_oracle():
         yield server
 
 
-@pytest.mark.parametrize("family", STORIES)
+@pytest.mark.parametrize("family", SCENARIOS)
 def test_changes_are_counted_as_in_redis(server, oracle, family):
-    compare(STORIES[family], server, oracle)
+    compare(SCENARIOS[family], server, oracle)
 
 
 @pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
-@pytest.mark.parametrize("family", NEWER_STORIES)
+@pytest.mark.parametrize("family", NEWER_SCENARIOS)
 def test_changes_of_newer_commands_are_counted_as_in_valkey(server, newer_oracle, family):
-    compare(NEWER_STORIES[family], server, newer_oracle)
+    compare(NEWER_SCENARIOS[family], server, newer_oracle)
 
 
-def test_every_writing_command_has_a_story(server):
+def test_every_writing_command_has_a_scenario(server):
     told = set()
-    for story in (*STORIES.values(), *NEWER_STORIES.values()):
-        for call in calls_of(story):
+    for scenario in (*SCENARIOS.values(), *NEWER_SCENARIOS.values()):
+        for call in calls_of(scenario):
             told |= {call[0].lower(), " ".join(call[:2]).lower()}
     with options.RawPeer(server, 3) as peer:
         commands = options.documented(peer)
         traits = options.traits(peer, commands)
     writing = {name for name in commands if "write" in traits[name]}
     assert len(writing) > 100
-    assert writing - told == WITHOUT_STORY.keys() & writing
-    assert WITHOUT_STORY.keys() <= writing
+    assert writing - told == WITHOUT_SCENARIO.keys() & writing
+    assert WITHOUT_SCENARIO.keys() <= writing
 
 
 @pytest.mark.parametrize("program", [ORACLE, NEWER_ORACLE])

@@ -65,10 +65,10 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("story", WAITS)
-def test_what_has_waited_is_logged_when_it_is_answered(logging, story):
+@pytest.mark.parametrize("scenario", WAITS)
+def test_what_has_waited_is_logged_when_it_is_answered(logging, scenario):
     # A machine that is busy may stand still in the very moment that is measured, but not each time.
-    times = (times_of_what_has_waited(logging, *WAITS[story]) for _ in range(4))
+    times = (times_of_what_has_waited(logging, *WAITS[scenario]) for _ in range(4))
     assert any(max(found) < SLEEP_US for found in times), "the time that it has waited is not its own"
 
 

@@ -302,7 +302,7 @@ def test_a_password_that_comes_and_goes(server, oracle):
     """A client that is in stays in; one that came while there was a password is let in when there
     is none."""
 
-    def story(which):
+    def scenario(which):
         told = []
         with which.connect() as boss, which.connect() as old:
 
@@ -324,7 +324,7 @@ def test_a_password_that_comes_and_goes(server, oracle):
                 require("")
         return told
 
-    assert story(server) == story(oracle)
+    assert scenario(server) == scenario(oracle)
 
 
 def test_password_and_auth_in_one_pipeline(server):

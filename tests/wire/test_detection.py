@@ -3,8 +3,8 @@
 import pytest
 
 from harness import DUNLIN, REDIS_VERSIONS, Server, is_redis
+from info_lines import ADDED, ADDED_SECTIONS, MISSING, lines, names, text
 from peer import Failure, Peer
-from test_info import ADDED, ADDED_SECTIONS, MISSING, lines, names, text
 
 # A module's name in MODULE LIST, and the command by which clients look for it otherwise.
 FAMILIES = {"ReJSON": "json.set", "search": "ft.search", "bf": "bf.add", "timeseries": "ts.add", "vectorset": "vadd"}

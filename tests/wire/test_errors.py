@@ -14,8 +14,8 @@ def script(text, *behind):
     return [("EVAL", text, *(behind or (0,)))]
 
 
-# Stories: calls, after which the counts are those of redis-server.
-STORIES = {
+# Scenarios: calls, after which the counts are those of redis-server.
+SCENARIOS = {
     "commands": [("GET",), ("INCR", "text"), ("LPUSH", "text", 1), ("SET", "a", "b", "NOWHERE"), ("SETEX", "a", -1, "b")],
     "unknown": [("NOWHERE", "x"), ("CONFIG", "NOWHERE"), ("CONFIG",)],
     "connection": [("AUTH", "x"), ("HELLO", 9), ("SELECT", 99), ("CLIENT", "UNBLOCK", "x")],
@@ -84,11 +84,11 @@ def told(server, calls):
         return replies, counts(peer)
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_errors_are_counted_as_in_redis(server, oracle, story):
-    ours, redis = told(server, STORIES[story]), told(oracle, STORIES[story])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_errors_are_counted_as_in_redis(server, oracle, scenario):
+    ours, redis = told(server, SCENARIOS[scenario]), told(oracle, SCENARIOS[scenario])
     assert ours == redis
-    assert story in ("passed over",) or any("error" in name for name in ours[1])
+    assert scenario in ("passed over",) or any("error" in name for name in ours[1])
 
 
 def test_a_call_fails_once_whatever_errors_its_reply_has(server):

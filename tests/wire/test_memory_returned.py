@@ -36,7 +36,7 @@ def assert_returned(server, before):
     eventually(
         lambda: resident_bytes(server) < before + KEPT_BYTES_MAX,
         "the memory stays resident",
-        timeout_s=60,
+        deadline_s=60,
     )
 
 
@@ -95,7 +95,7 @@ def test_memory_of_files_returns(own_server, how):
         before = resident_bytes(own_server)
         client(*how.split())
         eventually(
-            lambda: b"rdb_bgsave_in_progress:0" in client("INFO", "persistence"), "a snapshot", timeout_s=60
+            lambda: b"rdb_bgsave_in_progress:0" in client("INFO", "persistence"), "a snapshot", deadline_s=60
         )
         assert_returned(own_server, before)
 
@@ -171,7 +171,7 @@ def test_no_sequence_of_sizes_keeps_more_than_the_limit_allows(sizes):
             eventually(
                 lambda: resident_bytes(server, "RssAnon") < 1.05 * limit + 32 * MIB,
                 f"after values of {size} bytes",
-                timeout_s=60,
+                deadline_s=60,
             )
 
 

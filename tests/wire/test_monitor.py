@@ -9,7 +9,7 @@ from peer import Peer
 LIBRARY = """#!lua name=l
 redis.register_function('f', function() redis.call('incr', 'n') return redis.call('incr', 'text') end)"""
 
-STORIES = {
+SCENARIOS = {
     "unknown digest": [("EVALSHA", "a" * 40, 0), ("EVALSHA", "abc", 0), ("EVALSHA_RO", "abc", 0)],
     "not Lua": [("EVAL", "no Lua at all", 0), ("EVAL", "#!lua flags=nowhere\nreturn 1", 0), ("EVAL", "#!js\n1", 0)],
     "bad number of keys": [("EVAL", "return 1", "x"), ("EVAL", "return 1", 9), ("EVAL", "return 1", -1), ("FCALL", "f", "x")],
@@ -65,10 +65,10 @@ def told(server, calls):
         return shown
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_commands_are_shown_as_by_redis(server, oracle, story):
-    ours = told(server, STORIES[story])
-    assert ours == told(oracle, STORIES[story])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_commands_are_shown_as_by_redis(server, oracle, scenario):
+    ours = told(server, SCENARIOS[scenario])
+    assert ours == told(oracle, SCENARIOS[scenario])
     assert not any("secret" in line for line in ours)
 
 

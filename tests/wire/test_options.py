@@ -1,77 +1,15 @@
 """Every option of every command, as the oracle's own COMMAND DOCS lists them: well used, misused, and together with
 every other one. Replies and error texts are the oracle's, and so is what the call has changed."""
 
-import time
 from fnmatch import fnmatchcase
 
 import pytest
 
 from harness import ORACLE, VALKEY, WITHOUT_VALKEY, Server
-from options import DATA, calls
-from peer import Peer
-from wire import command
+from options import ELSEWHERE, RawPeer, calls, documented, replaced, reset, traits
 
-# Commands that wait for the server, report about the server itself, or change the connection: they have tests of
-# their own.
-ELSEWHERE = """acl* asking auth backup* bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
-exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
-punsubscribe quit readonly readwrite replconf replicaof reset restore-asking role save script?debug shutdown slaveof
-slowlog* ssubscribe subscribe sunsubscribe swapdb sync time unsubscribe function?stats function?kill script?kill *help""".split()
 # Their replies are neither the same nor of the same length on two servers.
 OF_KIND_ONLY = ["dump", "function?dump", "h*ttl", "object*", "xinfo*", "scan"]
-# The pause before each look whether a call waits; one that does not may take its time.
-PATIENCE_S = 0.05
-# The looks in a row at which it waits: some calls wait for 10 ms, and a server that stands still sees the end of that late. At each
-# look the server lists its clients, so it has not stood still all the time.
-LOOKS = 10
-DEADLINE_S = 60
-
-
-class RawPeer(Peer):
-    """Reads replies as they are: their kind and contents."""
-
-    def __init__(self, server, protocol):
-        super().__init__(server, protocol)
-        self.server = server
-        self.id = int(self.ask("CLIENT", "ID")[1])
-
-    def read(self):
-        line = self._line()
-        kind, rest = line[:1].decode(), line[1:]
-        if kind in "$=":
-            return kind, None if rest == b"-1" else self._bytes(int(rest))
-        if kind in "*~>%":
-            count = int(rest) * (2 if kind == "%" else 1)
-            return kind, None if count < 0 else tuple(self.read() for _ in range(count))
-        return kind, rest
-
-    def begin(self, call):
-        self.send(*call)
-        self.send("DEBUG", "DIGEST")
-
-    def finish(self):
-        """The reply and the digest of all data; a call that waits has neither."""
-        deadline = time.monotonic() + DEADLINE_S
-        looks = 0
-        while not self.held:
-            assert time.monotonic() < deadline, "neither a reply nor a client that waits"
-            self.socket.settimeout(PATIENCE_S)
-            try:
-                self._fill()
-            except TimeoutError:
-                looks = looks + 1 if self.is_waiting() else 0
-                if looks == LOOKS:
-                    return ("waits", b""), b""
-            finally:
-                self.socket.settimeout(DEADLINE_S)
-        return self.read(), self.read()[1]
-
-    def is_waiting(self):
-        with Peer(self.server) as other:
-            fields = dict(field.split("=", 1) for field in other.ask("CLIENT", "LIST", "ID", self.id).split())
-            return "b" in fields["flags"]
-
-
 def ordered(reply):
     kind, held = reply
     return (kind, sorted(map(ordered, held), key=repr)) if isinstance(held, tuple) else reply
@@ -173,47 +111,6 @@ def meant(name, call, ours, oracles):
     return any(fnmatchcase(name, of) and holds(call, ours, oracles) for of, holds, _ in MEANT)
 
 
-def documented(peer):
-    """All commands and subcommands with their documentation."""
-
-    def text(held):
-        return held.decode() if isinstance(held, bytes) else held
-
-    def plain(reply):
-        kind, held = reply
-        if kind == "%":
-            return {text(plain(name)): plain(told) for name, told in zip(held[::2], held[1::2])}
-        return [plain(inner) for inner in held] if isinstance(held, tuple) else text(held)
-
-    def leaves(commands):
-        for name, told in commands.items():
-            if told.get("subcommands"):
-                yield from leaves(told["subcommands"])
-            else:
-                yield name.replace("|", " "), told
-
-    return dict(sorted(leaves(plain(peer.ask("COMMAND", "DOCS")))))
-
-
-def traits(peer, names):
-    """The flags and the tips of commands, together."""
-    told = {}
-    for name in names:
-        info = peer.ask("COMMAND", "INFO", name.replace(" ", "|"))[1][0][1]
-        told[name] = {trait.decode() for _, trait in (*info[2][1], *info[7][1])}
-    return told
-
-
-RESET = b"".join(command(*words) for words in [*DATA, ["DEBUG", "DIGEST"]])
-
-
-def reset(peers):
-    """Brings the data back; their digests."""
-    for peer in peers:
-        peer.socket.sendall(RESET)
-    return [[peer.read() for _ in range(len(DATA) + 1)][-1][1] for peer in peers]
-
-
 def walk(ours, oracle, protocol):
     """The differences, as lines. Errors are the same in both protocols: mistakes are made in one."""
     with RawPeer(oracle, 3) as asked:
@@ -251,12 +148,6 @@ def walk(ours, oracle, protocol):
 
 def bytes_of(word):
     return word if isinstance(word, bytes) else word.encode()
-
-
-def replaced(peer, server, protocol):
-    """A connection in the place of one whose command still waits."""
-    peer.close()
-    return RawPeer(server, protocol)
 
 
 def compare(oracle_program, protocol):

@@ -23,7 +23,7 @@ THREADS = [1] if is_redis(DUNLIN) else [1, 2]
 END_MAX_S = 120
 
 
-def until(answer, *words, session):
+def await_reply(answer, *words, session):
     """Asks until that is the answer."""
     deadline = time.monotonic() + 60
     while True:
@@ -56,14 +56,14 @@ def held_up(threads, *words, directives=(), before=lambda *_: None):
         before(slow, *others)
         slow.send(*words)
         for other in others:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         yield server, slow, others
 
 
 def end(slow, other):
     assert other("SCRIPT", "KILL") == "OK"
     assert slow.read().startswith("-ERR Script killed by user with SCRIPT KILL.")
-    until("-NOTBUSY", "SCRIPT", "KILL", session=other)
+    await_reply("-NOTBUSY", "SCRIPT", "KILL", session=other)
 
 
 @pytest.mark.parametrize("threads", THREADS)
@@ -141,7 +141,7 @@ def test_a_watch_can_be_ended_meanwhile_and_another_begun_afterwards(threads, en
     with held_up(threads, "EVAL", script, 1, "k", before=watch) as (_, slow, (first, second, _)):
         assert first(ending) in ("OK", "RESET")
         end(slow, second)
-        until("OK", "WATCH", "k", session=first)
+        await_reply("OK", "WATCH", "k", session=first)
         assert second("SET", "k", 1) == "OK"
         assert first("MULTI") == "OK"
         assert first("GET", "k") == "QUEUED"
@@ -183,7 +183,7 @@ def test_what_is_sent_behind_the_script_is_run_after_it(threads):
     with served(threads) as (_, (slow, other, *_)):
         behind = command("SET", "behind", "v") + command("GET", "behind")
         slow.socket.sendall(command("EVAL", LOOP, 1, "k") + behind)
-        until("-BUSY", "GET", "k", session=other)
+        await_reply("-BUSY", "GET", "k", session=other)
         slow.send("GET", "k")
         assert other("GET", "k") == BUSY
         end(slow, other)
@@ -194,7 +194,7 @@ def test_what_is_sent_behind_the_script_is_run_after_it(threads):
 def test_newcomers_are_let_in_and_who_hangs_up_makes_room(threads):
     with served(threads, "--maxclients", 8) as (server, (slow, other, *_)):
         slow.send("EVAL", LOOP_ALONE, 0)
-        until("-BUSY", "GET", "k", session=other)
+        await_reply("-BUSY", "GET", "k", session=other)
         for _ in range(40):
             with Session(server) as newcomer:
                 answer = newcomer("GET", "k")
@@ -219,7 +219,7 @@ def test_who_has_watched_or_waited_can_hang_up_meanwhile(threads, script):
         wait(slow, first, second, third)
         slow.send("EVAL", script, 1, "k")
         for other in (third, fourth, fifth):
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         first.hang_up()
         second.hang_up()
         for _ in range(3):
@@ -237,7 +237,7 @@ def test_the_client_of_the_script_can_hang_up(threads):
         slow.hang_up()
         assert first("GET", "k") == BUSY
         assert first("SCRIPT", "KILL") == "OK"
-        until("-NOTBUSY", "SCRIPT", "KILL", session=first)
+        await_reply("-NOTBUSY", "SCRIPT", "KILL", session=first)
         while b"connected_clients:3\r\n" not in first("INFO", "clients"):
             pass
 
@@ -260,7 +260,7 @@ def test_a_slow_function_has_an_end_of_its_own(threads):
             assert stats[1][:4] == [b"name", b"loop", b"command", [b"FCALL", b"loop", b"1", b"k"]]
         assert others[2]("FUNCTION", "KILL") == "OK"
         assert slow.read().startswith("-ERR Script killed by user with SCRIPT KILL.")
-        until("-NOTBUSY", "FUNCTION", "KILL", session=others[0])
+        await_reply("-NOTBUSY", "FUNCTION", "KILL", session=others[0])
         assert slow("FUNCTION", "STATS")[1] is None
 
 
@@ -271,7 +271,7 @@ def test_a_slow_script_in_a_transaction_can_be_ended(threads):
             command("MULTI") + command("SET", "k", 1) + command("EVAL", LOOP_ALONE, 0)
             + command("GET", "k") + command("EXEC")
         )
-        until("-BUSY", "GET", "k", session=other)
+        await_reply("-BUSY", "GET", "k", session=other)
         assert other("SCRIPT", "KILL") == "OK"
         assert [slow.read() for _ in range(4)] == ["OK", "QUEUED", "QUEUED", "QUEUED"]
         first, killed, last = slow.read()
@@ -286,7 +286,7 @@ def test_a_script_that_has_written_is_not_ended(threads):
         end_s = int(slow("TIME")[0]) + 8
         slow.send("EVAL", script, 1, "k", end_s)
         for other in others:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
             assert other("SCRIPT", "KILL").startswith("-UNKILLABLE")
         assert slow.read() == b"done"
         assert others[0]("GET", "k") == b"begun"
@@ -297,7 +297,7 @@ def test_a_slow_script_holds_up_only_what_it_has_locked():
     with served(2) as (_, (slow, *others)):
         slow.send("EVAL", LOOP, 1, "k")
         for other in others:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         # Two of four are on the worker that has nothing to do with it.
         served_ones = [other for other in others if other("PING") == "PONG"]
         assert len(served_ones) == 2
@@ -320,7 +320,7 @@ def test_who_makes_a_key_ready_does_not_wait_for_a_script_that_holds_where_it_wo
             pass
         slow.send("EVAL", LOOP, 1, "k")
         for other in others:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         pusher = next(other for other in others if other("PING") == "PONG")
         # One may be in the shard that the script has locked.
         ready = [source for source in waiters if pusher("RPUSH", source, "first", "second") == 2]
@@ -345,7 +345,7 @@ def test_messages_reach_subscribers_meanwhile_and_the_scripts_client_afterwards(
             assert other("SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
         slow.send("EVAL", LOOP, 1, "k")
         for other in others[3:]:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         publishers = [other for other in others[3:] if other("PING") == "PONG"]
         assert publishers
         for number in range(10):
@@ -395,7 +395,7 @@ def stopping(threads, script, clients):
         assert slow("SET", "k", "before") == "OK"
         slow.send("EVAL", script, 1, "k")
         with Session(server) as other:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         server.process.send_signal(signal.SIGTERM)
         while "SIGTERM" not in server.log():
             pass
@@ -455,7 +455,7 @@ def test_clients_of_the_held_up_worker_can_be_killed():
     with served(2) as (_, (slow, *others)):
         slow.send("EVAL", LOOP, 1, "k")
         for other in others:
-            until("-BUSY", "GET", "k", session=other)
+            await_reply("-BUSY", "GET", "k", session=other)
         free = [other for other in others if other("PING") == "PONG"]
         (victim,) = [other for other in others if other not in free]
         ids = {line.split(b" ")[0] for line in free[0]("CLIENT", "LIST").splitlines()}
@@ -468,7 +468,7 @@ def test_clients_of_the_held_up_worker_can_be_killed():
         assert free[0]("SCRIPT", "KILL") == "OK"
         # It closes at the latest behind the reply that was due.
         assert slow.file.read().count(b"\r\n") <= 1
-        until("-NOTBUSY", "SCRIPT", "KILL", session=free[1])
+        await_reply("-NOTBUSY", "SCRIPT", "KILL", session=free[1])
 
 
 @pytest.mark.parametrize("words", [("CLIENT", "PAUSE", 1, "WRITE"), ("CLIENT", "TRACKING", "ON", "BCAST")])
@@ -478,7 +478,7 @@ def test_who_waits_for_a_slow_script_keeps_no_others_waiting(words):
         first.send("EVAL", LOOP, 1, "k")
         # On the other worker, before the script is slow.
         second.send(*words)
-        until("OK", "SCRIPT", "KILL", session=other)
+        await_reply("OK", "SCRIPT", "KILL", session=other)
         assert first.read().startswith("-ERR")
         assert second.read().startswith(("OK", "-BUSY"))
         assert second("PING") == "PONG"

@@ -11,7 +11,7 @@ use dunlin_resp::Protocol;
 use dunlin_structures::Relocator;
 use proptest::prelude::*;
 
-use crate::{compaction::Compaction, transcript::Story};
+use crate::{compaction::Compaction, transcript::Scenario};
 
 thread_local! {
     /// Bytes that the thread has allocated and not freed; others may free what it has allocated.
@@ -50,12 +50,12 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Bytes of the thread's heap and of pages, less what is free in pages of entries.
-fn given_out(story: &Story) -> isize {
-    let keyspace = &story.engine.keyspace;
+fn given_out(scenario: &Scenario) -> isize {
+    let keyspace = &scenario.engine.keyspace;
     let inside = keyspace.enter(0);
     // SAFETY: it moves nothing.
     let relocator = unsafe { Relocator::new(|_, _| None) };
-    let free = story.engine.slack(&inside, &Compaction::new(0, 1, relocator)).free_bytes;
+    let free = scenario.engine.slack(&inside, &Compaction::new(0, 1, relocator)).free_bytes;
     drop(inside);
     ALLOCATED.get() + keyspace.pool().usage().handed_out_bytes as isize - free as isize
 }
@@ -104,24 +104,24 @@ proptest! {
     fn used_bytes_are_what_the_allocators_have_given_out(
         commands in proptest::collection::vec((0..20_u8, 0..120_u16, 0..3000_usize), 300..3000),
     ) {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         // The first command of a kind sets up buffers that are not part of the keyspace.
         for kind in 0..20 {
-            story.reply(&command(kind, 1, 2999), Protocol::Resp2);
+            scenario.reply(&command(kind, 1, 2999), Protocol::Resp2);
         }
-        story.reply("FLUSHALL", Protocol::Resp2);
-        let before = (given_out(&story), story.engine.keyspace.used_bytes() as isize);
+        scenario.reply("FLUSHALL", Protocol::Resp2);
+        let before = (given_out(&scenario), scenario.engine.keyspace.used_bytes() as isize);
         for (kind, key, size) in commands {
-            let reply = story.reply(&command(kind, key, size), Protocol::Resp2);
+            let reply = scenario.reply(&command(kind, key, size), Protocol::Resp2);
             prop_assert!(!reply.starts_with(b"-ERR wrong"), "{}", String::from_utf8_lossy(&reply));
         }
-        let used = story.engine.keyspace.used_bytes() as isize - before.1;
-        let given = given_out(&story) - before.0;
+        let used = scenario.engine.keyspace.used_bytes() as isize - before.1;
+        let given = given_out(&scenario) - before.0;
         // Pages' records, the headers of counted blocks, buffers of the worker.
         let tolerated = given / 25 + 192 * 1024;
         prop_assert!((given - used).abs() <= tolerated, "used {used}, given out {given}");
-        story.reply("FLUSHALL", Protocol::Resp2);
-        let left = given_out(&story) - before.0;
+        scenario.reply("FLUSHALL", Protocol::Resp2);
+        let left = given_out(&scenario) - before.0;
         prop_assert!(left.abs() <= 128 * 1024, "{left} bytes are left of an empty keyspace");
     }
 }

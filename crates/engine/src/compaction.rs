@@ -181,10 +181,10 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use super::*;
-    use crate::transcript::Story;
+    use crate::transcript::Scenario;
 
-    fn ask(story: &mut Story, line: &str) -> String {
-        String::from_utf8(story.reply(line, Protocol::Resp2)).expect("text")
+    fn ask(scenario: &mut Scenario, line: &str) -> String {
+        String::from_utf8(scenario.reply(line, Protocol::Resp2)).expect("text")
     }
 
     /// Moves every block.
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn blocks_of_values_move_but_for_those_that_others_share() {
-        let mut story = Story::new();
-        (0..3000).for_each(|number| entry(&mut story, number));
+        let mut scenario = Scenario::new();
+        (0..3000).for_each(|number| entry(&mut scenario, number));
         let long: Vec<_> = (0..200).map(|number| format!("e:{number}:{}", "e".repeat(40))).collect();
         for (kind, verb) in [("hash", "HSET"), ("set", "SADD"), ("list", "RPUSH"), ("sorted", "ZADD")] {
             for (number, element) in long.iter().enumerate() {
@@ -217,22 +217,22 @@ mod tests {
                 } else {
                     element.clone()
                 };
-                ask(&mut story, &format!("{verb} {kind} {words}"));
+                ask(&mut scenario, &format!("{verb} {kind} {words}"));
             }
         }
-        (0..500).for_each(|number| _ = ask(&mut story, &format!("SADD integers {}", number * 110_000)));
-        let dumps = |story: &mut Story| {
+        (0..500).for_each(|number| _ = ask(&mut scenario, &format!("SADD integers {}", number * 110_000)));
+        let dumps = |scenario: &mut Scenario| {
             let kinds = ["hash", "set", "list", "sorted", "integers"]
-                .map(|kind| ask_bytes(story, &format!("DUMP {kind}")));
-            (values(story), kinds)
+                .map(|kind| ask_bytes(scenario, &format!("DUMP {kind}")));
+            (values(scenario), kinds)
         };
-        let before = dumps(&mut story);
+        let before = dumps(&mut scenario);
         let mut relocated = 0;
         for worker in 0..2 {
             let mut compaction = Compaction { relocates: true, ..compaction(worker) };
-            let inside = story.engine.keyspace.enter(0);
+            let inside = scenario.engine.keyspace.enter(0);
             loop {
-                let slice = story.engine.compact(&inside, &mut compaction);
+                let slice = scenario.engine.compact(&inside, &mut compaction);
                 assert!(slice.relocated < BLOCKS_PER_LOCK + 64);
                 relocated += slice.relocated;
                 if slice.complete {
@@ -241,25 +241,25 @@ mod tests {
             }
         }
         assert!(relocated > 500 + 5, "{relocated}");
-        assert!(dumps(&mut story) == before);
-        let keyspace = &story.engine.keyspace;
+        assert!(dumps(&mut scenario) == before);
+        let keyspace = &scenario.engine.keyspace;
         assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
-        (0..3000).for_each(|number| entry(&mut story, number));
-        ask(&mut story, "FLUSHALL");
+        (0..3000).for_each(|number| entry(&mut scenario, number));
+        ask(&mut scenario, "FLUSHALL");
     }
 
-    fn ask_bytes(story: &mut Story, line: &str) -> Vec<u8> {
-        story.reply(line, Protocol::Resp2)
+    fn ask_bytes(scenario: &mut Scenario, line: &str) -> Vec<u8> {
+        scenario.reply(line, Protocol::Resp2)
     }
 
     /// Runs a round of two workers. Returns how many entries were moved.
-    fn round(story: &Story) -> usize {
+    fn round(scenario: &Scenario) -> usize {
         let mut moved = 0;
         for worker in 0..2 {
             let mut compaction = compaction(worker);
-            let inside = story.engine.keyspace.enter(0);
+            let inside = scenario.engine.keyspace.enter(0);
             loop {
-                let slice = story.engine.compact(&inside, &mut compaction);
+                let slice = scenario.engine.compact(&inside, &mut compaction);
                 moved += slice.moved;
                 if slice.complete {
                     break;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// Each kind of entry: integers, short and long strings and keys, expiries, collections.
-    fn entry(story: &mut Story, number: usize) {
+    fn entry(scenario: &mut Scenario, number: usize) {
         let key = if number.is_multiple_of(7) {
             format!("{number}:{}", "k".repeat(300))
         } else {
@@ -284,22 +284,22 @@ mod tests {
             4 => format!("SADD {key} {number}"),
             _ => format!("SET {key} {}", "w".repeat(2000 + number % 900)),
         };
-        ask(story, &line);
+        ask(scenario, &line);
     }
 
     /// Each key that is left, with its value and expiry.
-    fn values(story: &mut Story) -> Vec<Vec<u8>> {
+    fn values(scenario: &mut Scenario) -> Vec<Vec<u8>> {
         let numbers = (0..30_000).step_by(5);
         let keys =
             numbers.flat_map(|number| [format!("k:{number}"), format!("{number}:{}", "k".repeat(300))]);
         keys.flat_map(|key| [format!("DUMP {key}"), format!("PEXPIRETIME {key}")])
-            .map(|line| story.reply(&line, Protocol::Resp2))
+            .map(|line| scenario.reply(&line, Protocol::Resp2))
             .collect()
     }
 
-    fn slack(story: &Story) -> Slack {
-        let inside = story.engine.keyspace.enter(0);
-        let shares = (0..2).map(|worker| story.engine.slack(&inside, &compaction(worker)));
+    fn slack(scenario: &Scenario) -> Slack {
+        let inside = scenario.engine.keyspace.enter(0);
+        let shares = (0..2).map(|worker| scenario.engine.slack(&inside, &compaction(worker)));
         shares.fold(Slack::default(), |sum, share| Slack {
             page_bytes: sum.page_bytes + share.page_bytes,
             free_bytes: sum.free_bytes + share.free_bytes,
@@ -308,38 +308,38 @@ mod tests {
 
     #[test]
     fn compaction_gives_pages_back_and_changes_no_value() {
-        let mut story = Story::new();
-        (0..30_000).for_each(|number| entry(&mut story, number));
+        let mut scenario = Scenario::new();
+        (0..30_000).for_each(|number| entry(&mut scenario, number));
         for number in (0..30_000).filter(|number| number % 5 != 0) {
-            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+            ask(&mut scenario, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
         }
-        let before_values = values(&mut story);
-        let before = slack(&story);
-        let moved = round(&story);
+        let before_values = values(&mut scenario);
+        let before = slack(&scenario);
+        let moved = round(&scenario);
         assert!((2000..12_000).contains(&moved), "{moved}");
-        let after = slack(&story);
+        let after = slack(&scenario);
         assert!(after.page_bytes < before.page_bytes / 2, "{before:?}, {after:?}");
-        assert!(values(&mut story) == before_values);
-        let keyspace = &story.engine.keyspace;
+        assert!(values(&mut scenario) == before_values);
+        let keyspace = &scenario.engine.keyspace;
         assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
-        (0..30_000).for_each(|number| entry(&mut story, number));
+        (0..30_000).for_each(|number| entry(&mut scenario, number));
         for number in 0..30_000 {
-            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+            ask(&mut scenario, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
         }
-        assert_eq!(ask(&mut story, "DBSIZE"), ":0\r\n");
-        assert_eq!(story.engine.keyspace.usage(None).entry_bytes, 0);
+        assert_eq!(ask(&mut scenario, "DBSIZE"), ":0\r\n");
+        assert_eq!(scenario.engine.keyspace.usage(None).entry_bytes, 0);
     }
 
     #[test]
     fn compaction_skips_a_stripe_that_somebody_holds() {
-        let mut story = Story::new();
-        (0..20_000).for_each(|number| entry(&mut story, number));
+        let mut scenario = Scenario::new();
+        (0..20_000).for_each(|number| entry(&mut scenario, number));
         for number in (0..20_000).filter(|number| number % 5 != 0) {
-            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+            ask(&mut scenario, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
         }
-        let lock = story.engine.keyspace.lock_one(0);
+        let lock = scenario.engine.keyspace.lock_one(0);
         let pages = lock.stripe(0).database(0).expect("it has keys").page_bytes();
-        assert!(round(&story) > 0);
+        assert!(round(&scenario) > 0);
         assert_eq!(lock.stripe(0).database(0).expect("it has keys").page_bytes(), pages);
         drop(lock);
     }

@@ -309,7 +309,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::transcript::{Records, Story};
+    use crate::transcript::{Records, Scenario};
 
     /// Some hundred in each stripe: stripes are drawn, and give up more or less than their share.
     const KEYS: usize = 2000;
@@ -318,29 +318,29 @@ mod tests {
         Eviction { order, expiring_only, samples: 64, database: None, lazy: false }
     }
 
-    fn ask(story: &mut Story, line: &str) {
-        let reply = story.reply(line, Protocol::Resp2);
+    fn ask(scenario: &mut Scenario, line: &str) {
+        let reply = scenario.reply(line, Protocol::Resp2);
         assert_ne!(reply.first(), Some(&b'-'), "{line}: {}", String::from_utf8_lossy(&reply));
     }
 
-    fn evict(story: &mut Story, how: &Eviction, keys: usize) -> Evicted {
-        let inside = story.engine.keyspace.enter(0);
-        let evicted = story.engine.evict(
+    fn evict(scenario: &mut Scenario, how: &Eviction, keys: usize) -> Evicted {
+        let inside = scenario.engine.keyspace.enter(0);
+        let evicted = scenario.engine.evict(
             &inside,
             how,
             (usize::MAX, keys),
-            Environment::new(&story.policy, &story.caller),
-            &mut story.worker,
+            Environment::new(&scenario.policy, &scenario.caller),
+            &mut scenario.worker,
         );
         drop(inside);
-        let keyspace = &story.engine.keyspace;
+        let keyspace = &scenario.engine.keyspace;
         assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "the accounting is exact");
         evicted
     }
 
-    fn sweep(story: &Story) {
-        let inside = story.engine.keyspace.enter(0);
-        while story.engine.sweep_stamps(&inside, story.caller.now_ms, 50) {}
+    fn sweep(scenario: &Scenario) {
+        let inside = scenario.engine.keyspace.enter(0);
+        while scenario.engine.sweep_stamps(&inside, scenario.caller.now_ms, 50) {}
     }
 
     /// Keys of equal rank come and go; those that were there first go, too.
@@ -349,16 +349,16 @@ mod tests {
         let orders =
             [EvictionOrder::Random, EvictionOrder::Recency, EvictionOrder::Frequency, EvictionOrder::Weighed];
         for order in orders {
-            let mut story = Story::new();
-            story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
-            sweep(&story);
-            (0..KEYS).for_each(|number| ask(&mut story, &format!("SET first:{number} v")));
+            let mut scenario = Scenario::new();
+            scenario.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+            sweep(&scenario);
+            (0..KEYS).for_each(|number| ask(&mut scenario, &format!("SET first:{number} v")));
             for number in 0..KEYS * 16 {
-                ask(&mut story, &format!("SET k:{number} v"));
+                ask(&mut scenario, &format!("SET k:{number} v"));
                 let how = Eviction { samples: 5, ..how(order, false) };
-                assert_eq!(evict(&mut story, &how, 1).keys, 1);
+                assert_eq!(evict(&mut scenario, &how, 1).keys, 1);
             }
-            let keys = story.reply("KEYS first:*", Protocol::Resp2);
+            let keys = scenario.reply("KEYS first:*", Protocol::Resp2);
             assert!(
                 keys == b"*0\r\n",
                 "{order:?}: {}",
@@ -376,27 +376,27 @@ mod tests {
     }
 
     /// How many of the first half went, when half of the keys were evicted.
-    fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Story)) -> usize {
-        let (mut story, records) = Story::recorded();
-        story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
-        sweep(&story);
-        prepare(&mut story);
+    fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Scenario)) -> usize {
+        let (mut scenario, records) = Scenario::recorded();
+        scenario.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+        sweep(&scenario);
+        prepare(&mut scenario);
         records.take();
-        let evicted = evict(&mut story, &how(order, false), KEYS / 2);
+        let evicted = evict(&mut scenario, &how(order, false), KEYS / 2);
         assert_eq!((evicted.keys, evicted.none_left), (KEYS / 2, false));
         let removed = removed(&records);
         assert_eq!(removed.iter().collect::<BTreeSet<_>>().len(), KEYS / 2, "each was recorded once");
-        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), format!(":{}\r\n", KEYS / 2).as_bytes());
+        assert_eq!(scenario.reply("DBSIZE", Protocol::Resp2), format!(":{}\r\n", KEYS / 2).as_bytes());
         removed.into_iter().filter(|number| *number < KEYS / 2).count()
     }
 
     #[test]
     fn the_least_recently_used_go_first() {
-        let count = of_first_half(EvictionOrder::Recency, |story| {
+        let count = of_first_half(EvictionOrder::Recency, |scenario| {
             for number in 0..KEYS {
-                story.caller.now_ms += 10_000;
-                sweep(story);
-                ask(story, &format!("SET k:{number} v"));
+                scenario.caller.now_ms += 10_000;
+                sweep(scenario);
+                ask(scenario, &format!("SET k:{number} v"));
             }
         });
         assert!(count >= KEYS / 2 * 8 / 10, "{count}");
@@ -404,10 +404,10 @@ mod tests {
 
     #[test]
     fn the_least_frequently_used_go_first() {
-        let count = of_first_half(EvictionOrder::Frequency, |story| {
+        let count = of_first_half(EvictionOrder::Frequency, |scenario| {
             for number in 0..KEYS {
-                ask(story, &format!("SET k:{number} v"));
-                (0..number / 100).for_each(|_| ask(story, &format!("GET k:{number}")));
+                ask(scenario, &format!("SET k:{number} v"));
+                (0..number / 100).for_each(|_| ask(scenario, &format!("GET k:{number}")));
             }
         });
         assert!(count >= KEYS / 2 * 8 / 10, "{count}");
@@ -415,19 +415,19 @@ mod tests {
 
     #[test]
     fn of_equal_age_the_least_used_go_first_and_of_equal_use_the_oldest() {
-        let by_use = of_first_half(EvictionOrder::Weighed, |story| {
+        let by_use = of_first_half(EvictionOrder::Weighed, |scenario| {
             for number in 0..KEYS {
-                ask(story, &format!("SET k:{number} v"));
-                (0..number / 200).for_each(|_| ask(story, &format!("GET k:{number}")));
+                ask(scenario, &format!("SET k:{number} v"));
+                (0..number / 200).for_each(|_| ask(scenario, &format!("GET k:{number}")));
             }
         });
         assert!(by_use >= KEYS / 2 * 8 / 10, "{by_use}");
-        let by_age = of_first_half(EvictionOrder::Weighed, |story| {
+        let by_age = of_first_half(EvictionOrder::Weighed, |scenario| {
             for number in 0..KEYS {
-                story.caller.now_ms += 10_000;
-                sweep(story);
-                ask(story, &format!("SET k:{number} v"));
-                ask(story, &format!("GET k:{number}"));
+                scenario.caller.now_ms += 10_000;
+                sweep(scenario);
+                ask(scenario, &format!("SET k:{number} v"));
+                ask(scenario, &format!("GET k:{number}"));
             }
         });
         assert!(by_age >= KEYS / 2 * 8 / 10, "{by_age}");
@@ -435,9 +435,9 @@ mod tests {
 
     #[test]
     fn the_first_to_expire_go_first() {
-        let count = of_first_half(EvictionOrder::Deadline, |story| {
+        let count = of_first_half(EvictionOrder::Deadline, |scenario| {
             for number in 0..KEYS {
-                ask(story, &format!("SET k:{number} v EX {}", 1000 + number));
+                ask(scenario, &format!("SET k:{number} v EX {}", 1000 + number));
             }
         });
         assert!(count >= KEYS / 2 * 8 / 10, "{count}");
@@ -445,8 +445,8 @@ mod tests {
 
     #[test]
     fn chance_prefers_nobody() {
-        let count = of_first_half(EvictionOrder::Random, |story| {
-            (0..KEYS).for_each(|number| ask(story, &format!("SET k:{number} v")));
+        let count = of_first_half(EvictionOrder::Random, |scenario| {
+            (0..KEYS).for_each(|number| ask(scenario, &format!("SET k:{number} v")));
         });
         assert!((KEYS / 8..KEYS * 3 / 8).contains(&count), "{count}");
     }
@@ -460,84 +460,84 @@ mod tests {
                 Just(EvictionOrder::Recency), Just(EvictionOrder::Deadline), Just(EvictionOrder::Random),
                 Just(EvictionOrder::Weighed)],
         ) {
-            let mut story = Story::new();
+            let mut scenario = Scenario::new();
             for (number, (database, expires)) in expires.iter().enumerate() {
-                story.database = *database;
+                scenario.database = *database;
                 let more = if *expires { " EX 1000" } else { "" };
-                ask(&mut story, &format!("SET k:{number} {}{more}", "x".repeat(1 + number * 7 % 2000)));
+                ask(&mut scenario, &format!("SET k:{number} {}{more}", "x".repeat(1 + number * 7 % 2000)));
             }
             let expected = expires.iter().filter(|(_, expires)| *expires).count();
-            let evicted = evict(&mut story, &how(order, true), usize::MAX);
+            let evicted = evict(&mut scenario, &how(order, true), usize::MAX);
             prop_assert_eq!((evicted.keys, evicted.none_left), (expected, true));
-            let usage = story.engine.keyspace.usage(None);
+            let usage = scenario.engine.keyspace.usage(None);
             prop_assert_eq!((usage.keys, usage.expiring), (expires.len() - expected, 0));
-            prop_assert_eq!(story.worker.statistics.evicted_keys.get(), expected as u64);
+            prop_assert_eq!(scenario.worker.statistics.evicted_keys.get(), expected as u64);
         }
     }
 
     #[test]
     fn eviction_in_one_database_leaves_the_others_alone() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for number in 0..KEYS {
-            story.database = number % 3;
-            ask(&mut story, &format!("SET k:{number} v"));
+            scenario.database = number % 3;
+            ask(&mut scenario, &format!("SET k:{number} v"));
         }
         let only = Eviction { database: Some(1), ..how(EvictionOrder::Random, false) };
-        let of = |story: &Story, database| story.engine.keyspace.usage(Some(database));
-        let others = [0, 2].map(|database| of(&story, database));
-        let before = story.engine.keyspace.database_bytes(1);
-        assert_eq!(before, of(&story, 1).bytes());
-        assert_eq!(evict(&mut story, &only, 100).keys, 100);
-        assert_eq!((of(&story, 1).keys, story.engine.keyspace.evicted(1)), ((KEYS + 1) / 3 - 100, 100));
-        assert!(story.engine.keyspace.database_bytes(1) < before);
-        let evicted = evict(&mut story, &only, usize::MAX);
-        assert_eq!((evicted.none_left, of(&story, 1).keys), (true, 0));
-        assert_eq!([0, 2].map(|database| of(&story, database)), others);
-        ask(&mut story, "SWAPDB 1 2");
-        let bytes = [1, 2].map(|database| story.engine.keyspace.database_bytes(database));
-        assert_eq!(bytes, [others[1].bytes(), of(&story, 2).bytes()]);
+        let of = |scenario: &Scenario, database| scenario.engine.keyspace.usage(Some(database));
+        let others = [0, 2].map(|database| of(&scenario, database));
+        let before = scenario.engine.keyspace.database_bytes(1);
+        assert_eq!(before, of(&scenario, 1).bytes());
+        assert_eq!(evict(&mut scenario, &only, 100).keys, 100);
+        assert_eq!((of(&scenario, 1).keys, scenario.engine.keyspace.evicted(1)), ((KEYS + 1) / 3 - 100, 100));
+        assert!(scenario.engine.keyspace.database_bytes(1) < before);
+        let evicted = evict(&mut scenario, &only, usize::MAX);
+        assert_eq!((evicted.none_left, of(&scenario, 1).keys), (true, 0));
+        assert_eq!([0, 2].map(|database| of(&scenario, database)), others);
+        ask(&mut scenario, "SWAPDB 1 2");
+        let bytes = [1, 2].map(|database| scenario.engine.keyspace.database_bytes(database));
+        assert_eq!(bytes, [others[1].bytes(), of(&scenario, 2).bytes()]);
     }
 
     #[test]
     fn a_stripe_that_somebody_holds_is_left_alone() {
-        let mut story = Story::new();
-        (0..KEYS).for_each(|number| ask(&mut story, &format!("SET k:{number} v")));
-        let held = story.engine.keyspace.stripe_of(b"k:7");
-        let keys = story.engine.keyspace.lock_one(held).stripe(held).usage(None).keys;
-        let inside = story.engine.keyspace.enter(0);
-        let lock = story.engine.keyspace.lock_one(held);
+        let mut scenario = Scenario::new();
+        (0..KEYS).for_each(|number| ask(&mut scenario, &format!("SET k:{number} v")));
+        let held = scenario.engine.keyspace.stripe_of(b"k:7");
+        let keys = scenario.engine.keyspace.lock_one(held).stripe(held).usage(None).keys;
+        let inside = scenario.engine.keyspace.enter(0);
+        let lock = scenario.engine.keyspace.lock_one(held);
         let how = how(EvictionOrder::Random, false);
-        let evicted = story.engine.evict(
+        let evicted = scenario.engine.evict(
             &inside,
             &how,
             (usize::MAX, usize::MAX),
-            Environment::new(&story.policy, &story.caller),
-            &mut story.worker,
+            Environment::new(&scenario.policy, &scenario.caller),
+            &mut scenario.worker,
         );
         drop((lock, inside));
         assert_eq!((evicted.keys, evicted.none_left), (KEYS - keys, false));
-        assert_eq!(story.engine.keyspace.usage(None).keys, keys);
+        assert_eq!(scenario.engine.keyspace.usage(None).keys, keys);
     }
 
     #[test]
     fn idle_times_survive_sweeps_and_exchanged_databases() {
-        let mut story = Story::new();
-        ask(&mut story, "SET k v");
+        let mut scenario = Scenario::new();
+        ask(&mut scenario, "SET k v");
         for step in 0..20_000_u64 {
-            story.caller.now_ms += 1000;
-            story.engine.keyspace.access_clock().access(story.caller.now_ms);
-            let inside = story.engine.keyspace.enter(0);
-            story.engine.sweep_stamps(&inside, story.caller.now_ms, 1);
+            scenario.caller.now_ms += 1000;
+            scenario.engine.keyspace.access_clock().access(scenario.caller.now_ms);
+            let inside = scenario.engine.keyspace.enter(0);
+            scenario.engine.sweep_stamps(&inside, scenario.caller.now_ms, 1);
             drop(inside);
             if step % 100 == 0 {
-                ask(&mut story, &format!("SET other:{} v", step % 1000));
+                ask(&mut scenario, &format!("SET other:{} v", step % 1000));
             }
             if step == 10_000 {
-                ask(&mut story, "SWAPDB 0 1");
-                story.database = 1;
+                ask(&mut scenario, "SWAPDB 0 1");
+                scenario.database = 1;
             }
         }
-        let reply = String::from_utf8(story.reply("OBJECT IDLETIME k", Protocol::Resp2)).unwrap();
+        let reply = String::from_utf8(scenario.reply("OBJECT IDLETIME k", Protocol::Resp2)).unwrap();
         let idle: u64 = reply.trim().trim_start_matches(':').parse().unwrap();
         assert!((20_000..23_000).contains(&idle), "{idle}");
     }

@@ -639,89 +639,89 @@ mod tests {
     use crate::{
         Environment,
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Story},
+        transcript::{ConnectedHost, Scenario},
     };
 
     /// Whether large values that a command threw away are left to be freed elsewhere.
-    fn leaves_garbage(story: &mut Story, line: &str) -> bool {
-        story.reply(line, Protocol::Resp2);
-        !story.worker.garbage.take().is_empty()
+    fn leaves_garbage(scenario: &mut Scenario, line: &str) -> bool {
+        scenario.reply(line, Protocol::Resp2);
+        !scenario.worker.garbage.take().is_empty()
     }
 
     #[test]
     fn commands_that_close_the_gate_are_let_in_anew_where_the_role_has_changed() {
-        let mut story = Story::new();
-        story.reply("RPUSH list 2 1", Protocol::Resp2);
-        story.caller.admission = Some(story.engine.log.admissions());
+        let mut scenario = Scenario::new();
+        scenario.reply("RPUSH list 2 1", Protocol::Resp2);
+        scenario.caller.admission = Some(scenario.engine.log.admissions());
         // Another thread does so while they wait for the gate.
-        story.engine.log.follow(true);
+        scenario.engine.log.follow(true);
         for line in ["FLUSHALL", "SORT list BY weight* STORE sorted"] {
-            assert_eq!(story.reply(line, Protocol::Resp2), b"", "{line} has run");
+            assert_eq!(scenario.reply(line, Protocol::Resp2), b"", "{line} has run");
         }
-        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), b":1\r\n");
-        story.caller.admission = Some(story.engine.log.admissions());
-        assert_eq!(story.reply("SORT list BY weight* STORE sorted", Protocol::Resp2), b":2\r\n");
-        assert_eq!(story.reply("FLUSHALL", Protocol::Resp2), b"+OK\r\n");
+        assert_eq!(scenario.reply("DBSIZE", Protocol::Resp2), b":1\r\n");
+        scenario.caller.admission = Some(scenario.engine.log.admissions());
+        assert_eq!(scenario.reply("SORT list BY weight* STORE sorted", Protocol::Resp2), b":2\r\n");
+        assert_eq!(scenario.reply("FLUSHALL", Protocol::Resp2), b"+OK\r\n");
     }
 
     #[test]
     fn a_replica_expires_what_its_own_clients_have_written() {
-        let mut story = Story::new();
-        story.reply("SET before v PX 1000", Protocol::Resp2);
-        story.engine.follow(true);
-        let known = |story: &Story| story.engine.keyspace.own_expiring_keys();
+        let mut scenario = Scenario::new();
+        scenario.reply("SET before v PX 1000", Protocol::Resp2);
+        scenario.engine.follow(true);
+        let known = |scenario: &Scenario| scenario.engine.keyspace.own_expiring_keys();
         for line in
             ["SET a v PX 1000", "SET b v", "PEXPIRE b 1000", "COPY a c", "SET gone v PX 5000", "DEL gone"]
         {
-            story.reply(line, Protocol::Resp2);
+            scenario.reply(line, Protocol::Resp2);
         }
         // Its expiry is not the clients' any longer.
         for line in ["SET p v PX 1000", "SET kept v PX 1000", "PERSIST kept", "SET no v"] {
-            story.reply(line, Protocol::Resp2);
+            scenario.reply(line, Protocol::Resp2);
         }
-        story.caller.replaying_at_ms = story.caller.now_ms;
-        story.reply("SET p v PX 900", Protocol::Resp2);
-        story.reply("SET stream v PX 1000", Protocol::Resp2);
-        story.caller.replaying_at_ms = 0;
-        assert_eq!(known(&story), 6);
-        story.engine.verify_own(100);
-        assert_eq!(known(&story), 3, "a, b and c");
-        story.reply("SWAPDB 0 1", Protocol::Resp2);
-        story.caller.now_ms += 1000;
-        let policy = story.policy.clone();
-        let environment = Environment::new(&policy, &story.caller);
-        assert!(!story.engine.expire_own(environment, 2, &mut story.worker));
-        assert!(story.engine.expire_own(environment, 2, &mut story.worker));
-        assert_eq!(known(&story), 0);
-        story.reply("SWAPDB 0 1", Protocol::Resp2);
-        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), b":5\r\n", "before, p, kept, no and stream");
+        scenario.caller.replaying_at_ms = scenario.caller.now_ms;
+        scenario.reply("SET p v PX 900", Protocol::Resp2);
+        scenario.reply("SET stream v PX 1000", Protocol::Resp2);
+        scenario.caller.replaying_at_ms = 0;
+        assert_eq!(known(&scenario), 6);
+        scenario.engine.verify_own(100);
+        assert_eq!(known(&scenario), 3, "a, b and c");
+        scenario.reply("SWAPDB 0 1", Protocol::Resp2);
+        scenario.caller.now_ms += 1000;
+        let policy = scenario.policy.clone();
+        let environment = Environment::new(&policy, &scenario.caller);
+        assert!(!scenario.engine.expire_own(environment, 2, &mut scenario.worker));
+        assert!(scenario.engine.expire_own(environment, 2, &mut scenario.worker));
+        assert_eq!(known(&scenario), 0);
+        scenario.reply("SWAPDB 0 1", Protocol::Resp2);
+        assert_eq!(scenario.reply("DBSIZE", Protocol::Resp2), b":5\r\n", "before, p, kept, no and stream");
         for line in ["SET a v PX 1000", "FLUSHALL"] {
-            story.reply(line, Protocol::Resp2);
+            scenario.reply(line, Protocol::Resp2);
         }
-        assert_eq!(known(&story), 0);
-        story.reply("SET a v PX 1000", Protocol::Resp2);
-        story.engine.follow(false);
-        assert_eq!(known(&story), 0);
+        assert_eq!(known(&scenario), 0);
+        scenario.reply("SET a v PX 1000", Protocol::Resp2);
+        scenario.engine.follow(false);
+        assert_eq!(known(&scenario), 0);
     }
 
     #[test]
     fn a_large_value_is_freed_apart_before_its_command_is_answered() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let member = "x".repeat(1000);
         for number in 0..6000 {
-            story.reply(&format!("SADD k {member}{number}"), Protocol::Resp2);
+            scenario.reply(&format!("SADD k {member}{number}"), Protocol::Resp2);
         }
-        story.caller.visits_max = Some(10);
-        assert_eq!(story.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
-        let offloaded = story.offloaded.take().expect("freed apart");
+        scenario.caller.visits_max = Some(10);
+        assert_eq!(scenario.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
+        let offloaded = scenario.offloaded.take().expect("freed apart");
         assert!(offloaded.has_run());
         let OffloadOutcome::Answered { reply, .. } =
-            offloaded.run(&story.engine, &mut story.worker, &ConnectedHost)
+            offloaded.run(&scenario.engine, &mut scenario.worker, &ConnectedHost)
         else {
             panic!("it computes nothing");
         };
         assert_eq!(reply.bytes(), b":1\r\n");
-        assert_eq!(story.reply("EXISTS k", Protocol::Resp2), b":0\r\n");
+        assert_eq!(scenario.reply("EXISTS k", Protocol::Resp2), b":0\r\n");
     }
 
     #[test]
@@ -749,11 +749,11 @@ mod tests {
             lines.push(format!("LPUSH l {short}"));
         }
         lines.push(String::from("LTRIM l 0 10"));
-        let (mut story, _records) = Story::recorded();
+        let (mut scenario, _records) = Scenario::recorded();
         for line in lines {
-            story.reply(&line, Protocol::Resp2);
-            story.caller.now_ms += 10;
-            let keyspace = &story.engine.keyspace;
+            scenario.reply(&line, Protocol::Resp2);
+            scenario.caller.now_ms += 10;
+            let keyspace = &scenario.engine.keyspace;
             assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "after {line}");
         }
     }
@@ -762,15 +762,15 @@ mod tests {
     fn what_is_replaced_or_has_expired_is_freed_as_the_configuration_says() {
         let large = "x".repeat(100_000);
         for lazy in [false, true] {
-            let mut story = Story::new();
-            story.policy.lazyfree_server_del = lazy;
-            story.policy.lazyfree_expire = lazy;
-            assert!(!leaves_garbage(&mut story, &format!("SET k {large}")));
-            assert_eq!(leaves_garbage(&mut story, "SET k 1"), lazy, "replaced");
+            let mut scenario = Scenario::new();
+            scenario.policy.lazyfree_server_del = lazy;
+            scenario.policy.lazyfree_expire = lazy;
+            assert!(!leaves_garbage(&mut scenario, &format!("SET k {large}")));
+            assert_eq!(leaves_garbage(&mut scenario, "SET k 1"), lazy, "replaced");
             for line in ["GET k", "SET k 1"] {
-                story.reply(&format!("SET k {large} PX 10"), Protocol::Resp2);
-                story.caller.now_ms += 10;
-                assert_eq!(leaves_garbage(&mut story, line), lazy, "expired when {line} came");
+                scenario.reply(&format!("SET k {large} PX 10"), Protocol::Resp2);
+                scenario.caller.now_ms += 10;
+                assert_eq!(leaves_garbage(&mut scenario, line), lazy, "expired when {line} came");
             }
         }
     }

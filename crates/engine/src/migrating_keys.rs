@@ -189,76 +189,77 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use super::*;
-    use crate::transcript::Story;
+    use crate::transcript::Scenario;
 
-    fn depart(story: &mut Story, keys: &[&str]) -> MigrationStart {
+    fn depart(scenario: &mut Scenario, keys: &[&str]) -> MigrationStart {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        let environment = Environment::new(&story.policy, &story.caller);
-        story.engine.begin_migration(0, &keys, true, environment, &mut story.worker).unwrap()
+        let environment = Environment::new(&scenario.policy, &scenario.caller);
+        scenario.engine.begin_migration(0, &keys, true, environment, &mut scenario.worker).unwrap()
     }
 
-    fn remove(story: &mut Story, migrating: Box<MigratingKeys>) -> NotRemoved {
-        let environment = Environment::new(&story.policy, &story.caller);
-        story.engine.remove_departed(migrating, |_| true, environment, &mut story.worker).unwrap()
+    fn remove(scenario: &mut Scenario, migrating: Box<MigratingKeys>) -> NotRemoved {
+        let environment = Environment::new(&scenario.policy, &scenario.caller);
+        scenario.engine.remove_departed(migrating, |_| true, environment, &mut scenario.worker).unwrap()
     }
 
-    fn reply(story: &mut Story, line: &str) -> String {
-        String::from_utf8(story.reply(line, Protocol::Resp2)).unwrap()
+    fn reply(scenario: &mut Scenario, line: &str) -> String {
+        String::from_utf8(scenario.reply(line, Protocol::Resp2)).unwrap()
     }
 
     #[test]
     fn what_was_sent_is_removed_and_what_has_changed_stays() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for line in
             ["SET a 1", "SET b 1", "SET c 1 PX 50", "RPUSH d x", "SET e 1", "SET f 1", "SET g 1 PX 50"]
         {
-            reply(&mut story, line);
+            reply(&mut scenario, line);
         }
         let MigrationStart::Ready(migrating) =
-            depart(&mut story, &["a", "none", "b", "c", "d", "e", "f", "g"])
+            depart(&mut scenario, &["a", "none", "b", "c", "d", "e", "f", "g"])
         else {
             panic!("they are there");
         };
         assert_eq!(migrating.keys().len(), 7);
-        // As transactions and scripts do, the commands of this story wait for nothing.
+        // As transactions and scripts do, the commands of this scenario wait for nothing.
         for line in ["SET b 2", "PEXPIRE c 500", "RPUSH d y", "DEL e", "GET f"] {
-            reply(&mut story, line);
+            reply(&mut scenario, line);
         }
-        story.caller.now_ms += 100;
-        let not_removed = remove(&mut story, migrating);
+        scenario.caller.now_ms += 100;
+        let not_removed = remove(&mut scenario, migrating);
         assert_eq!(not_removed.changed, [&b"b"[..], b"c", b"d"].map(Box::from));
         assert_eq!(not_removed.gone, [&b"e"[..]].map(Box::from));
-        assert_eq!(reply(&mut story, "EXISTS a b c d e f g"), ":3\r\n");
+        assert_eq!(reply(&mut scenario, "EXISTS a b c d e f g"), ":3\r\n");
     }
 
     #[test]
     fn writers_wait_for_keys_on_their_way_and_readers_do_not() {
-        let mut story = Story::new();
-        story.caller.waits_for_views = true;
-        reply(&mut story, "SET a 1");
-        let MigrationStart::Ready(migrating) = depart(&mut story, &["a"]) else { panic!("it is there") };
-        assert!(matches!(depart(&mut story, &["a"]), MigrationStart::Retry));
-        assert!(matches!(depart(&mut story, &["none"]), MigrationStart::Nothing));
+        let mut scenario = Scenario::new();
+        scenario.caller.waits_for_views = true;
+        reply(&mut scenario, "SET a 1");
+        let MigrationStart::Ready(migrating) = depart(&mut scenario, &["a"]) else { panic!("it is there") };
+        assert!(matches!(depart(&mut scenario, &["a"]), MigrationStart::Retry));
+        assert!(matches!(depart(&mut scenario, &["none"]), MigrationStart::Nothing));
         for line in ["SET a 2", "INCR a", "DEL a", "APPEND a x", "EXPIRE a 100", "RENAME a b"] {
-            assert_eq!(reply(&mut story, line), "", "{line} is to be presented again");
+            assert_eq!(reply(&mut scenario, line), "", "{line} is to be presented again");
         }
-        assert_eq!(reply(&mut story, "GET a"), "$1\r\n1\r\n");
-        assert_eq!(reply(&mut story, "SET b 1"), "+OK\r\n");
-        let dumped = migrating.dump(0, &story.engine, &mut story.worker, story.caller.now_ms).unwrap();
+        assert_eq!(reply(&mut scenario, "GET a"), "$1\r\n1\r\n");
+        assert_eq!(reply(&mut scenario, "SET b 1"), "+OK\r\n");
+        let dumped =
+            migrating.dump(0, &scenario.engine, &mut scenario.worker, scenario.caller.now_ms).unwrap();
         assert_eq!((dumped.ttl_ms, dumped.payload.len()), (0, 1));
-        assert!(remove(&mut story, migrating).is_empty());
-        assert_eq!(reply(&mut story, "INCR a"), ":1\r\n");
+        assert!(remove(&mut scenario, migrating).is_empty());
+        assert_eq!(reply(&mut scenario, "INCR a"), ":1\r\n");
     }
 
     #[test]
     fn the_removal_is_one_record() {
-        let (mut story, records) = Story::recorded();
-        reply(&mut story, "MSET a 1 b 1");
-        let MigrationStart::Ready(migrating) = depart(&mut story, &["b", "a"]) else {
+        let (mut scenario, records) = Scenario::recorded();
+        reply(&mut scenario, "MSET a 1 b 1");
+        let MigrationStart::Ready(migrating) = depart(&mut scenario, &["b", "a"]) else {
             panic!("they are there")
         };
         records.take();
-        remove(&mut story, migrating);
+        remove(&mut scenario, migrating);
         assert_eq!(records.take(), ["DEL b a"]);
     }
 }

@@ -516,27 +516,27 @@ mod tests {
     use crate::{
         context::{Caller, Worker},
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Records, Story},
+        transcript::{ConnectedHost, Records, Scenario},
     };
 
     /// Plays lines and compares the record of each: none if it is empty. `@ +100` lets time pass and
     /// expires in the background.
     fn check(script: &str) {
-        let (mut story, records) = Story::recorded();
+        let (mut scenario, records) = Scenario::recorded();
         let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         for line in lines {
             let (command, expected) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
             if let Some(passed) = command.strip_prefix("@ +") {
-                story.caller.now_ms += passed.parse::<u64>().unwrap();
-                story.expire();
+                scenario.caller.now_ms += passed.parse::<u64>().unwrap();
+                scenario.expire();
             } else if let Some(database) = command.strip_prefix("@ database ") {
-                story.database = database.parse().unwrap();
+                scenario.database = database.parse().unwrap();
                 continue;
             } else if let Some(passed) = command.strip_prefix("@ unnoticed +") {
-                story.caller.now_ms += passed.parse::<u64>().unwrap();
+                scenario.caller.now_ms += passed.parse::<u64>().unwrap();
                 continue;
             } else {
-                story.reply(command, Protocol::Resp2);
+                scenario.reply(command, Protocol::Resp2);
             }
             assert_eq!(records.take().join(" | "), expected, "{command}");
         }
@@ -676,27 +676,27 @@ mod tests {
     #[test]
     fn what_is_taken_over_apart_is_told_as_what_is_taken_where_it_stands() {
         let told = |visits_max: Option<usize>, count: usize| {
-            let (mut story, records) = Story::recorded();
+            let (mut scenario, records) = Scenario::recorded();
             for line in
                 ["XADD s 1 a 1", "XADD s 2 b 2", "XADD s 3 c 3", "XADD s 4 d 4", "XGROUP CREATE s g 0"]
             {
-                story.reply(line, Protocol::Resp2);
+                scenario.reply(line, Protocol::Resp2);
             }
-            story.reply("XREADGROUP GROUP g ann STREAMS s >", Protocol::Resp2);
-            story.reply("XDEL s 2", Protocol::Resp2);
+            scenario.reply("XREADGROUP GROUP g ann STREAMS s >", Protocol::Resp2);
+            scenario.reply("XDEL s 2", Protocol::Resp2);
             records.take();
-            story.caller.visits_max = visits_max;
+            scenario.caller.visits_max = visits_max;
             let line = format!("XAUTOCLAIM s g bob 0 0 COUNT {count}");
-            let reply = story.reply(&line, Protocol::Resp2);
-            let Some(offloaded) = story.offloaded.take() else { return (reply, records.take()) };
+            let reply = scenario.reply(&line, Protocol::Resp2);
+            let Some(offloaded) = scenario.offloaded.take() else { return (reply, records.take()) };
             assert_eq!(records.take(), [""; 0], "it has not run");
             let OffloadOutcome::Computed(computed) =
-                offloaded.run(&story.engine, &mut Worker::new(9, 9), &ConnectedHost)
+                offloaded.run(&scenario.engine, &mut Worker::new(9, 9), &ConnectedHost)
             else {
                 panic!("it is to be run again");
             };
-            story.computed = Some(Box::new(computed));
-            (story.reply(&line, Protocol::Resp2), records.take())
+            scenario.computed = Some(Box::new(computed));
+            (scenario.reply(&line, Protocol::Resp2), records.take())
         };
         for count in [1, 2, 3, 4] {
             // By a copy of the group, and under the locks.
@@ -726,18 +726,19 @@ mod tests {
 
     /// Plays lines, and their records in a second store that knows no time, as a replica or a replay of the log does:
     /// both answer each line behind `> ` alike.
-    fn check_replay(story: &mut Story, records: &Records, script: &str) {
-        let mut again = Story::new();
-        again.caller = Caller { now_ms: 0, replaying_at_ms: story.caller.now_ms, ..Caller::default() };
+    fn check_replay(scenario: &mut Scenario, records: &Records, script: &str) {
+        let mut again = Scenario::new();
+        again.caller = Caller { now_ms: 0, replaying_at_ms: scenario.caller.now_ms, ..Caller::default() };
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if let Some(query) = line.strip_prefix("> ") {
-                let replies = [&mut *story, &mut again].map(|story| story.reply(query, Protocol::Resp2));
+                let replies =
+                    [&mut *scenario, &mut again].map(|scenario| scenario.reply(query, Protocol::Resp2));
                 let [here, there] = replies.map(|reply| String::from_utf8(reply).unwrap());
                 assert_eq!(here, there, "{query} in {script}");
             } else if let Some(passed) = line.strip_prefix("@ unnoticed +") {
-                story.caller.now_ms += passed.parse::<u64>().unwrap();
+                scenario.caller.now_ms += passed.parse::<u64>().unwrap();
             } else {
-                story.reply(line, Protocol::Resp2);
+                scenario.reply(line, Protocol::Resp2);
                 for record in records.take() {
                     for command in record.split("; ").filter(|command| !["MULTI", "EXEC"].contains(command)) {
                         let reply = again.reply(command, Protocol::Resp2);
@@ -780,9 +781,9 @@ mod tests {
                 for trim in
                     [format!("XTRIM s {bound} {references}"), format!("XADD s {references} {bound} 10 a 1")]
                 {
-                    let (mut story, records) = Story::recorded();
+                    let (mut scenario, records) = Scenario::recorded();
                     // Of other sizes than in the replay.
-                    story.policy.collection_limits.stream_node_max_entries = 2;
+                    scenario.policy.collection_limits.stream_node_max_entries = 2;
                     let mut lines: Vec<String> = (1..10).map(|id| format!("XADD s {id} a 1")).collect();
                     lines.extend(
                         [
@@ -796,7 +797,7 @@ mod tests {
                         ]
                         .map(str::to_owned),
                     );
-                    check_replay(&mut story, &records, &lines.join("\n"));
+                    check_replay(&mut scenario, &records, &lines.join("\n"));
                 }
             }
         }
@@ -825,10 +826,10 @@ mod tests {
             ("XACKDEL s g ACKED IDS 1 3", "XACK s g 3-0"),
             ("XACKDEL s g DELREF IDS 1 4", "MULTI; XACK s g 4-0; XDEL s 4-0; EXEC"),
         ];
-        let (mut story, records) = Story::recorded();
-        check_replay(&mut story, &records, setup);
+        let (mut scenario, records) = Scenario::recorded();
+        check_replay(&mut scenario, &records, setup);
         for (removal, expected) in removals {
-            story.reply(removal, Protocol::Resp2);
+            scenario.reply(removal, Protocol::Resp2);
             assert_eq!(records.take().concat(), expected, "{removal}");
         }
         let removals = removals.map(|(removal, _)| removal).join("\n");
@@ -837,15 +838,15 @@ mod tests {
             > XPENDING s g - + 100
             > XPENDING s h - + 100
         ";
-        let (mut story, records) = Story::recorded();
-        check_replay(&mut story, &records, &[setup, &removals, queries].concat());
+        let (mut scenario, records) = Scenario::recorded();
+        check_replay(&mut scenario, &records, &[setup, &removals, queries].concat());
     }
 
     #[test]
     fn fields_keep_their_values_and_deadlines_in_a_replay() {
-        let (mut story, records) = Story::recorded();
+        let (mut scenario, records) = Scenario::recorded();
         check_replay(
-            &mut story,
+            &mut scenario,
             &records,
             "
             HSETEX h EX 10 FIELDS 3 a 1 b 2 c 3
@@ -872,8 +873,8 @@ mod tests {
             > HLEN h_a
             > EXISTS h_b
         ";
-        let (mut story, records) = Story::recorded();
-        check_replay(&mut story, &records, script);
+        let (mut scenario, records) = Scenario::recorded();
+        check_replay(&mut scenario, &records, script);
         check(
             "
             RPUSH l a => RPUSH l a
@@ -936,8 +937,8 @@ mod tests {
 
     #[test]
     fn a_command_is_recorded_in_one_form_however_it_comes() {
-        let (mut story, records) = Story::recorded();
-        let table = Arc::clone(&story.table);
+        let (mut scenario, records) = Scenario::recorded();
+        let table = Arc::clone(&scenario.table);
         for input in [
             "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
             "*0\r\n*-1\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
@@ -947,7 +948,7 @@ mod tests {
             "SET k                   v\r\n",
             "'SET' k \"v\"              \r\n",
         ] {
-            story.reply_to(&table, input.as_bytes(), Protocol::Resp2);
+            scenario.reply_to(&table, input.as_bytes(), Protocol::Resp2);
             assert_eq!(records.take(), ["SET k v"], "{input:?}");
         }
     }
@@ -973,37 +974,37 @@ mod tests {
 
     #[test]
     fn nothing_is_recorded_while_the_log_is_off() {
-        let (mut story, records) = Story::recorded();
-        story.reply("SET k v", Protocol::Resp2);
+        let (mut scenario, records) = Scenario::recorded();
+        scenario.reply("SET k v", Protocol::Resp2);
         assert_eq!(records.take(), ["SET k v"]);
-        story.turn_log(false);
-        story.reply("SPOP k", Protocol::Resp2);
-        story.reply("SET k v", Protocol::Resp2);
-        story.turn_log(true);
-        story.reply("SET k w", Protocol::Resp2);
+        scenario.turn_log(false);
+        scenario.reply("SPOP k", Protocol::Resp2);
+        scenario.reply("SET k v", Protocol::Resp2);
+        scenario.turn_log(true);
+        scenario.reply("SET k w", Protocol::Resp2);
         assert_eq!(records.take(), ["SET k w"]);
     }
 
     #[test]
     fn relay_records_the_primarys_bytes_and_nothing_of_the_commands_own() {
-        let (mut story, records) = Story::recorded();
-        story.engine.log.follow(true);
-        story.reply("SET k v", Protocol::Resp2);
+        let (mut scenario, records) = Scenario::recorded();
+        scenario.engine.log.follow(true);
+        scenario.reply("SET k v", Protocol::Resp2);
         assert_eq!(records.take(), [""; 0], "what clients change on a replica is no part of the stream");
         let mut stream = Vec::new();
         write_command(&mut stream, &[b"select", b"7"]);
         write_command(&mut stream, &[b"spop", b"k"]);
-        story.worker.propagation.relay(&stream);
-        story.reply("APPEND k w", Protocol::Resp2);
+        scenario.worker.propagation.relay(&stream);
+        scenario.reply("APPEND k w", Protocol::Resp2);
         assert_eq!(records.take(), ["select 7; spop k"]);
         // With any result of the command.
-        story.worker.propagation.relay(&stream);
-        story.reply("GET k", Protocol::Resp2);
+        scenario.worker.propagation.relay(&stream);
+        scenario.reply("GET k", Protocol::Resp2);
         assert_eq!(records.take(), ["select 7; spop k"]);
-        story.turn_log(false);
-        story.worker.propagation.relay(&stream);
-        story.reply("APPEND k w", Protocol::Resp2);
-        story.turn_log(true);
+        scenario.turn_log(false);
+        scenario.worker.propagation.relay(&stream);
+        scenario.reply("APPEND k w", Protocol::Resp2);
+        scenario.turn_log(true);
         assert_eq!(records.take(), [""; 0], "nobody reads");
     }
 }

@@ -1,4 +1,4 @@
-//! Command scripts: a story of commands and the exact replies they get.
+//! Command scripts: a scenario of commands and the exact replies they get.
 //!
 //! ```text
 //! > SET key "a value" PX 100      a command, words quoted as on an inline request
@@ -28,12 +28,12 @@ impl Host for ConnectedHost {
     }
 
     fn pause(&self) {
-        unreachable!("no script runs beside a story")
+        unreachable!("no script runs beside a scenario")
     }
 }
 
 /// A store to talk to, in database 0.
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) engine: Engine,
     pub(crate) table: Arc<CommandTable>,
     pub(crate) worker: Worker,
@@ -46,7 +46,7 @@ pub(crate) struct Story {
     pub(crate) computed: Option<Box<Computed>>,
 }
 
-impl Story {
+impl Scenario {
     pub(crate) fn new() -> Self {
         Self {
             engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
@@ -63,10 +63,10 @@ impl Story {
     /// A store whose records are kept.
     pub(crate) fn recorded() -> (Self, Arc<Records>) {
         let records = Arc::new(Records::default());
-        let mut story = Self::new();
-        story.engine = Engine::with_log(Keyspace::new(1, 1, 16, [1, 2, 3, 4]), Arc::clone(&records) as _);
-        story.engine.log.turn(crate::LogConsumer::File, true);
-        (story, records)
+        let mut scenario = Self::new();
+        scenario.engine = Engine::with_log(Keyspace::new(1, 1, 16, [1, 2, 3, 4]), Arc::clone(&records) as _);
+        scenario.engine.log.turn(crate::LogConsumer::File, true);
+        (scenario, records)
     }
 
     pub(crate) fn turn_log(&mut self, on: bool) {
@@ -210,5 +210,5 @@ impl Log for Records {
 
 /// Plays a script on an empty store.
 pub(crate) fn check(script: &str) {
-    Story::new().play(script);
+    Scenario::new().play(script);
 }

@@ -19,11 +19,11 @@ use dunlin_engine::{
 };
 
 /// Clients of one worker, by number; each line is said by one of them.
-struct Story<'a> {
+struct Scenario<'a> {
     client: Client<'a>,
 }
 
-impl<'a> Story<'a> {
+impl<'a> Scenario<'a> {
     fn new(store: &'a Store) -> Self {
         Self { client: store.client(0) }
     }
@@ -82,186 +82,186 @@ impl<'a> Story<'a> {
 #[test]
 fn who_came_first_is_served_first() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLPOP k 0", "(waits)", &[]);
-    story.check(2, "BRPOP other k 0", "(waits)", &[]);
-    story.check(3, "BLMPOP 0 2 k k RIGHT COUNT 2", "(waits)", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(2, "BRPOP other k 0", "(waits)", &[]);
+    scenario.check(3, "BLMPOP 0 2 k k RIGHT COUNT 2", "(waits)", &[]);
     assert_eq!(store.engine.survey().blocking, BlockingKeys { keys: 2, on_loss: 0 });
-    story.check(9, "RPUSH k a b", ":2", &[(1, "*2 $1 k $1 a"), (2, "*2 $1 k $1 b")]);
-    story.check(9, "EXISTS k", ":0", &[]);
-    story.check(9, "RPUSH k a b c", ":3", &[(3, "*2 $1 k *2 $1 c $1 b")]);
-    story.check(9, "LRANGE k 0 -1", "*1 $1 a", &[]);
-    story.check(1, "BLPOP k 0", "*2 $1 k $1 a", &[]);
-    story.nobody_waits();
+    scenario.check(9, "RPUSH k a b", ":2", &[(1, "*2 $1 k $1 a"), (2, "*2 $1 k $1 b")]);
+    scenario.check(9, "EXISTS k", ":0", &[]);
+    scenario.check(9, "RPUSH k a b c", ":3", &[(3, "*2 $1 k *2 $1 c $1 b")]);
+    scenario.check(9, "LRANGE k 0 -1", "*1 $1 a", &[]);
+    scenario.check(1, "BLPOP k 0", "*2 $1 k $1 a", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn what_is_served_can_make_other_keys_ready() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLPOP c 0", "(waits)", &[]);
-    story.check(2, "BLMOVE b c LEFT RIGHT 0", "(waits)", &[]);
-    story.check(3, "BRPOPLPUSH a b 0", "(waits)", &[]);
-    story.check(9, "RPUSH a x", ":1", &[(3, "$1 x"), (2, "$1 x"), (1, "*2 $1 c $1 x")]);
-    story.check(9, "EXISTS a b c", ":0", &[]);
-    story.nobody_waits();
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLPOP c 0", "(waits)", &[]);
+    scenario.check(2, "BLMOVE b c LEFT RIGHT 0", "(waits)", &[]);
+    scenario.check(3, "BRPOPLPUSH a b 0", "(waits)", &[]);
+    scenario.check(9, "RPUSH a x", ":1", &[(3, "$1 x"), (2, "$1 x"), (1, "*2 $1 c $1 x")]);
+    scenario.check(9, "EXISTS a b c", ":0", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn a_mistake_that_shows_late_is_told_and_costs_no_element() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLMOVE a text LEFT RIGHT 0", "(waits)", &[]);
-    story.check(9, "SET text v", "+OK", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLMOVE a text LEFT RIGHT 0", "(waits)", &[]);
+    scenario.check(9, "SET text v", "+OK", &[]);
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-    story.check(9, "RPUSH a x", ":1", &[(1, wrong)]);
-    story.check(9, "LLEN a", ":1", &[]);
-    story.nobody_waits();
+    scenario.check(9, "RPUSH a x", ":1", &[(1, wrong)]);
+    scenario.check(9, "LLEN a", ":1", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn blmovem_with_count_is_served_by_the_first_elements() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLMOVEM a b LEFT RIGHT 0 COUNT 5 BULK", "(waits)", &[]);
-    story.check(2, "BLPOP b 0", "(waits)", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLMOVEM a b LEFT RIGHT 0 COUNT 5 BULK", "(waits)", &[]);
+    scenario.check(2, "BLPOP b 0", "(waits)", &[]);
     let served = [(1, "*2 $1 x $1 y"), (2, "*2 $1 b $1 x")];
-    story.check(9, "RPUSH a x y", ":2", &served);
-    story.check(9, "LRANGE b 0 -1", "*1 $1 y", &[]);
-    story.check(9, "EXISTS a", ":0", &[]);
-    story.check(1, "BLMOVEM a b LEFT RIGHT 0", "(waits)", &[]);
-    story.check(9, "RPUSH a x y", ":2", &[(1, "*1 $1 x")]);
-    story.nobody_waits();
+    scenario.check(9, "RPUSH a x y", ":2", &served);
+    scenario.check(9, "LRANGE b 0 -1", "*1 $1 y", &[]);
+    scenario.check(9, "EXISTS a", ":0", &[]);
+    scenario.check(1, "BLMOVEM a b LEFT RIGHT 0", "(waits)", &[]);
+    scenario.check(9, "RPUSH a x y", ":2", &[(1, "*1 $1 x")]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn blmovem_with_exactly_waits_for_all_of_its_elements() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLMOVEM a b LEFT LEFT 0 EXACTLY 3 OBO", "(waits)", &[]);
-    story.check(9, "RPUSH a 1 2", ":2", &[]);
-    story.check(9, "EXISTS b", ":0", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLMOVEM a b LEFT LEFT 0 EXACTLY 3 OBO", "(waits)", &[]);
+    scenario.check(9, "RPUSH a 1 2", ":2", &[]);
+    scenario.check(9, "EXISTS b", ":0", &[]);
     // Clients that are content with fewer do not wait behind it, whether they came before or after.
-    story.check(2, "BLPOP a 0", "*2 $1 a $1 1", &[]);
-    story.check(3, "BLMOVEM a c LEFT LEFT 0 EXACTLY 2 OBO", "(waits)", &[]);
-    story.check(9, "RPUSH a 3", ":2", &[(3, "*2 $1 3 $1 2")]);
-    story.check(4, "BLMPOP 0 1 a LEFT COUNT 9", "(waits)", &[]);
-    story.check(9, "RPUSH a 1 2", ":2", &[(4, "*2 $1 a *2 $1 1 $1 2")]);
-    story.check(9, "RPUSH a 1 2", ":2", &[]);
-    story.check(9, "LINSERT a BEFORE 1 0", ":3", &[(1, "*3 $1 2 $1 1 $1 0")]);
-    story.check(9, "LRANGE b 0 -1", "*3 $1 2 $1 1 $1 0", &[]);
-    story.check(9, "EXISTS a", ":0", &[]);
-    story.nobody_waits();
+    scenario.check(2, "BLPOP a 0", "*2 $1 a $1 1", &[]);
+    scenario.check(3, "BLMOVEM a c LEFT LEFT 0 EXACTLY 2 OBO", "(waits)", &[]);
+    scenario.check(9, "RPUSH a 3", ":2", &[(3, "*2 $1 3 $1 2")]);
+    scenario.check(4, "BLMPOP 0 1 a LEFT COUNT 9", "(waits)", &[]);
+    scenario.check(9, "RPUSH a 1 2", ":2", &[(4, "*2 $1 a *2 $1 1 $1 2")]);
+    scenario.check(9, "RPUSH a 1 2", ":2", &[]);
+    scenario.check(9, "LINSERT a BEFORE 1 0", ":3", &[(1, "*3 $1 2 $1 1 $1 0")]);
+    scenario.check(9, "LRANGE b 0 -1", "*3 $1 2 $1 1 $1 0", &[]);
+    scenario.check(9, "EXISTS a", ":0", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn blmovem_is_served_by_every_way_in_which_its_source_grows() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
+    let mut scenario = Scenario::new(&store);
     for (line, reply) in [
         ("LMOVE feed a LEFT RIGHT", "$1 9"),
         ("LMOVEM feed a LEFT RIGHT COUNT 3 BULK", "*3 $1 9 $1 8 $1 7"),
         ("SORT feed STORE a", ":3"),
         ("COPY feed a REPLACE", ":1"),
     ] {
-        story.check(9, "RPUSH a 1 2", ":2", &[]);
-        story.check(9, "RPUSH feed 9 8 7", ":3", &[]);
-        story.check(1, "BLMOVEM a b LEFT RIGHT 0 EXACTLY 3 BULK", "(waits)", &[]);
-        assert_eq!(story.say(9, line), reply, "{line}");
-        assert_eq!(story.served().len(), 1, "{line}");
-        story.say(9, "DEL a b feed");
+        scenario.check(9, "RPUSH a 1 2", ":2", &[]);
+        scenario.check(9, "RPUSH feed 9 8 7", ":3", &[]);
+        scenario.check(1, "BLMOVEM a b LEFT RIGHT 0 EXACTLY 3 BULK", "(waits)", &[]);
+        assert_eq!(scenario.say(9, line), reply, "{line}");
+        assert_eq!(scenario.served().len(), 1, "{line}");
+        scenario.say(9, "DEL a b feed");
     }
-    story.nobody_waits();
+    scenario.nobody_waits();
 }
 
 #[test]
 fn blmovem_may_take_what_it_puts_back() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLMOVEM a a LEFT RIGHT 0 EXACTLY 2 BULK", "(waits)", &[]);
-    story.check(2, "BLPOP a 0", "(waits)", &[]);
-    story.check(9, "RPUSH a 1 2 3", ":3", &[(1, "*2 $1 1 $1 2"), (2, "*2 $1 a $1 3")]);
-    story.check(9, "LRANGE a 0 -1", "*2 $1 1 $1 2", &[]);
-    story.nobody_waits();
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLMOVEM a a LEFT RIGHT 0 EXACTLY 2 BULK", "(waits)", &[]);
+    scenario.check(2, "BLPOP a 0", "(waits)", &[]);
+    scenario.check(9, "RPUSH a 1 2 3", ":3", &[(1, "*2 $1 1 $1 2"), (2, "*2 $1 a $1 3")]);
+    scenario.check(9, "LRANGE a 0 -1", "*2 $1 1 $1 2", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn xread_with_limits_is_served_with_no_more() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "XREAD MAXCOUNT 1 BLOCK 0 STREAMS s t $ $", "(waits)", &[]);
-    story.check(9, "XADD t 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 t *1 *2 $3 1-0 *2 $1 a $1 1")]);
-    story.check(9, "XGROUP CREATE s g 0 MKSTREAM", "+OK", &[]);
-    story.check(1, "XREADGROUP GROUP g c MAXSIZE 1 BLOCK 0 STREAMS s >", "(waits)", &[]);
-    story.check(9, "XADD s 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1")]);
-    story.nobody_waits();
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "XREAD MAXCOUNT 1 BLOCK 0 STREAMS s t $ $", "(waits)", &[]);
+    scenario.check(9, "XADD t 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 t *1 *2 $3 1-0 *2 $1 a $1 1")]);
+    scenario.check(9, "XGROUP CREATE s g 0 MKSTREAM", "+OK", &[]);
+    scenario.check(1, "XREADGROUP GROUP g c MAXSIZE 1 BLOCK 0 STREAMS s >", "(waits)", &[]);
+    scenario.check(9, "XADD s 1 a 1", "$3 1-0", &[(1, "*1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1")]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn every_way_in_which_a_list_appears_serves() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BLPOP k 0", "(waits)", &[]);
-    story.check(9, "SET k v", "+OK", &[]);
-    story.check(9, "SADD s m", ":1", &[]);
-    story.check(9, "RENAME s k", "+OK", &[]);
-    story.check(9, "DEL k", ":1", &[]);
-    story.check(9, "RPUSH q 1 2 3", ":3", &[]);
-    story.check(9, "COPY q k", ":1", &[(1, "*2 $1 k $1 1")]);
-    story.check(9, "DEL k", ":1", &[]);
-    story.check(1, "BLPOP k 0", "(waits)", &[]);
-    story.check(9, "LMOVE q k LEFT LEFT", "$1 1", &[(1, "*2 $1 k $1 1")]);
-    story.check(1, "BLPOP k 0", "(waits)", &[]);
-    story.check(9, "RENAME q k", "+OK", &[(1, "*2 $1 k $1 2")]);
-    story.check(9, "DEL k", ":1", &[]);
-    story.check(1, "BLPOP k 0", "(waits)", &[]);
-    story.client.database = 1;
-    story.check(2, "BLPOP k 0", "(waits)", &[]);
-    story.client.database = 2;
-    story.check(9, "RPUSH k a b", ":2", &[]);
-    story.check(9, "SWAPDB 2 1", "+OK", &[(2, "*2 $1 k $1 a")]);
-    story.client.database = 1;
-    story.check(9, "MOVE k 0", ":1", &[(1, "*2 $1 k $1 b")]);
-    story.nobody_waits();
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(9, "SET k v", "+OK", &[]);
+    scenario.check(9, "SADD s m", ":1", &[]);
+    scenario.check(9, "RENAME s k", "+OK", &[]);
+    scenario.check(9, "DEL k", ":1", &[]);
+    scenario.check(9, "RPUSH q 1 2 3", ":3", &[]);
+    scenario.check(9, "COPY q k", ":1", &[(1, "*2 $1 k $1 1")]);
+    scenario.check(9, "DEL k", ":1", &[]);
+    scenario.check(1, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(9, "LMOVE q k LEFT LEFT", "$1 1", &[(1, "*2 $1 k $1 1")]);
+    scenario.check(1, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(9, "RENAME q k", "+OK", &[(1, "*2 $1 k $1 2")]);
+    scenario.check(9, "DEL k", ":1", &[]);
+    scenario.check(1, "BLPOP k 0", "(waits)", &[]);
+    scenario.client.database = 1;
+    scenario.check(2, "BLPOP k 0", "(waits)", &[]);
+    scenario.client.database = 2;
+    scenario.check(9, "RPUSH k a b", ":2", &[]);
+    scenario.check(9, "SWAPDB 2 1", "+OK", &[(2, "*2 $1 k $1 a")]);
+    scenario.client.database = 1;
+    scenario.check(9, "MOVE k 0", ":1", &[(1, "*2 $1 k $1 b")]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn each_waits_for_a_value_of_its_type() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(1, "BZPOPMIN k 0", "(waits)", &[]);
-    story.check(2, "BLPOP k 0", "(waits)", &[]);
-    story.check(3, "BZPOPMAX j k 0", "(waits)", &[]);
-    story.check(4, "BZMPOP 0 2 k j MIN COUNT 2", "(waits)", &[]);
-    story.check(9, "RPUSH k x", ":1", &[(2, "*2 $1 k $1 x")]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, "BZPOPMIN k 0", "(waits)", &[]);
+    scenario.check(2, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(3, "BZPOPMAX j k 0", "(waits)", &[]);
+    scenario.check(4, "BZMPOP 0 2 k j MIN COUNT 2", "(waits)", &[]);
+    scenario.check(9, "RPUSH k x", ":1", &[(2, "*2 $1 k $1 x")]);
     let served =
         [(1, "*3 $1 k $1 a $1 1"), (3, "*3 $1 k $1 d $1 4"), (4, "*2 $1 k *2 *2 $1 b $1 2 *2 $1 c $1 3")];
-    story.check(9, "ZADD k 2 b 1 a 4 d 3 c", ":4", &served);
-    story.check(9, "EXISTS k", ":0", &[]);
-    story.check(9, "ZADD k 1 a 2 b", ":2", &[]);
-    story.check(1, "BZPOPMAX k 0", "*3 $1 k $1 b $1 2", &[]);
-    story.check(1, "BZMPOP 0 1 k MID", "-ERR syntax error", &[]);
-    story.check(1, "BZPOPMIN k x", "-ERR timeout is not a float or out of range", &[]);
-    story.nobody_waits();
+    scenario.check(9, "ZADD k 2 b 1 a 4 d 3 c", ":4", &served);
+    scenario.check(9, "EXISTS k", ":0", &[]);
+    scenario.check(9, "ZADD k 1 a 2 b", ":2", &[]);
+    scenario.check(1, "BZPOPMAX k 0", "*3 $1 k $1 b $1 2", &[]);
+    scenario.check(1, "BZMPOP 0 1 k MID", "-ERR syntax error", &[]);
+    scenario.check(1, "BZPOPMIN k x", "-ERR timeout is not a float or out of range", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn where_nobody_can_wait_the_answer_is_nil() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.client.caller.deny_blocking = true;
-    story.check(1, "BLPOP k 0", "*-1", &[]);
-    story.check(1, "BLMPOP 0 1 k LEFT", "*-1", &[]);
-    story.check(1, "BLMOVE k l LEFT LEFT 0", "$-1", &[]);
-    story.check(1, "BRPOPLPUSH k l 0", "$-1", &[]);
-    story.nobody_waits();
+    let mut scenario = Scenario::new(&store);
+    scenario.client.caller.deny_blocking = true;
+    scenario.check(1, "BLPOP k 0", "*-1", &[]);
+    scenario.check(1, "BLMPOP 0 1 k LEFT", "*-1", &[]);
+    scenario.check(1, "BLMOVE k l LEFT LEFT 0", "$-1", &[]);
+    scenario.check(1, "BRPOPLPUSH k l 0", "$-1", &[]);
+    scenario.nobody_waits();
 }
 
 #[test]
 fn mistakes_are_told_at_once() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.check(9, "SET text v", "+OK", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(9, "SET text v", "+OK", &[]);
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
     for (line, expected) in [
         ("BLPOP k text 0", wrong),
@@ -276,27 +276,27 @@ fn mistakes_are_told_at_once() {
         ("BLMOVE k k LEFT UP x", "-ERR syntax error"),
         ("BLMOVE k k LEFT LEFT 9223372036854775", "-ERR timeout is out of range"),
     ] {
-        story.check(1, line, expected, &[]);
+        scenario.check(1, line, expected, &[]);
     }
-    story.nobody_waits();
+    scenario.nobody_waits();
 }
 
 #[test]
 fn who_withdraws_is_not_served_and_the_next_one_is() {
     let store = Store::new(1);
-    let mut story = Story::new(&store);
-    story.client.caller.client = ClientToken(1, 0);
-    story.client.say("BLPOP k j 0.5");
-    let blocked = story.client.blocked.take().unwrap();
+    let mut scenario = Scenario::new(&store);
+    scenario.client.caller.client = ClientToken(1, 0);
+    scenario.client.say("BLPOP k j 0.5");
+    let blocked = scenario.client.blocked.take().unwrap();
     assert_eq!(blocked.timeout_ms.map(|timeout_ms| timeout_ms.get()), Some(500));
-    story.check(2, "BLPOP k 0", "(waits)", &[]);
+    scenario.check(2, "BLPOP k 0", "(waits)", &[]);
     let inside = store.engine.keyspace.enter(0);
     assert_eq!(store.engine.withdraw(&blocked.waiter), Some(true));
     assert_eq!(store.engine.withdraw(&blocked.waiter), Some(false), "once");
     drop(inside);
-    story.check(9, "RPUSH k a", ":1", &[(2, "*2 $1 k $1 a")]);
-    story.check(9, "RPUSH j a", ":1", &[]);
-    story.nobody_waits();
+    scenario.check(9, "RPUSH k a", ":1", &[(2, "*2 $1 k $1 a")]);
+    scenario.check(9, "RPUSH j a", ":1", &[]);
+    scenario.nobody_waits();
 }
 
 /// Entries come of age while consumers wait: the consumer that came first gets them, and each says when to look at it
@@ -304,41 +304,41 @@ fn who_withdraws_is_not_served_and_the_next_one_is() {
 #[test]
 fn deliveries_that_come_of_age_are_served_in_order() {
     let store = Store::new(2);
-    let mut story = Story::new(&store);
-    let block = |story: &mut Story<'_>, number, line: &str| {
-        assert_eq!(story.say_waiting(number, line), "");
-        story.client.blocked.take().unwrap().waiter
+    let mut scenario = Scenario::new(&store);
+    let block = |scenario: &mut Scenario<'_>, number, line: &str| {
+        assert_eq!(scenario.say_waiting(number, line), "");
+        scenario.client.blocked.take().unwrap().waiter
     };
-    story.check(9, "XGROUP CREATE s g $ MKSTREAM", "+OK", &[]);
-    let start_ms = story.client.caller.now_ms;
-    let bob = block(&mut story, 2, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >");
-    let cyd = block(&mut story, 3, "XREADGROUP GROUP g cyd BLOCK 0 CLAIM 50 STREAMS s >");
+    scenario.check(9, "XGROUP CREATE s g $ MKSTREAM", "+OK", &[]);
+    let start_ms = scenario.client.caller.now_ms;
+    let bob = block(&mut scenario, 2, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >");
+    let cyd = block(&mut scenario, 3, "XREADGROUP GROUP g cyd BLOCK 0 CLAIM 50 STREAMS s >");
     assert_eq!((bob.again_ms(), cyd.again_ms()), (None, None), "nothing to come of age");
     // Bob gets the new entry; Cyd can take it over next.
     let new = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :0 :0";
-    story.check(9, "XADD s 1 a 1", "$3 1-0", &[(2, new), (3, "(sooner)")]);
+    scenario.check(9, "XADD s 1 a 1", "$3 1-0", &[(2, new), (3, "(sooner)")]);
     assert_eq!(cyd.again_ms(), Some(start_ms + 50));
-    let dan = block(&mut story, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
+    let dan = block(&mut scenario, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
     assert_eq!(dan.again_ms(), Some(start_ms + 40));
     // After a command that makes a delivery older, waiters are looked at sooner.
     let older = format!("XCLAIM s g ann 0 1 TIME {} JUSTID", start_ms - 20);
-    story.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
+    scenario.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
     assert_eq!((cyd.again_ms(), dan.again_ms()), (Some(start_ms + 30), Some(start_ms + 20)));
     // A look before the time finds nothing; one after it serves the client that has waited for longest.
-    story.look_again(&dan);
-    assert_eq!(story.served(), []);
-    story.client.caller.now_ms = start_ms + 35;
-    story.look_again(&dan);
+    scenario.look_again(&dan);
+    assert_eq!(scenario.served(), []);
+    scenario.client.caller.now_ms = start_ms + 35;
+    scenario.look_again(&dan);
     let old = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :55 :1";
-    assert_eq!(story.served(), [(3, old.to_owned())]);
+    assert_eq!(scenario.served(), [(3, old.to_owned())]);
     assert_eq!(dan.again_ms(), Some(start_ms + 75), "it was just delivered");
-    story.look_again(&cyd);
-    assert_eq!(story.served(), [], "who has been served is looked at in vain");
+    scenario.look_again(&cyd);
+    assert_eq!(scenario.served(), [], "who has been served is looked at in vain");
     // Entries that are acknowledged or deleted do not come of age.
-    story.check(9, "XACK s g 1", ":1", &[]);
+    scenario.check(9, "XACK s g 1", ":1", &[]);
     assert_eq!(dan.again_ms(), None);
-    story.check(9, "XGROUP DESTROY s g", ":1", &[(4, GROUP_GONE)]);
-    story.nobody_waits();
+    scenario.check(9, "XGROUP DESTROY s g", ":1", &[(4, GROUP_GONE)]);
+    scenario.nobody_waits();
 }
 
 const GROUP_GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
@@ -352,8 +352,8 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
         (0..).map(|number| format!("k{number}")).find(|key| keyspace.stripe_of(key.as_bytes()) > 0).unwrap();
     let taken =
         (0..).map(|number| format!("t{number}")).find(|key| keyspace.stripe_of(key.as_bytes()) == 0).unwrap();
-    let mut story = Story::new(&store);
-    story.check(1, &format!("BLPOP {key} {taken} 0"), "(waits)", &[]);
+    let mut scenario = Scenario::new(&store);
+    scenario.check(1, &format!("BLPOP {key} {taken} 0"), "(waits)", &[]);
     thread::scope(|scope| {
         let lock = keyspace.lock_one(0);
         let pusher = scope.spawn(|| {
@@ -363,20 +363,20 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
                 client.worker.served.iter().map(|served| served.waiter.client().0).collect();
             assert_eq!(served, [1]);
         });
-        while story.say(9, &format!("LLEN {key}")) == ":0" {
+        while scenario.say(9, &format!("LLEN {key}")) == ":0" {
             thread::yield_now();
         }
-        story.check(2, &format!("BLPOP {key} 0"), "(waits)", &[]);
-        story.check(3, &format!("BLMPOP 0 1 {key} LEFT"), "(waits)", &[]);
-        story.check(4, &format!("BLMOVE {key} {key} LEFT LEFT 0"), "(waits)", &[]);
+        scenario.check(2, &format!("BLPOP {key} 0"), "(waits)", &[]);
+        scenario.check(3, &format!("BLMPOP 0 1 {key} LEFT"), "(waits)", &[]);
+        scenario.check(4, &format!("BLMOVE {key} {key} LEFT LEFT 0"), "(waits)", &[]);
         drop(lock);
         pusher.join().unwrap();
     });
     let one = format!("${} {key}", key.len());
     let (two, three) = (format!("*2 {one} $1 y"), format!("*2 {one} *1 $1 z"));
-    story.check(9, &format!("RPUSH {key} y z"), ":2", &[(2, &two), (3, &three)]);
-    story.check(9, &format!("RPUSH {key} v"), ":1", &[(4, "$1 v")]);
-    story.nobody_waits();
+    scenario.check(9, &format!("RPUSH {key} y z"), ":2", &[(2, &two), (3, &three)]);
+    scenario.check(9, &format!("RPUSH {key} v"), ":1", &[(4, "$1 v")]);
+    scenario.nobody_waits();
 }
 
 const THREADS: usize = 4;

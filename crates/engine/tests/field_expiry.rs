@@ -70,7 +70,7 @@ fn a_slice_reclaims_no_more_than_it_may() {
 
 #[test]
 fn hints_survive_whatever_happens_to_the_key() {
-    for story in [
+    for scenario in [
         vec!["HSETEX a PX 100 FIELDS 1 f v"],
         vec!["HSET a f v", "HPEXPIRE a 100 FIELDS 1 f", "RENAME a b"],
         vec!["HSETEX a PX 100 FIELDS 1 f v", "COPY a b", "HPERSIST b FIELDS 1 f"],
@@ -84,12 +84,12 @@ fn hints_survive_whatever_happens_to_the_key() {
     ] {
         let store = Store::new(1);
         let mut client = store.client(0);
-        for line in &story {
+        for line in &scenario {
             assert!(!client.say(line).starts_with('-'), "{line}");
         }
         client.caller.now_ms += 100 + TICK_MS;
         client.expire();
-        assert_eq!(client.worker.statistics.expired_fields.get(), 1, "{story:?}");
+        assert_eq!(client.worker.statistics.expired_fields.get(), 1, "{scenario:?}");
     }
 }
 

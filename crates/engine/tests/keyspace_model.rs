@@ -1,7 +1,7 @@
 //! The whole keyspace against a map of its expected contents, while time passes.
 //!
 //! Keys share two hash tags, so that two stripes get tables that grow and shrink. The test checks
-//! replies after every step; after every story, the keys, their expiries, and the memory accounts.
+//! replies after every step; after every scenario, the keys, their expiries, and the memory accounts.
 
 mod common;
 
@@ -374,8 +374,8 @@ fn everything_with_an_expiry_vanishes_on_time_without_being_asked_for() {
 
 #[test]
 fn hints_survive_overwriting_renaming_and_persisting() {
-    // Each story leaves a key that must vanish; neighbours that lose their expiry must stay.
-    for story in [
+    // Each scenario leaves a key that must vanish; neighbours that lose their expiry must stay.
+    for scenario in [
         vec!["SET a 1", "PEXPIRE a 100", "RENAME a b"],
         vec!["SET a 1", "PEXPIRE a 100", "COPY a b", "PERSIST a"],
         vec!["SET a 1", "PEXPIRE a 100", "INCR a"],
@@ -387,12 +387,12 @@ fn hints_survive_overwriting_renaming_and_persisting() {
     ] {
         let store = Store::new(1);
         let mut client = store.client(0);
-        for line in &story {
+        for line in &scenario {
             assert!(!client.say(line).starts_with('-'), "{line}");
         }
         client.caller.now_ms += 100 + TICK_MS;
         client.expire();
-        assert_eq!(store.engine.keyspace.usage(None).expiring, 0, "{story:?}");
-        assert_eq!(client.worker.statistics.expired_keys.get(), 1, "{story:?}");
+        assert_eq!(store.engine.keyspace.usage(None).expiring, 0, "{scenario:?}");
+        assert_eq!(client.worker.statistics.expired_keys.get(), 1, "{scenario:?}");
     }
 }

@@ -514,12 +514,13 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_described_with_what_no_command_reads() {
-        let foreign = [("ReJSON-RL", 2), ("array", 1)].map(|(name, count)| (name.to_owned(), count)).into();
+        let foreign =
+            [("ReJSON-RL", 2), ("TopK-TYPE", 1)].map(|(name, count)| (name.to_owned(), count)).into();
         let modules = ["ft_index0".to_owned()].into();
         let found = Snapshot { keys: 9, foreign, libraries: 2, modules, end: 0 };
         assert_eq!(
             found.keys_in_words(),
-            "9 keys, of these 3 of types that are kept and that no command here can read: ReJSON-RL 2, array 1, 2 libraries of functions, data of modules beside keys, which are passed over: ft_index0"
+            "9 keys, of these 3 of types that are kept and that no command here can read: ReJSON-RL 2, TopK-TYPE 1, 2 libraries of functions, data of modules beside keys, which are passed over: ft_index0"
         );
         let plain = Snapshot { keys: 1, libraries: 1, ..Snapshot::default() };
         assert_eq!(plain.keys_in_words(), "1 keys, a library of functions");

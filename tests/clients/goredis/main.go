@@ -1,5 +1,5 @@
 // goredis does real work with go-redis against the server that the task on standard input names.
-// It exits with 0 when every reply was as it should be, else with 1 and the story that failed.
+// It exits with 0 when every reply was as it should be, else with 1 and the scenario that failed.
 package main
 
 import (
@@ -26,7 +26,7 @@ type task struct {
 	EveryLengthMax int
 }
 
-// check stops the story with what was got and what was wanted.
+// check stops the scenario with what was got and what was wanted.
 func check(what string, got, want any) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		panic(fmt.Sprintf("%s: got %.200v, want %.200v", what, got, want))
@@ -170,23 +170,23 @@ func main() {
 	c := redis.NewClient(&options)
 	defer c.Close()
 	must(c.FlushAll(ctx).Result())
-	stories := []struct {
+	scenarios := []struct {
 		name string
 		run  func(context.Context, *redis.Client, task)
 	}{
 		{"strings", stringStory}, {"expiry", expiryStory}, {"bitmaps", bitmapStory}, {"pipelines", pipelineStory},
 		{"scan", scanStory}, {"binary", binaryStory}, {"lengths", lengthStory},
 	}
-	for _, story := range stories {
+	for _, scenario := range scenarios {
 		func() {
 			defer func() {
 				if failure := recover(); failure != nil {
-					fmt.Println("failed", story.name, failure)
+					fmt.Println("failed", scenario.name, failure)
 					os.Exit(1)
 				}
 			}()
-			story.run(ctx, c, t)
+			scenario.run(ctx, c, t)
 		}()
-		fmt.Println("ok", story.name)
+		fmt.Println("ok", scenario.name)
 	}
 }

@@ -39,11 +39,11 @@ struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(subcommand)]
-    story: Story,
+    scenario: Scenario,
 }
 
 #[derive(Subcommand)]
-enum Story {
+enum Scenario {
     /// SIGKILL at random moments under load.
     Kills {
         /// How often.
@@ -77,16 +77,16 @@ enum Story {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match &options.story {
-        Story::Kills { rounds, appendfsync } => {
+    let done = match &options.scenario {
+        Scenario::Kills { rounds, appendfsync } => {
             kills::play(&options.server, *rounds, appendfsync, options.seed)
         }
-        Story::Power { rounds, cuts, policy } => {
+        Scenario::Power { rounds, cuts, policy } => {
             let (program, seed) = (&*options.server, options.seed);
             Power { program, rounds: *rounds, cuts: *cuts, policy: *policy, seed }.play()
         }
-        Story::Cuts => damage::cuts(&options.server),
-        Story::Flips { rounds } => damage::flips(&options.server, *rounds, options.seed),
+        Scenario::Cuts => damage::cuts(&options.server),
+        Scenario::Flips { rounds } => damage::flips(&options.server, *rounds, options.seed),
     };
     match done {
         Ok(told) => {

@@ -1,4 +1,4 @@
-//! The stories: several clients work on the same keys at once, and every reply must satisfy a rule.
+//! The scenarios: several clients work on the same keys at once, and every reply must satisfy a rule.
 //!
 //! None of them compares times. Each looks for a reply that no order of the commands, one after the
 //! other, can explain.
@@ -14,13 +14,13 @@ use crate::command;
 use crate::scripts;
 use crate::transactions;
 
-/// The number of clients in every story.
+/// The number of clients in every scenario.
 pub const CLIENTS: usize = 8;
 
 /// Gives the client with this index a connection.
 pub type Connect<'a> = dyn Fn(usize) -> Result<Client, String> + Sync + 'a;
 
-/// A story, and how many rounds each of its clients plays.
+/// A scenario, and how many rounds each of its clients plays.
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! A story of scripts: those that declare their keys and run beside others, and those that do not.
+//! A scenario of scripts: those that declare their keys and run beside others, and those that do not.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Stories of transactions: several keys at once, under MULTI and WATCH.
+//! Scenarios of transactions: several keys at once, under MULTI and WATCH.
 
 use std::collections::HashMap;
 

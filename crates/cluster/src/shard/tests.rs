@@ -1,4 +1,4 @@
-//! Stories of single machines; the simulator has the rest.
+//! Scenarios of single machines; the simulator has the rest.
 
 use super::*;
 use crate::{
@@ -32,7 +32,7 @@ fn record(epoch: u64) -> ShardRecord {
     }
 }
 
-/// Times in round numbers, for the stories.
+/// Times in round numbers, for the scenarios.
 fn options() -> Options {
     Options { lease_ms: 1_000, grace_ms: 1_500, ..Options::default() }
 }

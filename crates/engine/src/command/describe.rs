@@ -45,7 +45,6 @@ pub const CATEGORIES: &[&str] = &[
     "hyperloglog",
     "geo",
     "stream",
-    "array",
     "pubsub",
     "admin",
     "fast",

@@ -334,7 +334,7 @@ mod tests {
     use crate::{
         command::{Arity, Command, CommandTable, Group, Run},
         commands::FAMILIES,
-        transcript::Story,
+        transcript::Scenario,
     };
 
     const ROWS: &[Command] = &[
@@ -346,14 +346,14 @@ mod tests {
     const ROW: Command = Command { group: Group::Cluster, ..Command::DEFAULT };
 
     /// A node with these slots and a table of the handlers.
-    fn node(runs: &[(u16, u16)]) -> (Story, CommandTable) {
-        let mut story = Story::new();
-        story.policy.slots = Some(Arc::from(runs));
-        (story, CommandTable::new(&[FAMILIES, &[ROWS]].concat()))
+    fn node(runs: &[(u16, u16)]) -> (Scenario, CommandTable) {
+        let mut scenario = Scenario::new();
+        scenario.policy.slots = Some(Arc::from(runs));
+        (scenario, CommandTable::new(&[FAMILIES, &[ROWS]].concat()))
     }
 
-    fn reply(story: &mut Story, table: &CommandTable, line: &str) -> String {
-        String::from_utf8(story.reply_from(table, line, Protocol::Resp2)).unwrap().replace("\r\n", " ")
+    fn reply(scenario: &mut Scenario, table: &CommandTable, line: &str) -> String {
+        String::from_utf8(scenario.reply_from(table, line, Protocol::Resp2)).unwrap().replace("\r\n", " ")
     }
 
     #[test]
@@ -366,17 +366,17 @@ mod tests {
 
     #[test]
     fn keys_of_a_slot_are_counted_and_listed() {
-        let (mut story, table) = node(&[(0, SLOTS - 1)]);
+        let (mut scenario, table) = node(&[(0, SLOTS - 1)]);
         for number in 0..100 {
-            story.play(&format!("> SET {{foo}}:{number} v\n+OK\n> SET other:{number} v\n+OK"));
+            scenario.play(&format!("> SET {{foo}}:{number} v\n+OK\n> SET other:{number} v\n+OK"));
         }
-        assert_eq!(reply(&mut story, &table, "COUNT 12182"), ":100 ");
-        assert_eq!(reply(&mut story, &table, "COUNT 0"), ":0 ");
-        assert_eq!(reply(&mut story, &table, "LIST 12182 3").matches("{foo}:").count(), 3);
-        assert_eq!(reply(&mut story, &table, "LIST 12182 1000").matches("{foo}:").count(), 100);
-        assert_eq!(reply(&mut story, &table, "LIST 12182 0"), "*0 ");
-        story.play("> PEXPIRE {foo}:0 1\n:1\n@ +1");
-        assert_eq!(reply(&mut story, &table, "COUNT 12182"), ":99 ");
+        assert_eq!(reply(&mut scenario, &table, "COUNT 12182"), ":100 ");
+        assert_eq!(reply(&mut scenario, &table, "COUNT 0"), ":0 ");
+        assert_eq!(reply(&mut scenario, &table, "LIST 12182 3").matches("{foo}:").count(), 3);
+        assert_eq!(reply(&mut scenario, &table, "LIST 12182 1000").matches("{foo}:").count(), 100);
+        assert_eq!(reply(&mut scenario, &table, "LIST 12182 0"), "*0 ");
+        scenario.play("> PEXPIRE {foo}:0 1\n:1\n@ +1");
+        assert_eq!(reply(&mut scenario, &table, "COUNT 12182"), ":99 ");
         for (line, error) in [
             ("COUNT -1", "-ERR Invalid slot "),
             ("COUNT 16384", "-ERR Invalid slot "),
@@ -384,36 +384,39 @@ mod tests {
             ("LIST 16384 1", "-ERR Invalid slot or number of keys "),
             ("LIST 0 -1", "-ERR Invalid slot or number of keys "),
         ] {
-            assert_eq!(reply(&mut story, &table, line), error, "{line}");
+            assert_eq!(reply(&mut scenario, &table, line), error, "{line}");
         }
-        story.policy.slots = None;
-        assert_eq!(reply(&mut story, &table, "COUNT 0"), "-ERR This instance has cluster support disabled ");
+        scenario.policy.slots = None;
+        assert_eq!(
+            reply(&mut scenario, &table, "COUNT 0"),
+            "-ERR This instance has cluster support disabled "
+        );
     }
 
     #[test]
     fn statistics_show_owned_slots_only() {
-        let (mut story, table) = node(&[(0, 0), (12180, 12183)]);
-        story.play("> SET {foo}1 v\n+OK\n> SET {foo}2 v\n+OK\n> SET bar v\n+OK");
+        let (mut scenario, table) = node(&[(0, 0), (12180, 12183)]);
+        scenario.play("> SET {foo}1 v\n+OK\n> SET {foo}2 v\n+OK\n> SET bar v\n+OK");
         let of = |slot: u16, count: usize| format!("*2 :{slot} *2 $9 key-count :{count} ");
         let all = [of(12182, 2), of(0, 0), of(12180, 0), of(12181, 0), of(12183, 0)].concat();
-        assert_eq!(reply(&mut story, &table, "STATS ORDERBY key-count"), format!("*5 {all}"));
+        assert_eq!(reply(&mut scenario, &table, "STATS ORDERBY key-count"), format!("*5 {all}"));
         let least = format!("*1 {}", of(0, 0));
-        assert_eq!(reply(&mut story, &table, "STATS ORDERBY key-count LIMIT 1 ASC"), least);
+        assert_eq!(reply(&mut scenario, &table, "STATS ORDERBY key-count LIMIT 1 ASC"), least);
         let range = format!("*2 {}{}", of(12182, 2), of(12183, 0));
-        assert_eq!(reply(&mut story, &table, "STATS SLOTSRANGE 12182 12190"), range);
-        assert_eq!(reply(&mut story, &table, "STATS SLOTSRANGE 1 2"), "*0 ");
+        assert_eq!(reply(&mut scenario, &table, "STATS SLOTSRANGE 12182 12190"), range);
+        assert_eq!(reply(&mut scenario, &table, "STATS SLOTSRANGE 1 2"), "*0 ");
     }
 
     /// All keys that a walk finds between the slots of its first and last cursor, and its end.
     fn walk(
-        story: &mut Story,
+        scenario: &mut Scenario,
         table: &CommandTable,
         from: &str,
         options: &str,
     ) -> (BTreeSet<String>, String) {
         let (mut cursor, mut found) = (from.to_owned(), BTreeSet::new());
         loop {
-            let text = reply(story, table, &format!("WALK {cursor} {options}"));
+            let text = reply(scenario, table, &format!("WALK {cursor} {options}"));
             let mut bulks = text.split(' ').filter(|word| !word.is_empty() && !word.starts_with(['*', '$']));
             cursor = bulks.next().unwrap().to_owned();
             for key in bulks {
@@ -427,23 +430,23 @@ mod tests {
 
     #[test]
     fn clusterscan_walks_over_a_run_and_on_to_the_next() {
-        let (mut story, table) = node(&[(0, 8000), (10_000, SLOTS - 1)]);
+        let (mut scenario, table) = node(&[(0, 8000), (10_000, SLOTS - 1)]);
         let keys: Vec<String> = (0..2000).map(|number| format!("key:{number}")).collect();
-        keys.iter().for_each(|key| story.play(&format!("> SET {key} v\n+OK")));
+        keys.iter().for_each(|key| scenario.play(&format!("> SET {key} v\n+OK")));
         let within = |first: u16, last: u16| -> BTreeSet<String> {
             keys.iter().filter(|key| (first..=last).contains(&slot(key.as_bytes()))).cloned().collect()
         };
-        assert_eq!(reply(&mut story, &table, "WALK 0"), "*2 $9 0-{06S}-0 *0 ");
+        assert_eq!(reply(&mut scenario, &table, "WALK 0"), "*2 $9 0-{06S}-0 *0 ");
         let next = format!("0-{{{}}}-0", tag_of(8001));
-        assert_eq!(walk(&mut story, &table, "0-{06S}-0", ""), (within(0, 8000), next.clone()));
+        assert_eq!(walk(&mut scenario, &table, "0-{06S}-0", ""), (within(0, 8000), next.clone()));
         let third = format!("0-{{{}}}-0", tag_of(10_000));
-        assert_eq!(walk(&mut story, &table, &third, "COUNT 100"), (within(10_000, SLOTS - 1), "0".into()));
+        assert_eq!(walk(&mut scenario, &table, &third, "COUNT 100"), (within(10_000, SLOTS - 1), "0".into()));
         let slot_of_one = slot(b"key:1");
         let one = format!("0-{{{}}}-0", tag_of(slot_of_one));
         let only = format!("SLOT {slot_of_one}");
-        assert_eq!(walk(&mut story, &table, &one, &only), (within(slot_of_one, slot_of_one), "0".into()));
+        assert_eq!(walk(&mut scenario, &table, &one, &only), (within(slot_of_one, slot_of_one), "0".into()));
         // A cursor of another node, or of other slots, begins again.
-        let (found, _) = walk(&mut story, &table, "feedbeef-{06S}-77", "");
+        let (found, _) = walk(&mut scenario, &table, "feedbeef-{06S}-77", "");
         assert_eq!(found, within(0, 8000));
         for (line, error) in [
             ("WALK x", "-ERR Invalid cursor "),
@@ -455,7 +458,7 @@ mod tests {
             ("WALK 0-{06S}-0 SLOT 5", "-ERR Cursor slot mismatch with SLOT argument "),
             ("WALK 0-{06S}-0 TYPE foo", "-ERR unknown type name 'foo' "),
         ] {
-            assert_eq!(reply(&mut story, &table, line), error, "{line}");
+            assert_eq!(reply(&mut scenario, &table, line), error, "{line}");
         }
     }
 }

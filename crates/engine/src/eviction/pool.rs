@@ -135,34 +135,34 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use super::*;
-    use crate::transcript::Story;
+    use crate::transcript::Scenario;
 
     /// Keys that were evicted although they are of the better half, in percent, of rounds in which half of `keys` are.
     fn wrong_percent(order: EvictionOrder, keys: usize, samples: usize) -> usize {
         let (mut wrong, mut evicted) = (0, 0);
         for round in 0..8 {
-            let (mut story, records) = Story::recorded();
-            story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
-            let sweep = |story: &Story| {
-                let inside = story.engine.keyspace.enter(0);
-                while story.engine.sweep_stamps(&inside, story.caller.now_ms, 50) {}
+            let (mut scenario, records) = Scenario::recorded();
+            scenario.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+            let sweep = |scenario: &Scenario| {
+                let inside = scenario.engine.keyspace.enter(0);
+                while scenario.engine.sweep_stamps(&inside, scenario.caller.now_ms, 50) {}
             };
             for number in 0..keys {
                 if number % (keys / 20) == 0 {
-                    story.caller.now_ms += 1_000_000;
-                    sweep(&story);
+                    scenario.caller.now_ms += 1_000_000;
+                    sweep(&scenario);
                 }
                 let (name, ttl_s) = (number * 100 + round, 1000 * keys + number * 1000);
                 let line = format!("SET k:{name} {} EX {ttl_s}", "x".repeat(1000));
-                assert_eq!(story.reply(&line, Protocol::Resp2), b"+OK\r\n");
+                assert_eq!(scenario.reply(&line, Protocol::Resp2), b"+OK\r\n");
                 let uses = if order == EvictionOrder::Recency { 0 } else { number * 8 / keys };
-                (0..uses).for_each(|_| _ = story.reply(&format!("GET k:{name}"), Protocol::Resp2));
+                (0..uses).for_each(|_| _ = scenario.reply(&format!("GET k:{name}"), Protocol::Resp2));
             }
             records.take();
             let how = Eviction { order, expiring_only: false, samples, database: None, lazy: false };
-            let inside = story.engine.keyspace.enter(0);
-            let environment = Environment::new(&story.policy, &story.caller);
-            story.engine.evict(&inside, &how, (usize::MAX, keys / 2), environment, &mut story.worker);
+            let inside = scenario.engine.keyspace.enter(0);
+            let environment = Environment::new(&scenario.policy, &scenario.caller);
+            scenario.engine.evict(&inside, &how, (usize::MAX, keys / 2), environment, &mut scenario.worker);
             drop(inside);
             for record in records.take() {
                 let Some(name) = record.strip_prefix("DEL k:") else { continue };

@@ -3,7 +3,7 @@
 use dunlin_resp::Protocol;
 
 use super::*;
-use crate::{random::Random, transcript::Story};
+use crate::{random::Random, transcript::Scenario};
 
 const KEYS: usize = 20_000;
 const REQUESTS: usize = 120_000;
@@ -35,28 +35,28 @@ fn trace(name: &str) -> Vec<usize> {
 
 /// Hits in percent.
 fn hits(trace: &[usize], order: EvictionOrder) -> f64 {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     let how = Eviction { order, expiring_only: false, samples: 5, database: None, lazy: false };
-    story.engine.keyspace.access_clock().configure(order.ranking(), 10, 1);
+    scenario.engine.keyspace.access_clock().configure(order.ranking(), 10, 1);
     let mut hits = 0;
     let value = "x".repeat(600);
     for key in trace {
-        story.caller.now_ms += STEP_MS;
-        story.caller.access = story.engine.keyspace.access_clock().access(story.caller.now_ms);
-        if story.reply(&format!("GET k:{key}"), Protocol::Resp2) != b"$-1\r\n" {
+        scenario.caller.now_ms += STEP_MS;
+        scenario.caller.access = scenario.engine.keyspace.access_clock().access(scenario.caller.now_ms);
+        if scenario.reply(&format!("GET k:{key}"), Protocol::Resp2) != b"$-1\r\n" {
             hits += 1;
             continue;
         }
         let length = 200 + key * 7919 % 400;
-        story.reply(&format!("SET k:{key} {}", &value[..length]), Protocol::Resp2);
-        let inside = story.engine.keyspace.enter(0);
-        while story.engine.sweep_stamps(&inside, story.caller.now_ms, 512) {}
-        let used = story.engine.keyspace.used_bytes();
+        scenario.reply(&format!("SET k:{key} {}", &value[..length]), Protocol::Resp2);
+        let inside = scenario.engine.keyspace.enter(0);
+        while scenario.engine.sweep_stamps(&inside, scenario.caller.now_ms, 512) {}
+        let used = scenario.engine.keyspace.used_bytes();
         if used > LIMIT_BYTES {
             let most = (used - LIMIT_BYTES, usize::MAX);
-            let environment = Environment::new(&story.policy, &story.caller);
-            story.engine.evict(&inside, &how, most, environment, &mut story.worker);
-            drop(story.worker.garbage.take());
+            let environment = Environment::new(&scenario.policy, &scenario.caller);
+            scenario.engine.evict(&inside, &how, most, environment, &mut scenario.worker);
+            drop(scenario.worker.garbage.take());
         }
     }
     100.0 * f64::from(hits) / trace.len() as f64

@@ -256,8 +256,8 @@ fn array(side: &mut Side, key: &[u8]) -> Result<u64, String> {
     let (last, limit) = ((u64::MAX - 1).to_string(), ELEMENTS_EACH.to_string());
     loop {
         let words =
-            [b"ARSCAN", key, from.to_string().as_bytes(), last.as_bytes(), b"LIMIT", limit.as_bytes()];
-        let Value::Array(pairs) = one(side, words.map(<[u8]>::to_vec).into())? else { break };
+            [word("ARSCAN"), key.to_vec(), word(&from.to_string()), word(&last), word("LIMIT"), word(&limit)];
+        let Some(Value::Array(pairs)) = side.pipelined(std::iter::once(words.into()))?.pop() else { break };
         let mut next = None;
         for pair in &pairs {
             let Value::Array(parts) = pair else { continue };
@@ -271,7 +271,8 @@ fn array(side: &mut Side, key: &[u8]) -> Result<u64, String> {
             None => break,
         }
     }
-    if let Value::Integer(next) = one(side, vec![word("ARNEXT"), key.to_vec()])? {
+    let next = side.pipelined(std::iter::once(vec![word("ARNEXT"), key.to_vec()]))?.pop();
+    if let Some(Value::Integer(next)) = next {
         hasher.write_i64(next);
     }
     Ok(hasher.finish())

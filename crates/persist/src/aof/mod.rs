@@ -15,7 +15,7 @@
 //! A file may begin with a SELECT for its first records, which the log itself has earlier. Older versions put it, marked with
 //! `#HEAD`, into the first batch of the file.
 //!
-//! docs/formats/aof.md has the whole story.
+//! docs/formats/aof.md has the whole scenario.
 
 mod adoption;
 mod base;

@@ -370,20 +370,20 @@ mod tests {
         view
     }
 
-    struct Story {
+    struct Scenario {
         moves: Moves,
         keyspace: Keyspace,
     }
 
-    impl Story {
+    impl Scenario {
         /// The node has these slots, and nothing that is not to be seen.
         fn of(first: &SlotSet) -> Self {
-            let story = Self { moves: Moves::default(), keyspace: Keyspace::new(1, 1, 1, [0; 4]) };
+            let scenario = Self { moves: Moves::default(), keyspace: Keyspace::new(1, 1, 1, [0; 4]) };
             let view = view(first, Vec::new());
-            story.follow(&view);
-            let misplaced = story.misplaced().unwrap();
-            assert!(story.moves.settle(&story.keyspace, &misplaced.slots, misplaced.views));
-            story
+            scenario.follow(&view);
+            let misplaced = scenario.misplaced().unwrap();
+            assert!(scenario.moves.settle(&scenario.keyspace, &misplaced.slots, misplaced.views));
+            scenario
         }
 
         fn follow(&self, view: &View) {
@@ -398,64 +398,64 @@ mod tests {
 
     #[test]
     fn slots_that_were_given_away_are_misplaced_whenever_the_thread_looks() {
-        let story = Story::of(&set(0, 99));
+        let scenario = Scenario::of(&set(0, 99));
         // The topology knows it before the view does. By the view they would be this shard's, and settled.
-        story.moves.lose(50..100);
-        assert!(story.misplaced().is_none());
-        story.follow(&view(&set(0, 49), Vec::new()));
-        let misplaced = story.misplaced().unwrap();
+        scenario.moves.lose(50..100);
+        assert!(scenario.misplaced().is_none());
+        scenario.follow(&view(&set(0, 49), Vec::new()));
+        let misplaced = scenario.misplaced().unwrap();
         assert_eq!(misplaced.slots, set(50, 99));
-        assert!(!story.keyspace.hidden().is_empty());
+        assert!(!scenario.keyspace.hidden().is_empty());
         // Keys that were removed by an older view are looked at again.
-        story.follow(&view(&set(0, 49), Vec::new()));
-        assert!(!story.moves.settle(&story.keyspace, &misplaced.slots, misplaced.views));
-        assert_eq!(story.misplaced().unwrap().slots, set(50, 99));
+        scenario.follow(&view(&set(0, 49), Vec::new()));
+        assert!(!scenario.moves.settle(&scenario.keyspace, &misplaced.slots, misplaced.views));
+        assert_eq!(scenario.misplaced().unwrap().slots, set(50, 99));
     }
 
     #[test]
     fn imported_keys_are_never_misplaced_while_the_record_names_the_move() {
-        let story = Story::of(&set(0, 99));
+        let scenario = Scenario::of(&set(0, 99));
         let id = MoveId::from_bytes([7; 20]);
         let moving =
             Move { id, slots: set(200, 299), from: SHARDS[1], to: SHARDS[0], from_epoch: 1, to_epoch: 1 };
         let begun = view(&set(0, 99), vec![moving]);
         let topology = begun.topology(node_id(1), &BTreeSet::new()).unwrap();
-        let import = || story.moves.begin_import(&story.keyspace, &topology, &id.to_string());
+        let import = || scenario.moves.begin_import(&scenario.keyspace, &topology, &id.to_string());
         // The topology knows the move before the view does.
-        story.moves.lose(std::iter::empty());
+        scenario.moves.lose(std::iter::empty());
         assert!(import().is_err());
-        story.follow(&begun);
-        story.moves.end_imports();
-        assert_eq!((story.keyspace.holds_flushes(), story.moves.take_imports_to_end()), (false, None));
+        scenario.follow(&begun);
+        scenario.moves.end_imports();
+        assert_eq!((scenario.keyspace.holds_flushes(), scenario.moves.take_imports_to_end()), (false, None));
         import().unwrap();
         assert!(
-            story.keyspace.holds_flushes(),
+            scenario.keyspace.holds_flushes(),
             "what was imported would be lost, and the slots given all the same"
         );
-        story.moves.end_imports();
-        assert_eq!(story.moves.take_imports_to_end(), Some([id].into()));
-        assert_eq!(story.moves.take_imports_to_end(), None);
-        assert!(story.misplaced().unwrap().slots.is_empty());
-        assert!(!story.keyspace.hidden().is_empty());
-        story.follow(&view(&set(0, 99), Vec::new()));
-        assert_eq!(story.misplaced().unwrap().slots, set(200, 299), "the move came to nothing");
-        assert!(!story.keyspace.holds_flushes());
-        assert!(story.moves.state().begun.is_empty(), "it grows with moves that are over");
+        scenario.moves.end_imports();
+        assert_eq!(scenario.moves.take_imports_to_end(), Some([id].into()));
+        assert_eq!(scenario.moves.take_imports_to_end(), None);
+        assert!(scenario.misplaced().unwrap().slots.is_empty());
+        assert!(!scenario.keyspace.hidden().is_empty());
+        scenario.follow(&view(&set(0, 99), Vec::new()));
+        assert_eq!(scenario.misplaced().unwrap().slots, set(200, 299), "the move came to nothing");
+        assert!(!scenario.keyspace.holds_flushes());
+        assert!(scenario.moves.state().begun.is_empty(), "it grows with moves that are over");
     }
 
     #[test]
     fn databases_are_not_emptied_while_slots_are_parked() {
-        let story = Story::of(&set(0, 99));
+        let scenario = Scenario::of(&set(0, 99));
         let ids = [7, 8].map(|byte| MoveId::from_bytes([byte; 20]));
         for (at, id) in ids.into_iter().enumerate() {
-            story
+            scenario
                 .moves
-                .change_parked(&story.keyspace, |parked| _ = parked.insert(id, set(at as u16, at as u16)));
+                .change_parked(&scenario.keyspace, |parked| _ = parked.insert(id, set(at as u16, at as u16)));
         }
         for (id, holds) in ids.into_iter().zip([true, false]) {
-            assert!(story.keyspace.holds_flushes());
-            story.moves.change_parked(&story.keyspace, |parked| _ = parked.remove(&id));
-            assert_eq!(story.keyspace.holds_flushes(), holds);
+            assert!(scenario.keyspace.holds_flushes());
+            scenario.moves.change_parked(&scenario.keyspace, |parked| _ = parked.remove(&id));
+            assert_eq!(scenario.keyspace.holds_flushes(), holds);
         }
     }
 }

@@ -96,7 +96,8 @@ fn start(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     let config = shared.config.current();
     let directory = path::absolute(config.dir.join(&config.backupdirname))
         .map_err(|error| refused(format!("Backup directory cannot be used: {error}")))?;
-    if shared.durability.is_off() {
+    // The log of a backup before may be about to end; the log's thread takes its orders in turn.
+    if !config.appendonly {
         let begun = context.outside_gate(|shared| shared.durability.begin_backup_with_log(directory));
         let inside = "a backup with appendonly no cannot be started in a transaction".to_owned();
         begun.unwrap_or(Err(inside)).map_err(refused)?;

@@ -91,11 +91,11 @@ impl Backup {
         self.state == BackupState::Incrementing
     }
 
-    /// Begins in an empty directory, which is made if it is missing.
+    /// Makes the directory if it is missing, and looks whether a backup can begin in it.
     ///
     /// # Errors
     /// Returns the error for the client, without its code.
-    pub(crate) fn begin(&mut self, directory: PathBuf, now_s: u64) -> Result<(), String> {
+    pub(crate) fn expect_ready(&self, directory: &Path) -> Result<(), String> {
         match self.state {
             BackupState::Basing | BackupState::Incrementing => {
                 return Err("A backup is already in progress, ABORT it first".to_owned());
@@ -105,14 +105,23 @@ impl Backup {
         }
         let shown = directory.display();
         let is_empty = Disk
-            .create_directory(&directory)
-            .and_then(|()| fs::read_dir(&directory))
+            .create_directory(directory)
+            .and_then(|()| fs::read_dir(directory))
             .map_err(|error| format!("Backup directory '{shown}' cannot be used: {error}"))?
             .next()
             .is_none();
         if !is_empty {
             return Err(format!("Backup directory '{shown}' is not empty"));
         }
+        Ok(())
+    }
+
+    /// Begins in an empty directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// Returns the error for the client, without its code.
+    pub(crate) fn begin(&mut self, directory: PathBuf, now_s: u64) -> Result<(), String> {
+        self.expect_ready(&directory)?;
         let owns_log = self.owns_log;
         *self = Self { state: BackupState::Basing, started_s: now_s, directory, owns_log, ..Self::default() };
         Ok(())

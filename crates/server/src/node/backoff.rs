@@ -112,14 +112,14 @@ mod tests {
     const FROM: ShardId = ShardId::from_bytes([1; 20]);
     const TO: ShardId = ShardId::from_bytes([2; 20]);
 
-    struct Story {
+    struct Scenario {
         view: View,
         backoff: Backoff,
         now: Instant,
         moves: u8,
     }
 
-    impl Story {
+    impl Scenario {
         /// Two shards of one node each, of which the first has all slots.
         fn new() -> Self {
             let mut view = view_of(&["a", "b"]);
@@ -137,9 +137,9 @@ mod tests {
             let mut slots = SlotMap::default();
             slots.assign(&SlotSet::all(), Some(FROM));
             view.slots = Some((6, SlotsRecord { slots, ..SlotsRecord::default() }));
-            let mut story = Self { view, backoff: Backoff::default(), now: Instant::now(), moves: 0 };
-            story.follow();
-            story
+            let mut scenario = Self { view, backoff: Backoff::default(), now: Instant::now(), moves: 0 };
+            scenario.follow();
+            scenario
         }
 
         fn follow(&mut self) {
@@ -182,50 +182,50 @@ mod tests {
 
     #[test]
     fn backoff_pauses_moves_that_fail_for_longer_each_time() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let pauses: Vec<u64> = (0..9)
             .map(|_| {
-                story.fail();
-                story.pause()
+                scenario.fail();
+                scenario.pause()
             })
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         // A move that succeeds, the planner's or an operator's, shows that the reason is gone.
-        let one = story.begin();
-        story.change(|record| {
+        let one = scenario.begin();
+        scenario.change(|record| {
             record.moving.clear();
             record.slots.assign(&one.slots, Some(TO));
         });
-        assert_eq!(story.pause(), 0);
-        story.change(|record| record.slots.assign(&one.slots, Some(FROM)));
-        story.fail();
-        assert_eq!(story.pause(), 1);
+        assert_eq!(scenario.pause(), 0);
+        scenario.change(|record| record.slots.assign(&one.slots, Some(FROM)));
+        scenario.fail();
+        assert_eq!(scenario.pause(), 1);
     }
 
     #[test]
     fn backoff_counts_neither_failovers_nor_moves_that_go_on() {
-        let mut story = Story::new();
-        story.begin();
-        story.change(|record| record.pinned.insert_all(&[1].into_iter().collect()));
-        assert!(!story.is_paused(), "it goes on");
-        story.view.shards.get_mut(&TO).unwrap().1.epoch = 2;
-        story.change(|record| record.moving.clear());
-        assert!(!story.is_paused(), "it was void");
+        let mut scenario = Scenario::new();
+        scenario.begin();
+        scenario.change(|record| record.pinned.insert_all(&[1].into_iter().collect()));
+        assert!(!scenario.is_paused(), "it goes on");
+        scenario.view.shards.get_mut(&TO).unwrap().1.epoch = 2;
+        scenario.change(|record| record.moving.clear());
+        assert!(!scenario.is_paused(), "it was void");
     }
 
     #[test]
     fn backoff_gives_a_source_up_that_stays_away() {
-        let mut story = Story::new();
-        let one = story.begin();
-        let stranded = |story: &Story| story.backoff.limits(&story.view, story.now).stranded;
-        let alive = story.view.alive.remove(&node_id(1)).unwrap();
-        story.follow();
-        story.now += AWAY_TIME_MAX - Duration::from_millis(1);
-        assert_eq!(stranded(&story), [].into());
-        story.now += Duration::from_millis(1);
-        assert_eq!(stranded(&story), [one.id].into());
-        story.view.alive.insert(node_id(1), alive);
-        story.follow();
-        assert_eq!(stranded(&story), [].into());
+        let mut scenario = Scenario::new();
+        let one = scenario.begin();
+        let stranded = |scenario: &Scenario| scenario.backoff.limits(&scenario.view, scenario.now).stranded;
+        let alive = scenario.view.alive.remove(&node_id(1)).unwrap();
+        scenario.follow();
+        scenario.now += AWAY_TIME_MAX - Duration::from_millis(1);
+        assert_eq!(stranded(&scenario), [].into());
+        scenario.now += Duration::from_millis(1);
+        assert_eq!(stranded(&scenario), [one.id].into());
+        scenario.view.alive.insert(node_id(1), alive);
+        scenario.follow();
+        assert_eq!(stranded(&scenario), [].into());
     }
 }

@@ -57,7 +57,7 @@ pub(super) const ARGREP: Command = Command {
     ..Command::DEFAULT
 };
 
-/// One end of the range.
+/// A bound of the range.
 #[derive(Clone, Copy)]
 enum Bound {
     First,
@@ -240,7 +240,7 @@ fn argrep(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn argrep_finds_values() {
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn argrep_refuses_what_it_does_not_understand() {
-        let mut story = Story::new();
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play(
             "
             > ARSET a 0 x
             :1
@@ -300,10 +300,11 @@ mod tests {
             ",
         );
         let predicates = " MATCH x".repeat(250);
-        story.play(&format!("> ARGREP a - +{predicates}\n*1 :0"));
-        story.play(&format!("> ARGREP a - +{predicates} MATCH x\n-ERR too many predicates, maximum is 250"));
+        scenario.play(&format!("> ARGREP a - +{predicates}\n*1 :0"));
+        scenario
+            .play(&format!("> ARGREP a - +{predicates} MATCH x\n-ERR too many predicates, maximum is 250"));
         let long = "a".repeat(2049);
-        story.play(&format!(
+        scenario.play(&format!(
             "> ARGREP a - + RE {long}\n-ERR regular expression is too long, maximum is 2048 bytes"
         ));
     }

@@ -1,4 +1,4 @@
-//! What is known of an array as a whole.
+//! The length, count and layout of an array.
 
 use dunlin_resp::ReplyBuffer;
 

@@ -1,4 +1,4 @@
-//! One result for many values of an array.
+//! AROP: a result computed from a range of an array.
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::Element;

@@ -134,7 +134,7 @@ fn armget(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn arset_and_arget_put_and_return_values() {
@@ -241,24 +241,24 @@ mod tests {
     /// DUMP and RESTORE of small and large arrays, with a cursor.
     #[test]
     fn dump_and_restore_keep_values_and_cursor() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for (key, count) in [("small", 5), ("large", 500)] {
             for number in 0..count {
                 let index = u64::from(number % 2 == 0) * 1_000_000 + number;
-                story.play(&format!("> ARSET {key} {index} v{number}\n:1"));
+                scenario.play(&format!("> ARSET {key} {index} v{number}\n:1"));
             }
-            story.play(&format!("> ARINSERT {key} -7 2.50 1.0\n:2\n> COPY {key} copy REPLACE\n:1"));
-            let dump = story.reply(&format!("DUMP {key}"), dunlin_resp::Protocol::Resp2);
+            scenario.play(&format!("> ARINSERT {key} -7 2.50 1.0\n:2\n> COPY {key} copy REPLACE\n:1"));
+            let dump = scenario.reply(&format!("DUMP {key}"), dunlin_resp::Protocol::Resp2);
             let start = dump.iter().position(|byte| *byte == b'\n').unwrap() + 1;
             let text: String =
                 dump[start..dump.len() - 2].iter().map(|byte| format!("\\x{byte:02x}")).collect();
-            story.play(&format!("> RESTORE again 0 \"{text}\" REPLACE\n+OK"));
+            scenario.play(&format!("> RESTORE again 0 \"{text}\" REPLACE\n+OK"));
             let resp = dunlin_resp::Protocol::Resp2;
             for question in ["ARSCAN {} 0 2000000", "ARNEXT {}", "ARLEN {}"] {
                 let ask = |key: &str| question.replace("{}", key);
-                let expected = story.reply(&ask(key), resp);
-                assert_eq!(story.reply(&ask("again"), resp), expected);
-                assert_eq!(story.reply(&ask("copy"), resp), expected);
+                let expected = scenario.reply(&ask(key), resp);
+                assert_eq!(scenario.reply(&ask("again"), resp), expected);
+                assert_eq!(scenario.reply(&ask("copy"), resp), expected);
             }
         }
     }

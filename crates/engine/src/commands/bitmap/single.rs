@@ -87,7 +87,7 @@ fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
     use dunlin_resp::Protocol;
 
     #[test]
@@ -152,20 +152,20 @@ mod tests {
 
     #[test]
     fn a_large_bitmap_fills_up_and_keeps_its_expiry() {
-        let mut story = Story::new();
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play(
             "
             > SET k a PX 100
             +OK
             ",
         );
         for offset in (8..40_000).step_by(97) {
-            assert_eq!(story.reply(&format!("SETBIT k {offset} 1"), Protocol::Resp2), b":0\r\n");
+            assert_eq!(scenario.reply(&format!("SETBIT k {offset} 1"), Protocol::Resp2), b":0\r\n");
         }
         for offset in (8..40_000).step_by(97) {
-            assert_eq!(story.reply(&format!("GETBIT k {offset}"), Protocol::Resp2), b":1\r\n");
+            assert_eq!(scenario.reply(&format!("GETBIT k {offset}"), Protocol::Resp2), b":1\r\n");
         }
-        story.play(
+        scenario.play(
             "
             > BITCOUNT k 1 -1
             :413

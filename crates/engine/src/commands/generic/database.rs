@@ -113,20 +113,20 @@ fn swapdb(context: &mut ExclusiveContext<'_>, args: &mut Args<'_>, reply: &mut R
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn databases_are_emptied_one_by_one_or_all() {
-        let mut story = Story::new();
-        story.play("> SET a 1\n+OK");
-        story.database = 3;
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play("> SET a 1\n+OK");
+        scenario.database = 3;
+        scenario.play(
             "> SET b 1\n+OK\n> SET c 1\n+OK\n> DBSIZE\n:2\n> FLUSHDB\n+OK\n> DBSIZE\n:0\n> SET b 1\n+OK",
         );
-        story.database = 0;
-        story.play("> DBSIZE\n:1\n> FLUSHALL ASYNC\n+OK\n> DBSIZE\n:0\n> GET a\n$-1");
-        story.database = 3;
-        story.play("> DBSIZE\n:0\n> FLUSHDB sync\n+OK");
+        scenario.database = 0;
+        scenario.play("> DBSIZE\n:1\n> FLUSHALL ASYNC\n+OK\n> DBSIZE\n:0\n> GET a\n$-1");
+        scenario.database = 3;
+        scenario.play("> DBSIZE\n:0\n> FLUSHDB sync\n+OK");
         check(
             "
             > FLUSHALL NOW
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn databases_are_not_emptied_while_that_is_held_back_but_by_a_primary() {
-        let mut story = Story::new();
-        story.engine.keyspace.hold_flushes(true);
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.engine.keyspace.hold_flushes(true);
+        scenario.play(
             "
             > SET a 1
             +OK
@@ -153,33 +153,33 @@ mod tests {
             :1
             ",
         );
-        story.caller.follows_primary = true;
-        story.play("> FLUSHALL\n+OK\n> DBSIZE\n:0");
-        story.caller.follows_primary = false;
-        story.engine.keyspace.hold_flushes(false);
-        story.play("> SET a 1\n+OK\n> FLUSHALL\n+OK\n> DBSIZE\n:0");
+        scenario.caller.follows_primary = true;
+        scenario.play("> FLUSHALL\n+OK\n> DBSIZE\n:0");
+        scenario.caller.follows_primary = false;
+        scenario.engine.keyspace.hold_flushes(false);
+        scenario.play("> SET a 1\n+OK\n> FLUSHALL\n+OK\n> DBSIZE\n:0");
     }
 
     #[test]
     fn who_flushes_decides_when_memory_is_freed() {
-        let mut story = Story::new();
-        story.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");
-        assert!(story.worker.garbage.is_empty(), "freed before the answer");
-        story.play("> SET a 1\n+OK\n> FLUSHALL ASYNC\n+OK");
-        assert!(!story.worker.garbage.take().is_empty(), "handed over");
-        story.policy.lazyfree_user_flush = true;
-        story.play("> SET a 1\n+OK\n> FLUSHALL SYNC\n+OK");
-        assert!(story.worker.garbage.is_empty());
-        story.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");
-        assert!(!story.worker.garbage.is_empty());
+        let mut scenario = Scenario::new();
+        scenario.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");
+        assert!(scenario.worker.garbage.is_empty(), "freed before the answer");
+        scenario.play("> SET a 1\n+OK\n> FLUSHALL ASYNC\n+OK");
+        assert!(!scenario.worker.garbage.take().is_empty(), "handed over");
+        scenario.policy.lazyfree_user_flush = true;
+        scenario.play("> SET a 1\n+OK\n> FLUSHALL SYNC\n+OK");
+        assert!(scenario.worker.garbage.is_empty());
+        scenario.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");
+        assert!(!scenario.worker.garbage.is_empty());
     }
 
     #[test]
     fn swapdb_exchanges_databases() {
-        let mut story = Story::new();
-        story.play("> SET a 1\n+OK\n> SWAPDB 0 5\n+OK\n> DBSIZE\n:0\n> SET b 2\n+OK\n> SWAPDB 0 0\n+OK\n> GET b\n$1 2");
-        story.database = 5;
-        story.play("> GET a\n$1 1\n> SWAPDB 5 0\n+OK\n> GET a\n$-1\n> GET b\n$1 2");
+        let mut scenario = Scenario::new();
+        scenario.play("> SET a 1\n+OK\n> SWAPDB 0 5\n+OK\n> DBSIZE\n:0\n> SET b 2\n+OK\n> SWAPDB 0 0\n+OK\n> GET b\n$1 2");
+        scenario.database = 5;
+        scenario.play("> GET a\n$1 1\n> SWAPDB 5 0\n+OK\n> GET a\n$-1\n> GET b\n$1 2");
         check(
             "
             > SWAPDB x 1

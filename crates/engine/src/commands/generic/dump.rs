@@ -185,7 +185,7 @@ mod tests {
         command::CommandTable,
         commands,
         rdb::{Version, seal_dump},
-        transcript::Story,
+        transcript::Scenario,
     };
 
     /// Bytes as an inline request quotes them.
@@ -194,15 +194,15 @@ mod tests {
     }
 
     /// The reply of DUMP, quoted.
-    fn dump(story: &mut Story, key: &str) -> String {
-        let reply = story.reply(&format!("DUMP {key}"), Protocol::Resp2);
+    fn dump(scenario: &mut Scenario, key: &str) -> String {
+        let reply = scenario.reply(&format!("DUMP {key}"), Protocol::Resp2);
         let start = reply.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
         quoted(&reply[start..reply.len() - 2])
     }
 
-    fn digest(story: &mut Story, key: &str) -> Vec<u8> {
+    fn digest(scenario: &mut Scenario, key: &str) -> Vec<u8> {
         let table = CommandTable::new(&[commands::debug::COMMANDS]);
-        story.reply_from(&table, &format!("DIGEST-VALUE {key}"), Protocol::Resp2)
+        scenario.reply_from(&table, &format!("DIGEST-VALUE {key}"), Protocol::Resp2)
     }
 
     /// DUMP of redis-server 7.0.15 after each command.
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn dumps_have_the_bytes_of_redis() {
         for (command, expected) in LIKE_REDIS {
-            let mut story = Story::new();
-            story.reply(command, Protocol::Resp2);
-            assert_eq!(dump(&mut story, "k").replace("\\x", ""), *expected, "{command}");
+            let mut scenario = Scenario::new();
+            scenario.reply(command, Protocol::Resp2);
+            assert_eq!(dump(&mut scenario, "k").replace("\\x", ""), *expected, "{command}");
         }
     }
 
@@ -253,26 +253,27 @@ mod tests {
             "HSETEX k EX 100 FIELDS 2 a 1 b 2",
             &format!("HSET k a {} b 2", "v".repeat(100)),
         ] {
-            let mut story = Story::new();
-            story.reply(command, Protocol::Resp2);
-            let payload = dump(&mut story, "k");
-            story.play(&format!("> RESTORE copy 0 \"{payload}\"\n+OK"));
-            assert_eq!(digest(&mut story, "k"), digest(&mut story, "copy"), "{command}");
-            let encoding =
-                |story: &mut Story, key| story.reply(&format!("OBJECT ENCODING {key}"), Protocol::Resp2);
-            assert_eq!(encoding(&mut story, "k"), encoding(&mut story, "copy"), "{command}");
+            let mut scenario = Scenario::new();
+            scenario.reply(command, Protocol::Resp2);
+            let payload = dump(&mut scenario, "k");
+            scenario.play(&format!("> RESTORE copy 0 \"{payload}\"\n+OK"));
+            assert_eq!(digest(&mut scenario, "k"), digest(&mut scenario, "copy"), "{command}");
+            let encoding = |scenario: &mut Scenario, key| {
+                scenario.reply(&format!("OBJECT ENCODING {key}"), Protocol::Resp2)
+            };
+            assert_eq!(encoding(&mut scenario, "k"), encoding(&mut scenario, "copy"), "{command}");
         }
     }
 
     #[test]
     fn refusals_come_in_the_order_of_redis() {
-        let mut story = Story::new();
-        story.play("> SET k v\n+OK");
-        let good = dump(&mut story, "k");
+        let mut scenario = Scenario::new();
+        scenario.play("> SET k v\n+OK");
+        let good = dump(&mut scenario, "k");
         let mut no_type = vec![99];
         seal_dump(&mut no_type, Version::Redis(10));
         let no_type = quoted(&no_type);
-        story.play(&format!(
+        scenario.play(&format!(
             "
             > DUMP none
             $-1
@@ -318,10 +319,10 @@ mod tests {
 
     #[test]
     fn expiry_and_idle_time_are_restored() {
-        let mut story = Story::new();
-        story.play("> SET v text\n+OK");
-        let good = dump(&mut story, "v");
-        story.play(&format!(
+        let mut scenario = Scenario::new();
+        scenario.play("> SET v text\n+OK");
+        let good = dump(&mut scenario, "v");
+        scenario.play(&format!(
             "
             > RESTORE k 5000 \"{good}\"
             +OK

@@ -140,7 +140,7 @@ mod tests {
 
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     /// The cursor and the keys of a reply to SCAN.
     fn parse(reply: &[u8]) -> (String, Vec<String>) {
@@ -151,10 +151,10 @@ mod tests {
     }
 
     /// All keys that a whole iteration finds, and the number of its calls.
-    fn scan_all(story: &mut Story, options: &str) -> (BTreeSet<String>, usize) {
+    fn scan_all(scenario: &mut Scenario, options: &str) -> (BTreeSet<String>, usize) {
         let (mut cursor, mut found, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
         loop {
-            let (next, keys) = parse(&story.reply(&format!("SCAN {cursor} {options}"), Protocol::Resp2));
+            let (next, keys) = parse(&scenario.reply(&format!("SCAN {cursor} {options}"), Protocol::Resp2));
             calls += 1;
             for key in keys {
                 assert!(found.insert(key.clone()), "{key} was told twice though nothing has changed");
@@ -172,28 +172,28 @@ mod tests {
 
     #[test]
     fn scan_finds_every_key_once_while_nothing_changes() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for key in names(0..3000) {
-            story.play(&format!("> SET {key} v\n+OK"));
+            scenario.play(&format!("> SET {key} v\n+OK"));
         }
-        let (found, calls) = scan_all(&mut story, "");
+        let (found, calls) = scan_all(&mut scenario, "");
         assert_eq!(found, names(0..3000));
         assert!((30..=400).contains(&calls), "about ten keys a call: {calls} calls");
-        assert_eq!(scan_all(&mut story, "COUNT 1000000").1, 1);
-        assert_eq!(scan_all(&mut story, "MATCH key:29??").0, names(2900..3000));
-        assert_eq!(scan_all(&mut story, "TYPE STRING MATCH *").0.len(), 3000);
-        assert_eq!(scan_all(&mut story, "TYPE hash").0.len(), 0);
+        assert_eq!(scan_all(&mut scenario, "COUNT 1000000").1, 1);
+        assert_eq!(scan_all(&mut scenario, "MATCH key:29??").0, names(2900..3000));
+        assert_eq!(scan_all(&mut scenario, "TYPE STRING MATCH *").0.len(), 3000);
+        assert_eq!(scan_all(&mut scenario, "TYPE hash").0.len(), 0);
     }
 
     #[test]
     fn scan_keeps_its_promise_while_the_table_grows_and_shrinks() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for key in names(0..1000) {
-            story.play(&format!("> SET {key} v\n+OK"));
+            scenario.play(&format!("> SET {key} v\n+OK"));
         }
         let (mut cursor, mut found, mut extra) = ("0".to_owned(), BTreeSet::new(), 0);
         for call in 0.. {
-            let (next, keys) = parse(&story.reply(&format!("SCAN {cursor}"), Protocol::Resp2));
+            let (next, keys) = parse(&scenario.reply(&format!("SCAN {cursor}"), Protocol::Resp2));
             found.extend(keys);
             if next == "0" {
                 break;
@@ -201,11 +201,11 @@ mod tests {
             cursor = next;
             for _ in 0..200 {
                 if call % 20 < 10 {
-                    story.play(&format!("> SET extra:{extra} v\n+OK"));
+                    scenario.play(&format!("> SET extra:{extra} v\n+OK"));
                     extra += 1;
                 } else if extra > 0 {
                     extra -= 1;
-                    story.play(&format!("> DEL extra:{extra}\n:1"));
+                    scenario.play(&format!("> DEL extra:{extra}\n:1"));
                 }
             }
         }
@@ -214,17 +214,18 @@ mod tests {
 
     #[test]
     fn a_hash_tag_confines_the_search() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for key in names(0..500) {
-            story.play(&format!("> SET {key} v\n+OK\n> SET {{tag}}:{key} v\n+OK"));
+            scenario.play(&format!("> SET {key} v\n+OK\n> SET {{tag}}:{key} v\n+OK"));
         }
         let expected: BTreeSet<String> = names(0..500).iter().map(|key| format!("{{tag}}:{key}")).collect();
-        let (found, calls) = scan_all(&mut story, "MATCH {tag}:*");
+        let (found, calls) = scan_all(&mut scenario, "MATCH {tag}:*");
         assert_eq!(found, expected);
-        let (found, more_calls) = scan_all(&mut story, "MATCH *{tag}*");
+        let (found, more_calls) = scan_all(&mut scenario, "MATCH *{tag}*");
         assert_eq!(found, expected);
         assert!(calls < more_calls);
-        let (_, keys) = parse(&[b"$1\r\n0\r\n", &story.reply("KEYS {tag}:*", Protocol::Resp2)[..]].concat());
+        let (_, keys) =
+            parse(&[b"$1\r\n0\r\n", &scenario.reply("KEYS {tag}:*", Protocol::Resp2)[..]].concat());
         assert_eq!(keys.into_iter().collect::<BTreeSet<_>>(), expected);
     }
 
@@ -291,21 +292,21 @@ mod tests {
 
     #[test]
     fn randomkey_is_fair_and_never_expired() {
-        let mut story = Story::new();
-        story.play("> RANDOMKEY\n$-1\n3> RANDOMKEY\n_");
+        let mut scenario = Scenario::new();
+        scenario.play("> RANDOMKEY\n$-1\n3> RANDOMKEY\n_");
         for key in names(0..100) {
-            story.play(&format!("> SET {key} v\n+OK"));
+            scenario.play(&format!("> SET {key} v\n+OK"));
         }
-        let draw = |story: &mut Story| story.reply("RANDOMKEY", Protocol::Resp2);
-        let drawn: BTreeSet<Vec<u8>> = (0..3000).map(|_| draw(&mut story)).collect();
+        let draw = |scenario: &mut Scenario| scenario.reply("RANDOMKEY", Protocol::Resp2);
+        let drawn: BTreeSet<Vec<u8>> = (0..3000).map(|_| draw(&mut scenario)).collect();
         assert_eq!(drawn.len(), 100, "each of a hundred keys is among three thousand draws");
         for key in names(0..100) {
-            story.play(&format!("> PEXPIRE {key} 1\n:1"));
+            scenario.play(&format!("> PEXPIRE {key} 1\n:1"));
         }
-        story.play("> SET survivor v\n+OK\n@ +1");
+        scenario.play("> SET survivor v\n+OK\n@ +1");
         for _ in 0..100 {
-            story.play("> RANDOMKEY\n$8 survivor");
+            scenario.play("> RANDOMKEY\n$8 survivor");
         }
-        story.play("> DEL survivor\n:1\n> RANDOMKEY\n$-1");
+        scenario.play("> DEL survivor\n:1\n> RANDOMKEY\n$-1");
     }
 }

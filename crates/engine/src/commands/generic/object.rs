@@ -133,7 +133,7 @@ fn reference_count(
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn encodings_are_named() {
@@ -187,46 +187,47 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_touch_leaves_idle_times_alone() {
-        let mut story = Story::new();
-        story.play("> SET k v\n+OK\n> SET n 1\n+OK\n@ +81920");
-        story.caller.no_touch = true;
-        story.play("> GET k\n$1 v\n> GETRANGE k 0 0\n$1 v\n> OBJECT IDLETIME k\n:81");
-        story.caller.no_touch = false;
-        story.play("> GET k\n$1 v\n> OBJECT IDLETIME k\n:0\n> OBJECT IDLETIME n\n:81");
+        let mut scenario = Scenario::new();
+        scenario.play("> SET k v\n+OK\n> SET n 1\n+OK\n@ +81920");
+        scenario.caller.no_touch = true;
+        scenario.play("> GET k\n$1 v\n> GETRANGE k 0 0\n$1 v\n> OBJECT IDLETIME k\n:81");
+        scenario.caller.no_touch = false;
+        scenario.play("> GET k\n$1 v\n> OBJECT IDLETIME k\n:0\n> OBJECT IDLETIME n\n:81");
     }
 
     #[test]
     fn idle_time_under_lrm_is_that_since_the_last_change() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let long = "x".repeat(3000);
-        story.policy.stamps_changes = true;
-        story.caller.no_touch = true;
-        story
+        scenario.policy.stamps_changes = true;
+        scenario.caller.no_touch = true;
+        scenario
             .play(&format!("> MSET k v n 1 e v d {long} s {long}\n+OK\n> RPUSH l a b\n:2\n> HSET h f 1\n:1"));
-        story.play("> XADD x 1 a 1\n$3 1-0\n@ +81920");
-        story.play(&format!("> GET k\n$1 v\n> TOUCH k l\n:2\n> GETRANGE s 0 0\n$1 x\n> GET d\n$3000 {long}"));
-        story.play(
+        scenario.play("> XADD x 1 a 1\n$3 1-0\n@ +81920");
+        scenario
+            .play(&format!("> GET k\n$1 v\n> TOUCH k l\n:2\n> GETRANGE s 0 0\n$1 x\n> GET d\n$3000 {long}"));
+        scenario.play(
             "> LRANGE l 0 0\n*1 $1 a\n> HGET h f\n$1 1\n> XLEN x\n:1\n> GETEX k\n$1 v\n> SET k w NX\n$-1",
         );
         for key in ["k", "n", "e", "d", "s", "l", "h", "x"] {
-            story.play(&format!("> OBJECT IDLETIME {key}\n:81"));
+            scenario.play(&format!("> OBJECT IDLETIME {key}\n:81"));
         }
-        story.play(
+        scenario.play(
             "> SET k v\n+OK\n> INCR n\n:2\n> EXPIRE e 1000\n:1\n> APPEND d x\n:3001\n> SETRANGE s 9 y\n:3000",
         );
-        story.play("> LPOP l\n$1 a\n> HSET h f 2\n:0\n> XADD x 2 a 1\n$3 2-0");
+        scenario.play("> LPOP l\n$1 a\n> HSET h f 2\n:0\n> XADD x 2 a 1\n$3 2-0");
         for key in ["k", "n", "e", "d", "s", "l", "h", "x"] {
-            story.play(&format!("> OBJECT IDLETIME {key}\n:0"));
+            scenario.play(&format!("> OBJECT IDLETIME {key}\n:0"));
         }
     }
 
     #[test]
     fn expired_keys_can_stay_where_they_are() {
-        let mut story = Story::new();
-        story.caller.keep_expired = true;
-        story.play("> SET k v PX 10\n+OK\n@ +10\n> GET k\n$-1\n> DBSIZE\n:1");
-        story.caller.keep_expired = false;
-        story.play("> GET k\n$-1\n> DBSIZE\n:0");
+        let mut scenario = Scenario::new();
+        scenario.caller.keep_expired = true;
+        scenario.play("> SET k v PX 10\n+OK\n@ +10\n> GET k\n$-1\n> DBSIZE\n:1");
+        scenario.caller.keep_expired = false;
+        scenario.play("> GET k\n$-1\n> DBSIZE\n:0");
     }
 
     #[test]

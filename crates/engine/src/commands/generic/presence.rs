@@ -106,7 +106,7 @@ fn value_type(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn keys_are_counted_and_removed() {
@@ -164,14 +164,14 @@ mod tests {
     #[test]
     fn unlink_leaves_long_values_to_be_freed_later() {
         let long = "x".repeat(100_000);
-        let mut story = Story::new();
-        story.play(&format!("> SET a {long}\n+OK\n> SET b {long}\n+OK\n> SET c {long}\n+OK"));
-        story.play("> UNLINK a\n:1");
-        assert!(!story.worker.garbage.take().is_empty(), "handed over");
-        story.play("> DEL b\n:1");
-        assert!(story.worker.garbage.is_empty(), "freed before the answer");
-        story.policy.lazyfree_user_del = true;
-        story.play("> DEL c\n:1");
-        assert!(!story.worker.garbage.is_empty());
+        let mut scenario = Scenario::new();
+        scenario.play(&format!("> SET a {long}\n+OK\n> SET b {long}\n+OK\n> SET c {long}\n+OK"));
+        scenario.play("> UNLINK a\n:1");
+        assert!(!scenario.worker.garbage.take().is_empty(), "handed over");
+        scenario.play("> DEL b\n:1");
+        assert!(scenario.worker.garbage.is_empty(), "freed before the answer");
+        scenario.policy.lazyfree_user_del = true;
+        scenario.play("> DEL c\n:1");
+        assert!(!scenario.worker.garbage.is_empty());
     }
 }

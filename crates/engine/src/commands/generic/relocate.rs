@@ -170,7 +170,7 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn renaming_takes_value_and_expiry_along() {
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn keys_move_between_databases() {
-        let mut story = Story::new();
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play(
             "
             > SET a 1
             +OK
@@ -273,14 +273,14 @@ mod tests {
             -ERR value is out of range, value must between -2147483648 and 2147483647
             ",
         );
-        story.database = 2;
-        story.play("> GET a\n$1 1\n> TTL a\n:100");
+        scenario.database = 2;
+        scenario.play("> GET a\n$1 1\n> TTL a\n:100");
     }
 
     #[test]
     fn copies_are_independent() {
-        let mut story = Story::new();
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play(
             "
             > COPY a b
             :0
@@ -324,19 +324,19 @@ mod tests {
             -ERR DB index is out of range
             ",
         );
-        story.database = 3;
-        story.play("> GET a\n$1 2");
+        scenario.database = 3;
+        scenario.play("> GET a\n$1 2");
     }
 
     #[test]
     fn long_values_travel_whole() {
         let long = "x".repeat(100_000);
-        let mut story = Story::new();
-        story.play(&format!(
+        let mut scenario = Scenario::new();
+        scenario.play(&format!(
             "> SET a {long}\n+OK\n> RENAME a b\n+OK\n> COPY b a\n:1\n> MOVE b 1\n:1\n> DEL a\n:1"
         ));
-        assert!(story.worker.garbage.is_empty(), "renaming and moving throw nothing away");
-        story.database = 1;
-        story.play(&format!("> GET b\n$100000 {long}"));
+        assert!(scenario.worker.garbage.is_empty(), "renaming and moving throw nothing away");
+        scenario.database = 1;
+        scenario.play(&format!("> GET b\n$100000 {long}"));
     }
 }

@@ -221,7 +221,7 @@ pub(super) fn reply_to_all(reply: &mut ReplyBuffer, fields: &[&[u8]], answer: i6
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn a_field_expires_when_its_time_has_come() {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn nobody_sees_an_expired_field() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let fill = "
             > DEL h
             :1
@@ -276,7 +276,7 @@ mod tests {
             > HPEXPIRE h 10 FIELDS 1 gone
             *1 :1
             @ +10";
-        story.play("> HSET h x 1\n:1");
+        scenario.play("> HSET h x 1\n:1");
         for (command, reply) in [
             ("HGETALL h", "*2 $5 stays $1 2"),
             ("HKEYS h", "*1 $5 stays"),
@@ -294,7 +294,7 @@ mod tests {
             ("HGETDEL h FIELDS 1 gone", "*1 $-1"),
             ("HEXPIRE h 10 FIELDS 1 gone", "*1 :-2"),
         ] {
-            story.play(&format!("{fill}\n> {command}\n{reply}"));
+            scenario.play(&format!("{fill}\n> {command}\n{reply}"));
         }
     }
 

@@ -217,7 +217,7 @@ pub(super) fn reply_value(reply: &mut ReplyBuffer, value: Option<Element<'_>>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn hsetnx_of_a_field_that_is_there_changes_nothing_not_even_the_encoding() {
@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn encodings_follow_the_fields() {
         let long = "x".repeat(65);
-        let mut story = Story::new();
-        story.play(&format!(
+        let mut scenario = Scenario::new();
+        scenario.play(&format!(
             "
             > HSET h a 1
             :1
@@ -315,10 +315,10 @@ mod tests {
             "
         ));
         for number in 0..512 {
-            story.play(&format!("> HSET many {number} {number}\n:1"));
+            scenario.play(&format!("> HSET many {number} {number}\n:1"));
         }
-        story.play("> OBJECT ENCODING many\n$8 listpack\n> HSET many x y\n:1");
-        story.play("> OBJECT ENCODING many\n$9 hashtable\n> HGET many 77\n$2 77\n> HLEN many\n:513");
+        scenario.play("> OBJECT ENCODING many\n$8 listpack\n> HSET many x y\n:1");
+        scenario.play("> OBJECT ENCODING many\n$9 hashtable\n> HGET many 77\n$2 77\n> HLEN many\n:513");
     }
 
     #[test]

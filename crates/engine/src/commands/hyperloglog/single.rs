@@ -118,7 +118,7 @@ fn pfcount(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
 mod tests {
     use dunlin_structures::hyperloglog::HyperLogLog;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
     use dunlin_resp::Protocol;
 
     #[test]
@@ -197,27 +197,27 @@ mod tests {
 
     #[test]
     fn an_estimate_is_kept_in_the_value_until_it_changes() {
-        let mut story = Story::new();
-        let cached = |story: &mut Story| {
-            let reply = story.reply("GET k", Protocol::Resp2);
+        let mut scenario = Scenario::new();
+        let cached = |scenario: &mut Scenario| {
+            let reply = scenario.reply("GET k", Protocol::Resp2);
             let start = reply.windows(2).position(|pair| pair == b"\r\n").expect("a bulk string") + 2;
             HyperLogLog::read(&reply[start..reply.len() - 2]).expect("a HyperLogLog").cached()
         };
-        story.play("> PFADD k a\n:1");
-        assert_eq!(cached(&mut story), None);
-        story.play("> PFCOUNT k\n:1");
-        assert_eq!(cached(&mut story), Some(1));
-        story.play("> PFADD k a\n:0");
-        assert_eq!(cached(&mut story), Some(1));
-        story.play("> PFADD k b\n:1");
-        assert_eq!(cached(&mut story), None);
+        scenario.play("> PFADD k a\n:1");
+        assert_eq!(cached(&mut scenario), None);
+        scenario.play("> PFCOUNT k\n:1");
+        assert_eq!(cached(&mut scenario), Some(1));
+        scenario.play("> PFADD k a\n:0");
+        assert_eq!(cached(&mut scenario), Some(1));
+        scenario.play("> PFADD k b\n:1");
+        assert_eq!(cached(&mut scenario), None);
     }
 
     #[test]
     fn a_sketch_turns_dense_at_the_threshold() {
-        let mut story = Story::new();
-        story.policy.collection_limits.hll_sparse_max_bytes = 20;
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.policy.collection_limits.hll_sparse_max_bytes = 20;
+        scenario.play(
             "
             > PFADD k
             :1

@@ -157,7 +157,7 @@ fn linsert(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn elements_are_added_at_both_ends_and_between() {
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn the_encoding_follows_the_size() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let large = "x".repeat(9000);
-        story.play(&format!(
+        scenario.play(&format!(
             "
             > RPUSH l a
             :1

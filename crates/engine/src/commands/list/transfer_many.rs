@@ -341,7 +341,7 @@ mod tests {
     use crate::{
         context::Worker,
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Records, Story, check},
+        transcript::{ConnectedHost, Records, Scenario, check},
     };
 
     #[test]
@@ -491,14 +491,14 @@ mod tests {
                         "RPUSH b 7 8".to_owned(),
                     ];
                     let line = format!("LMOVEM a {destination} {from} {to} COUNT {count} {order}");
-                    let (mut story, records) = Story::recorded();
-                    let mut replica = Story::new();
+                    let (mut scenario, records) = Scenario::recorded();
+                    let mut replica = Scenario::new();
                     for line in &setup {
-                        story.reply(line, Protocol::Resp2);
+                        scenario.reply(line, Protocol::Resp2);
                         replica.reply(line, Protocol::Resp2);
                     }
                     records.take();
-                    story.reply(&line, Protocol::Resp2);
+                    scenario.reply(&line, Protocol::Resp2);
                     for record in records.take() {
                         assert!(!record.contains("LMOVEM"), "{line}: {record}");
                         for command in
@@ -509,8 +509,8 @@ mod tests {
                     }
                     for key in ["a", "b", "c"] {
                         for question in [format!("LRANGE {key} 0 -1"), format!("PTTL {key}")] {
-                            let replies = [&mut story, &mut replica]
-                                .map(|story| story.reply(&question, Protocol::Resp2));
+                            let replies = [&mut scenario, &mut replica]
+                                .map(|scenario| scenario.reply(&question, Protocol::Resp2));
                             assert_eq!(replies[0], replies[1], "{line}: {question}");
                         }
                     }
@@ -521,28 +521,28 @@ mod tests {
 
     /// The reply and the record of a command on a list of 3,000, offloaded or not.
     fn told(visits_max: Option<usize>, line: &str) -> (Vec<u8>, Vec<String>, Vec<u8>) {
-        let (mut story, records): (Story, Arc<Records>) = Story::recorded();
+        let (mut scenario, records): (Scenario, Arc<Records>) = Scenario::recorded();
         let elements: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
-        story.reply(&format!("RPUSH a {}", elements.join(" ")), Protocol::Resp2);
-        story.reply("RPUSH b x", Protocol::Resp2);
+        scenario.reply(&format!("RPUSH a {}", elements.join(" ")), Protocol::Resp2);
+        scenario.reply("RPUSH b x", Protocol::Resp2);
         records.take();
-        story.caller.visits_max = visits_max;
-        let mut reply = story.reply(line, Protocol::Resp2);
-        if let Some(offloaded) = story.offloaded.take() {
+        scenario.caller.visits_max = visits_max;
+        let mut reply = scenario.reply(line, Protocol::Resp2);
+        if let Some(offloaded) = scenario.offloaded.take() {
             assert!(visits_max.is_some());
             let OffloadOutcome::Computed(computed) =
-                offloaded.run(&story.engine, &mut Worker::new(9, 9), &ConnectedHost)
+                offloaded.run(&scenario.engine, &mut Worker::new(9, 9), &ConnectedHost)
             else {
                 panic!("it is to be run again");
             };
-            story.computed = Some(Box::new(computed));
-            reply = story.reply(line, Protocol::Resp2);
+            scenario.computed = Some(Box::new(computed));
+            reply = scenario.reply(line, Protocol::Resp2);
         } else {
             assert!(visits_max.is_none(), "{line} is offloaded");
         }
-        story.caller.visits_max = None;
+        scenario.caller.visits_max = None;
         let lists = ["LRANGE a 0 -1", "LRANGE b 0 -1", "LRANGE c 0 -1"];
-        let lists = lists.map(|line| story.reply(line, Protocol::Resp2)).concat();
+        let lists = lists.map(|line| scenario.reply(line, Protocol::Resp2)).concat();
         (reply, records.take(), lists)
     }
 

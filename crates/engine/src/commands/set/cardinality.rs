@@ -191,7 +191,7 @@ fn estimated_union_len(sets: &[&Set], limit: usize) -> usize {
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn cardinalities_of_small_sets() {
@@ -286,26 +286,26 @@ mod tests {
     }
 
     /// The integer that a command replies.
-    fn count(story: &mut Story, command: &str) -> usize {
-        let reply = String::from_utf8(story.reply(command, Protocol::Resp2)).expect("text");
+    fn count(scenario: &mut Scenario, command: &str) -> usize {
+        let reply = String::from_utf8(scenario.reply(command, Protocol::Resp2)).expect("text");
         reply.trim().strip_prefix(':').and_then(|count| count.parse().ok()).expect("an integer")
     }
 
     /// Sets with the members of `prefix` and every multiple of a number, below 3,000.
-    fn of_multiples(prefix: &str) -> (Story, Vec<usize>) {
-        let (mut story, steps) = (Story::new(), vec![2, 3, 5, 7, 11, 13, 17, 19]);
+    fn of_multiples(prefix: &str) -> (Scenario, Vec<usize>) {
+        let (mut scenario, steps) = (Scenario::new(), vec![2, 3, 5, 7, 11, 13, 17, 19]);
         for step in &steps {
             let members: Vec<String> =
                 (0..3000).step_by(*step).map(|member| format!("{prefix}{member}")).collect();
-            story.reply(&format!("SADD s{step} {}", members.join(" ")), Protocol::Resp2);
+            scenario.reply(&format!("SADD s{step} {}", members.join(" ")), Protocol::Resp2);
         }
-        (story, steps)
+        (scenario, steps)
     }
 
     #[test]
     fn cardinalities_of_large_sets_are_those_of_a_model() {
         for prefix in ["", "m"] {
-            let (mut story, steps) = of_multiples(prefix);
+            let (mut scenario, steps) = of_multiples(prefix);
             for many in 1..=steps.len() {
                 let keys: Vec<String> = steps[..many].iter().map(|step| format!("s{step}")).collect();
                 let keys = format!("{many} {}", keys.join(" "));
@@ -314,30 +314,30 @@ mod tests {
                 let union = (0..3000).filter(|number| is_multiple(number, &steps[..many])).count();
                 let left =
                     (0..3000).step_by(2).filter(|number| !is_multiple(number, &steps[1..many])).count();
-                assert_eq!(count(&mut story, &format!("SUNIONCARD {keys}")), union);
-                assert_eq!(count(&mut story, &format!("SDIFFCARD {keys}")), left);
+                assert_eq!(count(&mut scenario, &format!("SUNIONCARD {keys}")), union);
+                assert_eq!(count(&mut scenario, &format!("SDIFFCARD {keys}")), left);
                 for limit in [1, 700, union - 1, union, union + 1] {
                     let expected = union.min(limit);
-                    assert_eq!(count(&mut story, &format!("SUNIONCARD {keys} LIMIT {limit}")), expected);
+                    assert_eq!(count(&mut scenario, &format!("SUNIONCARD {keys} LIMIT {limit}")), expected);
                     let expected = left.min(limit);
-                    assert_eq!(count(&mut story, &format!("SDIFFCARD {keys} LIMIT {limit}")), expected);
+                    assert_eq!(count(&mut scenario, &format!("SDIFFCARD {keys} LIMIT {limit}")), expected);
                 }
-                let estimate = count(&mut story, &format!("SUNIONCARD {keys} APPROX"));
+                let estimate = count(&mut scenario, &format!("SUNIONCARD {keys} APPROX"));
                 assert!(estimate.abs_diff(union) * 100 <= 4 * union, "{estimate} is no estimate of {union}");
-                assert_eq!(count(&mut story, &format!("SUNIONCARD {keys} APPROX LIMIT 500")), 500);
+                assert_eq!(count(&mut scenario, &format!("SUNIONCARD {keys} APPROX LIMIT 500")), 500);
             }
         }
     }
 
     #[test]
     fn cardinalities_of_large_sets_are_offloaded() {
-        let (mut story, _) = of_multiples("m");
-        story.caller.visits_max = Some(1000);
+        let (mut scenario, _) = of_multiples("m");
+        scenario.caller.visits_max = Some(1000);
         for command in ["SUNIONCARD 2 s2 s3", "SUNIONCARD 2 s2 s3 APPROX", "SDIFFCARD 2 s2 s3"] {
-            story.reply(command, Protocol::Resp2);
-            assert!(story.offloaded.take().is_some(), "{command}");
+            scenario.reply(command, Protocol::Resp2);
+            assert!(scenario.offloaded.take().is_some(), "{command}");
         }
-        assert_eq!(count(&mut story, "SUNIONCARD 1 s2"), 1500);
-        assert!(story.offloaded.is_none(), "a single set is counted");
+        assert_eq!(count(&mut scenario, "SUNIONCARD 1 s2"), 1500);
+        assert!(scenario.offloaded.is_none(), "a single set is counted");
     }
 }

@@ -263,7 +263,7 @@ mod tests {
 
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn combining_small_sets() {
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn combinations_agree_with_btree_sets() {
         let ranges = [(0, 700, 2), (0, 300, 3), (600, 900, 1), (0, 40, 5)];
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let mut models: Vec<(String, BTreeSet<String>)> = Vec::new();
         for (number, &(start, end, step)) in ranges.iter().enumerate() {
             for prefix in ["", "m"] {
@@ -370,12 +370,12 @@ mod tests {
                     (start..end).step_by(step).map(|member| format!("{prefix}{member}")).collect();
                 model.extend((0..10).map(|member| member.to_string()));
                 let members: Vec<&str> = model.iter().map(String::as_str).collect();
-                story.play(&format!("> SADD {name} {}\n:{}", members.join(" "), model.len()));
+                scenario.play(&format!("> SADD {name} {}\n:{}", members.join(" "), model.len()));
                 models.push((name, model));
             }
         }
         let mut reply = |command: String| -> BTreeSet<String> {
-            let reply = String::from_utf8(story.reply(&command, Protocol::Resp2)).expect("text");
+            let reply = String::from_utf8(scenario.reply(&command, Protocol::Resp2)).expect("text");
             let members: Vec<String> = reply
                 .split("\r\n")
                 .filter(|line| !line.starts_with(['*', '$']) && !line.is_empty())

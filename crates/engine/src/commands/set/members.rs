@@ -199,7 +199,7 @@ fn smembers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn members_come_and_go() {
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn encodings_follow_the_members() {
-        let mut story = Story::new();
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.play(
             "
             > SADD s 1 2
             :2
@@ -277,11 +277,11 @@ mod tests {
             ",
         );
         let repeated = ["x"; 129].join(" ");
-        story.play(&format!("> SADD r {repeated}\n:1\n> OBJECT ENCODING r\n$9 hashtable"));
+        scenario.play(&format!("> SADD r {repeated}\n:1\n> OBJECT ENCODING r\n$9 hashtable"));
         let integers: Vec<String> = (0..512).map(|integer| integer.to_string()).collect();
         let integers = integers.join(" ");
-        story.play(&format!("> SADD i {integers}\n:512\n> OBJECT ENCODING i\n$6 intset"));
-        story.play("> SADD i 512\n:1\n> OBJECT ENCODING i\n$9 hashtable\n> SISMEMBER i 77\n:1");
+        scenario.play(&format!("> SADD i {integers}\n:512\n> OBJECT ENCODING i\n$6 intset"));
+        scenario.play("> SADD i 512\n:1\n> OBJECT ENCODING i\n$9 hashtable\n> SISMEMBER i 77\n:1");
     }
 
     #[test]

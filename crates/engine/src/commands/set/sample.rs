@@ -280,12 +280,13 @@ mod tests {
 
     use crate::{
         offload::OffloadOutcome,
-        transcript::{ConnectedHost, Story, check},
+        transcript::{ConnectedHost, Scenario, check},
     };
 
     /// The bulk strings of a reply.
-    fn bulks(story: &mut Story, command: &str) -> Vec<String> {
-        let reply = String::from_utf8(story.reply(command, Protocol::Resp3)).expect("members are text here");
+    fn bulks(scenario: &mut Scenario, command: &str) -> Vec<String> {
+        let reply =
+            String::from_utf8(scenario.reply(command, Protocol::Resp3)).expect("members are text here");
         let lines = reply.split("\r\n");
         lines
             .filter(|line| !line.starts_with(['*', '$', '~', '_']) && !line.is_empty())
@@ -293,29 +294,29 @@ mod tests {
             .collect()
     }
 
-    fn filled(size: usize, prefix: &str) -> Story {
-        let mut story = Story::new();
+    fn filled(size: usize, prefix: &str) -> Scenario {
+        let mut scenario = Scenario::new();
         for number in 0..size {
-            story.play(&format!("> SADD s {prefix}{number}\n:1"));
+            scenario.play(&format!("> SADD s {prefix}{number}\n:1"));
         }
-        story
+        scenario
     }
 
     #[test]
     fn popping_takes_every_member_once() {
         for (size, prefix) in [(20, ""), (20, "m"), (500, "m"), (300, "")] {
             for count in ["", "1", "7", "100000"] {
-                let mut story = filled(size, prefix);
+                let mut scenario = filled(size, prefix);
                 let mut popped = BTreeSet::new();
                 while popped.len() < size {
-                    let some = bulks(&mut story, &format!("SPOP s {count}"));
+                    let some = bulks(&mut scenario, &format!("SPOP s {count}"));
                     assert!(!some.is_empty());
                     for member in some {
                         assert!(popped.insert(member), "popped twice");
                     }
-                    story.play(&format!("> SCARD s\n:{}", size - popped.len()));
+                    scenario.play(&format!("> SCARD s\n:{}", size - popped.len()));
                 }
-                story.play("> EXISTS s\n:0");
+                scenario.play("> EXISTS s\n:0");
             }
         }
     }
@@ -323,47 +324,47 @@ mod tests {
     #[test]
     fn many_members_are_drawn_apart_and_removed_once() {
         for (count, left) in [(100, 1400), (1200, 300), (1500, 0)] {
-            let mut story = filled(1500, "m");
-            story.caller.visits_max = Some(100);
+            let mut scenario = filled(1500, "m");
+            scenario.caller.visits_max = Some(100);
             let line = format!("SPOP s {count}");
-            assert_eq!(story.reply(&line, Protocol::Resp2), b"", "the answer waits");
-            let offloaded = story.offloaded.take().expect("offloaded");
+            assert_eq!(scenario.reply(&line, Protocol::Resp2), b"", "the answer waits");
+            let offloaded = scenario.offloaded.take().expect("offloaded");
             let OffloadOutcome::Computed(computed) =
-                offloaded.run(&story.engine, &mut story.worker, &ConnectedHost)
+                offloaded.run(&scenario.engine, &mut scenario.worker, &ConnectedHost)
             else {
                 panic!("it stores something");
             };
-            story.play("> SCARD s\n:1500");
-            story.computed = Some(Box::new(computed));
-            let popped = bulks(&mut story, &line);
+            scenario.play("> SCARD s\n:1500");
+            scenario.computed = Some(Box::new(computed));
+            let popped = bulks(&mut scenario, &line);
             assert_eq!(popped.iter().collect::<BTreeSet<_>>().len(), count, "all different");
-            story.play(&format!("> SCARD s\n:{left}"));
+            scenario.play(&format!("> SCARD s\n:{left}"));
             for member in popped {
-                story.play(&format!("> SISMEMBER s {member}\n:0"));
+                scenario.play(&format!("> SISMEMBER s {member}\n:0"));
             }
             for reaped in [false, true] {
-                let keyspace = &story.engine.keyspace;
+                let keyspace = &scenario.engine.keyspace;
                 assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "reaped: {reaped}");
-                story.expire();
+                scenario.expire();
             }
-            story.play(&format!("> SCARD s\n:{left}"));
+            scenario.play(&format!("> SCARD s\n:{left}"));
         }
     }
 
     #[test]
     fn drawing_leaves_the_set_alone() {
         for (size, prefix) in [(20, ""), (20, "m"), (500, "m")] {
-            let mut story = filled(size, prefix);
+            let mut scenario = filled(size, prefix);
             for count in [1, 3, size / 2, size, size + 10] {
-                let drawn = bulks(&mut story, &format!("SRANDMEMBER s {count}"));
+                let drawn = bulks(&mut scenario, &format!("SRANDMEMBER s {count}"));
                 assert_eq!(drawn.len(), count.min(size));
                 assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len(), "all different");
-                assert_eq!(bulks(&mut story, &format!("SRANDMEMBER s -{count}")).len(), count);
+                assert_eq!(bulks(&mut scenario, &format!("SRANDMEMBER s -{count}")).len(), count);
             }
             let drawn: BTreeSet<String> =
-                bulks(&mut story, &format!("SRANDMEMBER s -{}", size * 20)).into_iter().collect();
+                bulks(&mut scenario, &format!("SRANDMEMBER s -{}", size * 20)).into_iter().collect();
             assert_eq!(drawn.len(), size, "each member has its chance");
-            story.play(&format!("> SCARD s\n:{size}"));
+            scenario.play(&format!("> SCARD s\n:{size}"));
         }
     }
 

@@ -40,7 +40,7 @@ mod tests {
 
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn compact_sets_are_told_at_once() {
@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn large_sets_are_told_in_parts() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for number in 0..1000 {
-            story.play(&format!("> SADD s member:{number}\n:1"));
+            scenario.play(&format!("> SADD s member:{number}\n:1"));
         }
         let (mut cursor, mut found, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
         loop {
-            let reply = story.reply(&format!("SSCAN s {cursor} MATCH *5"), Protocol::Resp2);
+            let reply = scenario.reply(&format!("SSCAN s {cursor} MATCH *5"), Protocol::Resp2);
             let text = String::from_utf8(reply).expect("members are text here");
             let mut bulks =
                 text.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty());

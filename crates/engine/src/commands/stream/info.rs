@@ -301,20 +301,20 @@ fn limited(length: usize, count: u64) -> usize {
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     /// Plays lines on a stream of five entries, 1 to 5, with a group at its beginning. After each line stand how many entries
     /// the group has read, and how many it has yet to read; `_` for unknown counts.
     fn check_lag(lines: &[(&str, &str, &str)]) {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         for ms in 1..=5 {
-            story.reply(&format!("XADD s {ms} f v"), Protocol::Resp3);
+            scenario.reply(&format!("XADD s {ms} f v"), Protocol::Resp3);
         }
-        story.reply("XGROUP CREATE s g 0", Protocol::Resp3);
+        scenario.reply("XGROUP CREATE s g 0", Protocol::Resp3);
         for (line, read, lag) in lines {
-            let reply = story.reply(line, Protocol::Resp3);
+            let reply = scenario.reply(line, Protocol::Resp3);
             assert_ne!(reply.first(), Some(&b'-'), "{line}");
-            let groups = story.reply("XINFO GROUPS s", Protocol::Resp3);
+            let groups = scenario.reply("XINFO GROUPS s", Protocol::Resp3);
             let groups = String::from_utf8(groups).expect("text").replace("\r\n", " ");
             let number = |text: &str| if text == "_" { "_".to_owned() } else { format!(":{text}") };
             let wanted = format!("$12 entries-read {} $3 lag {} ", number(read), number(lag));

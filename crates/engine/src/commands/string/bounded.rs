@@ -345,7 +345,7 @@ fn store(
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
 
     #[test]
     fn increx_adds_and_tells_what_it_added() {
@@ -431,10 +431,10 @@ mod tests {
 
     #[test]
     fn increx_saturates_at_the_ends_of_the_type() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let largest = "INCREX f BYFLOAT 1.1e4932 SATURATE";
-        story.reply(largest, Protocol::Resp2);
-        let reply = String::from_utf8(story.reply(largest, Protocol::Resp2)).expect("text");
+        scenario.reply(largest, Protocol::Resp2);
+        let reply = String::from_utf8(scenario.reply(largest, Protocol::Resp2)).expect("text");
         let value = reply.split("\r\n").nth(2).expect("a value");
         assert_eq!((value.len(), &value[..12]), (4933, "118973149535"));
     }

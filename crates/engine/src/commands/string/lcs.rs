@@ -192,7 +192,7 @@ impl Lengths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
     use proptest::prelude::*;
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
             -ERR wrong number of arguments for 'lcs' command
             ",
         );
-        let mut story = Story::new();
-        story.policy.string_bytes_max = 100;
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.policy.string_bytes_max = 100;
+        scenario.play(
             "
             > MSET a 12345678 b 12345678
             +OK

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     LONG_WORD_BYTES_MIN, LongWord, LongWords,
-    transcript::Story,
+    transcript::Scenario,
     value::{BLOCK_BYTES_MAX, StringRope},
     write_command,
 };
@@ -18,7 +18,7 @@ use crate::{
 const CHUNK_BYTES: usize = StringRope::CHUNK_BYTES;
 const LENGTH_MAX: usize = 2 * BLOCK_BYTES_MAX;
 
-impl Story {
+impl Scenario {
     fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let (mut request, table) = (Vec::new(), Arc::clone(&self.table));
         write_command(&mut request, words);
@@ -132,69 +132,69 @@ fn apply(model: &mut Vec<u8>, other: &mut Vec<u8>, step: &Step) {
 }
 
 /// Makes a store take a step; whether its long words come in blocks of their own is to make no difference.
-fn play(story: &mut Story, step: &Step, lends: bool) {
-    let mut say = |words: &[&[u8]]| if lends { story.say_lent(words) } else { story.say(words) };
+fn play(scenario: &mut Scenario, step: &Step, lends: bool) {
+    let mut say = |words: &[&[u8]]| if lends { scenario.say_lent(words) } else { scenario.say(words) };
     match step {
         Step::Set(text) => drop(say(&[b"SET", b"k", text])),
         Step::Append(text) => drop(say(&[b"APPEND", b"k", text])),
         Step::SetRange(at, text) => drop(say(&[b"SETRANGE", b"k", at.to_string().as_bytes(), text])),
         Step::SetBit(at, bit) => {
             let bit = if *bit { b"1" } else { b"0" };
-            drop(story.say(&[b"SETBIT", b"k", at.to_string().as_bytes(), bit]));
+            drop(scenario.say(&[b"SETBIT", b"k", at.to_string().as_bytes(), bit]));
         }
         Step::SetField(at, width, value) => {
             let (at, field, value) = (at.to_string(), format!("u{width}"), value.to_string());
             let words: [&[u8]; 6] =
                 [b"BITFIELD", b"k", b"SET", field.as_bytes(), at.as_bytes(), value.as_bytes()];
-            drop(story.say(&words));
+            drop(scenario.say(&words));
         }
-        Step::Copy => drop(story.say(&[b"COPY", b"k", b"other", b"REPLACE"])),
-        Step::Xor => drop(story.say(&[b"BITOP", b"XOR", b"k", b"k", b"other"])),
+        Step::Copy => drop(scenario.say(&[b"COPY", b"k", b"other", b"REPLACE"])),
+        Step::Xor => drop(scenario.say(&[b"BITOP", b"XOR", b"k", b"k", b"other"])),
         Step::Restore(compress) => {
-            story.policy.compress_dumps = *compress;
-            let dump = story.say(&[b"DUMP", b"k"]);
+            scenario.policy.compress_dumps = *compress;
+            let dump = scenario.say(&[b"DUMP", b"k"]);
             if let Some(start) = dump.windows(2).position(|two| two == b"\r\n").filter(|_| dump != b"$-1\r\n")
             {
                 let words: [&[u8]; 5] =
                     [b"RESTORE", b"k", b"0", &dump[start + 2..dump.len() - 2], b"REPLACE"];
                 if lends {
-                    story.say_lent(&words)
+                    scenario.say_lent(&words)
                 } else {
-                    story.say(&words)
+                    scenario.say(&words)
                 };
             }
         }
     }
 }
 
-fn check(story: &mut Story, key: &[u8], model: &[u8], (from, to): (usize, usize)) {
+fn check(scenario: &mut Scenario, key: &[u8], model: &[u8], (from, to): (usize, usize)) {
     if model.is_empty() {
-        assert_eq!(story.say(&[b"GET", key]), b"$-1\r\n");
+        assert_eq!(scenario.say(&[b"GET", key]), b"$-1\r\n");
         return;
     }
-    let get = story.say(&[b"GET", key]);
+    let get = scenario.say(&[b"GET", key]);
     assert!(get == bulk(model), "{} bytes, not {}", get.len(), model.len());
-    assert_eq!(story.integer(&[b"STRLEN", key]), model.len() as i64);
+    assert_eq!(scenario.integer(&[b"STRLEN", key]), model.len() as i64);
     let range = model.get(from..(to + 1).min(model.len())).unwrap_or_default();
     let (start, end) = (from.to_string(), to.to_string());
     let (start, end) = (start.as_bytes(), end.as_bytes());
-    assert!(story.say(&[b"GETRANGE", key, start, end]) == bulk(range), "GETRANGE {from} {to}");
+    assert!(scenario.say(&[b"GETRANGE", key, start, end]) == bulk(range), "GETRANGE {from} {to}");
     let ones = |bytes: &[u8]| bits::count_ones(bytes) as i64;
-    assert_eq!(story.integer(&[b"BITCOUNT", key]), ones(model));
-    assert_eq!(story.integer(&[b"BITCOUNT", key, start, end]), ones(range));
+    assert_eq!(scenario.integer(&[b"BITCOUNT", key]), ones(model));
+    assert_eq!(scenario.integer(&[b"BITCOUNT", key, start, end]), ones(range));
     let in_bits = bits::count_ones_in(model, from as u64..to as u64 + 1) as i64;
-    assert_eq!(story.integer(&[b"BITCOUNT", key, start, end, b"BIT"]), in_bits);
+    assert_eq!(scenario.integer(&[b"BITCOUNT", key, start, end, b"BIT"]), in_bits);
     for (word, bit) in [(b"0", false), (b"1", true)] {
         let found = bits::find_bit(model, from as u64..to as u64 + 1, bit).map_or(-1, |at| at as i64);
-        assert_eq!(story.integer(&[b"BITPOS", key, word, start, end, b"BIT"]), found);
+        assert_eq!(scenario.integer(&[b"BITPOS", key, word, start, end, b"BIT"]), found);
     }
-    assert_eq!(story.integer(&[b"GETBIT", key, start]), bits::bit(model, from as u64).into());
-    let field = story.say(&[b"BITFIELD_RO", key, b"GET", b"u63", end]);
+    assert_eq!(scenario.integer(&[b"GETBIT", key, start]), bits::bit(model, from as u64).into());
+    let field = scenario.say(&[b"BITFIELD_RO", key, b"GET", b"u63", end]);
     assert_eq!(field, format!("*1\r\n:{}\r\n", bits::read_field(model, to as u64, 63)).as_bytes());
     let digest = format!("{:016x}", xxh3_64(model));
-    assert_eq!(story.say(&[b"DIGEST", key]), bulk(digest.as_bytes()));
-    assert_eq!(story.integer(&[b"DELIFEQ", key, &[model, b"x"].concat()]), 0);
-    let keyspace = &story.engine.keyspace;
+    assert_eq!(scenario.say(&[b"DIGEST", key]), bulk(digest.as_bytes()));
+    assert_eq!(scenario.integer(&[b"DELIFEQ", key, &[model, b"x"].concat()]), 0);
+    let keyspace = &scenario.engine.keyspace;
     assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
 }
 
@@ -202,30 +202,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn commands_on_chunks_are_commands_on_bytes(steps in vec((step(), any::<bool>()), 1..15), from in place(), to in place()) {
-        let (mut story, mut model, mut other) = (Story::new(), Vec::new(), Vec::new());
+        let (mut scenario, mut model, mut other) = (Scenario::new(), Vec::new(), Vec::new());
         for (step, lends) in &steps {
-            play(&mut story, step, *lends);
+            play(&mut scenario, step, *lends);
             apply(&mut model, &mut other, step);
-            check(&mut story, b"k", &model, (from.min(to), from.max(to)));
+            check(&mut scenario, b"k", &model, (from.min(to), from.max(to)));
             if matches!(step, Step::Xor) && model.is_empty() {
                 break;
             }
         }
-        check(&mut story, b"other", &other, (from.min(to), from.max(to)));
+        check(&mut scenario, b"other", &other, (from.min(to), from.max(to)));
         for (key, text) in [(&b"k"[..], &model), (b"other", &other)] {
             if !text.is_empty() {
-                prop_assert!(story.say(&[b"GETDEL", key]) == bulk(text));
+                prop_assert!(scenario.say(&[b"GETDEL", key]) == bulk(text));
             }
         }
-        prop_assert_eq!(story.engine.keyspace.usage(None).heap_bytes, 0);
+        prop_assert_eq!(scenario.engine.keyspace.usage(None).heap_bytes, 0);
     }
 }
 
 #[test]
 fn what_is_no_number_and_no_sketch_stays_so_when_it_is_long() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     let length = BLOCK_BYTES_MAX + 1;
-    story.play(&format!(
+    scenario.play(&format!(
         "
         > SETRANGE k {} x
         :{length}
@@ -259,15 +259,15 @@ fn what_is_no_number_and_no_sketch_stays_so_when_it_is_long() {
 
 #[test]
 fn what_nobody_wrote_takes_no_memory() {
-    let mut story = Story::new();
-    story.play(
+    let mut scenario = Scenario::new();
+    scenario.play(
         "> SETRANGE k 536870911 x\n:536870912\n> SETBIT bits 4294967295 1\n:0\n> STRLEN bits\n:536870912",
     );
-    let bytes = story.engine.keyspace.usage(None).heap_bytes;
+    let bytes = scenario.engine.keyspace.usage(None).heap_bytes;
     // A pointer for each chunk.
     assert!(bytes < 2 * (536_870_912 / CHUNK_BYTES) * 16, "{bytes}");
-    story.play("> BITCOUNT bits\n:1\n> BITPOS bits 1\n:4294967295");
-    assert_eq!(story.reply("GETRANGE k 536870909 -1", Protocol::Resp2), bulk(b"\0\0x"));
+    scenario.play("> BITCOUNT bits\n:1\n> BITPOS bits 1\n:4294967295");
+    assert_eq!(scenario.reply("GETRANGE k 536870909 -1", Protocol::Resp2), bulk(b"\0\0x"));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn records_share_what_was_stored() {
     let long = |byte: u8| vec![byte; BLOCK_BYTES_MAX + 1];
     let (a, b) = (long(b'a'), long(b'b'));
     let (a_text, b_text) = (String::from_utf8(a.clone()).unwrap(), String::from_utf8(b.clone()).unwrap());
-    let (mut story, records) = Story::recorded();
+    let (mut scenario, records) = Scenario::recorded();
     let rows: [(&[&[u8]], String); 7] = [
         (&[b"SET", b"k", &a], format!("SET k {a_text}")),
         (&[b"SET", b"k", &b, b"PX", b"10"], format!("SET k {b_text} PXAT 1700000000010")),
@@ -289,15 +289,15 @@ fn records_share_what_was_stored() {
         (&[b"SET", b"k", &a, b"IFEQ", &a], format!("SET k {a_text}")),
     ];
     for (number, (words, expected)) in rows.into_iter().enumerate() {
-        story.say(words);
+        scenario.say(words);
         assert!(records.take() == [expected], "row {number}");
         assert_eq!(records.shared(), number + 1);
     }
     // The words of the next command may take the place of this one's.
-    story.say(&[b"APPEND", b"k", &b]);
+    scenario.say(&[b"APPEND", b"k", &b]);
     assert!(records.take() == [format!("APPEND k {b_text}")]);
-    story.database = 3;
-    story.say(&[b"SET", b"k", &a]);
+    scenario.database = 3;
+    scenario.say(&[b"SET", b"k", &a]);
     assert!(records.take() == [format!("SELECT 3; SET k {a_text}; SELECT 0")]);
     assert_eq!(records.shared(), 8);
 }
@@ -307,7 +307,7 @@ fn records_share_words_that_arrived_in_blocks() {
     let long = |byte: u8| vec![byte; BLOCK_BYTES_MAX + 1];
     let (a, b) = (long(b'a'), long(b'b'));
     let (a_text, b_text) = (String::from_utf8(a.clone()).unwrap(), String::from_utf8(b.clone()).unwrap());
-    let (mut story, records) = Story::recorded();
+    let (mut scenario, records) = Scenario::recorded();
     let rows: [(&[&[u8]], String); 7] = [
         (&[b"APPEND", b"k", &a], format!("APPEND k {a_text}")),
         (&[b"APPEND", b"k", &b], format!("APPEND k {b_text}")),
@@ -318,7 +318,7 @@ fn records_share_words_that_arrived_in_blocks() {
         (&[b"SET", &b, b"v"], format!("SET {b_text} v")),
     ];
     for (number, (words, expected)) in rows.into_iter().enumerate() {
-        story.say_lent(words);
+        scenario.say_lent(words);
         assert!(records.take() == [expected], "row {number}");
         assert_eq!(records.shared(), number + 1);
     }
@@ -326,13 +326,13 @@ fn records_share_words_that_arrived_in_blocks() {
 
 #[test]
 fn a_word_in_a_block_becomes_the_string() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     let word = Arc::new(lend(&vec![b'a'; 3 * BLOCK_BYTES_MAX]));
     let mut say = |name: &[u8], first: &[u8], rest: &[&[u8]]| {
-        story.worker.propagation.long_words = [Arc::clone(&word)].into_iter().collect();
-        let (words, table) = ([&[name, first], rest].concat(), Arc::clone(&story.table));
-        let reply = story.reply_to_words(&table, &words, &[], Protocol::Resp2);
-        story.worker.propagation.long_words = LongWords::default();
+        scenario.worker.propagation.long_words = [Arc::clone(&word)].into_iter().collect();
+        let (words, table) = ([&[name, first], rest].concat(), Arc::clone(&scenario.table));
+        let reply = scenario.reply_to_words(&table, &words, &[], Protocol::Resp2);
+        scenario.worker.propagation.long_words = LongWords::default();
         reply
     };
     assert!(word.is_last());
@@ -343,6 +343,6 @@ fn a_word_in_a_block_becomes_the_string() {
     assert!(word.bytes().iter().all(|byte| *byte == b'a'));
     assert_eq!(say(b"GETRANGE", b"k", &[b"6", b"10"]), b"$5\r\nabbba\r\n");
     say(b"DEL", b"k", &[]);
-    story.worker.garbage.take();
+    scenario.worker.garbage.take();
     assert!(word.is_last());
 }

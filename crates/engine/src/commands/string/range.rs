@@ -129,7 +129,7 @@ fn resolve(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::{Story, check};
+    use crate::transcript::{Scenario, check};
     use dunlin_resp::Protocol;
 
     #[test]
@@ -158,25 +158,25 @@ mod tests {
 
     #[test]
     fn long_strings_grow_past_every_way_of_storing_them() {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let piece = "0123456789".repeat(15);
         for length in (150..=150 * 40).step_by(150) {
-            let reply = story.reply(&format!("APPEND k {piece}"), Protocol::Resp2);
+            let reply = scenario.reply(&format!("APPEND k {piece}"), Protocol::Resp2);
             assert_eq!(reply, format!(":{length}\r\n").as_bytes());
         }
         let whole = piece.repeat(40);
         let expected = format!("${}\r\n{whole}\r\n", whole.len());
-        assert_eq!(story.reply("GET k", Protocol::Resp2), expected.as_bytes());
-        assert_eq!(story.reply("GETRANGE k 5995 -1", Protocol::Resp2), b"$5\r\n56789\r\n");
-        assert_eq!(story.reply("SETRANGE k 3000 xyz", Protocol::Resp2), b":6000\r\n");
-        assert_eq!(story.reply("GETRANGE k 2999 3003", Protocol::Resp2), b"$5\r\n9xyz3\r\n");
+        assert_eq!(scenario.reply("GET k", Protocol::Resp2), expected.as_bytes());
+        assert_eq!(scenario.reply("GETRANGE k 5995 -1", Protocol::Resp2), b"$5\r\n56789\r\n");
+        assert_eq!(scenario.reply("SETRANGE k 3000 xyz", Protocol::Resp2), b":6000\r\n");
+        assert_eq!(scenario.reply("GETRANGE k 2999 3003", Protocol::Resp2), b"$5\r\n9xyz3\r\n");
     }
 
     #[test]
     fn strings_have_a_limit() {
-        let mut story = Story::new();
-        story.policy.string_bytes_max = 10;
-        story.play(
+        let mut scenario = Scenario::new();
+        scenario.policy.string_bytes_max = 10;
+        scenario.play(
             "
             > SET k 12345
             +OK

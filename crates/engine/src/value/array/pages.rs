@@ -20,7 +20,7 @@ use crate::value::shared::Shared;
 pub(super) const PAGE_PAIRS_MAX: usize = 64;
 /// Bytes of a page with more than one pair.
 pub(super) const PAGE_BYTES_MAX: usize = 4096;
-/// A page with no more pairs looks for one beside it that has room for them.
+/// Pairs up to which a page is joined with a neighbour that has room for them.
 const PAGE_PAIRS_MIN: usize = PAGE_PAIRS_MAX / 4;
 /// Bytes of a page beside those of its listpack's block: two counts, and the listpack.
 const PAGE_HEAD_BYTES: usize = 2 * size_of::<usize>() + size_of::<Listpack>();

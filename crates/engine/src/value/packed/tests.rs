@@ -7,23 +7,25 @@ use dunlin_structures::{allocation_bytes, class_bytes};
 use proptest::prelude::*;
 
 use super::{PACKED_AGAIN_BYTES_MAX, PACKED_BYTES_MAX};
-use crate::transcript::Story;
+use crate::transcript::Scenario;
 
 /// Bytes of an entry before its key, and of the form of a packed collection.
 const HEAD_BYTES: usize = 4 + 1;
 
-fn ask(story: &mut Story, line: &str) -> String {
-    String::from_utf8(story.reply(line, Protocol::Resp2)).expect("texts of these tests").replace("\r\n", " ")
+fn ask(scenario: &mut Scenario, line: &str) -> String {
+    String::from_utf8(scenario.reply(line, Protocol::Resp2))
+        .expect("texts of these tests")
+        .replace("\r\n", " ")
 }
 
-fn number(story: &mut Story, line: &str) -> usize {
-    let reply = ask(story, line);
+fn number(scenario: &mut Scenario, line: &str) -> usize {
+    let reply = ask(scenario, line);
     reply.trim_end().trim_start_matches(':').parse().unwrap_or_else(|_| panic!("{line}: {reply}"))
 }
 
 /// The elements of an array.
-fn elements(story: &mut Story, line: &str) -> Vec<String> {
-    let reply = ask(story, line);
+fn elements(scenario: &mut Scenario, line: &str) -> Vec<String> {
+    let reply = ask(scenario, line);
     reply.split_whitespace().filter(|word| !word.starts_with(['*', '$'])).map(str::to_owned).collect()
 }
 
@@ -31,8 +33,8 @@ fn elements(story: &mut Story, line: &str) -> Vec<String> {
 const SLOT_BYTES: usize = 64usize.div_ceil(dunlin_structures::SLOTS_PER_BUCKET);
 
 /// Bytes that a key takes without its slot in the table.
-fn memory(story: &Story, key: &str) -> usize {
-    let keyspace = &story.engine.keyspace;
+fn memory(scenario: &Scenario, key: &str) -> usize {
+    let keyspace = &scenario.engine.keyspace;
     let key = keyspace.key(key.as_bytes());
     let locked = keyspace.lock_one(key.stripe);
     let part = locked.stripe(key.stripe).database(0).expect("it has keys");
@@ -40,8 +42,8 @@ fn memory(story: &Story, key: &str) -> usize {
 }
 
 /// The sum of the memory of all keys is what the keyspace counts.
-fn check_accounting(story: &Story) {
-    let keyspace = &story.engine.keyspace;
+fn check_accounting(scenario: &Scenario) {
+    let keyspace = &scenario.engine.keyspace;
     assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "used bytes are published");
     let (mut keys, mut bytes) = (0, 0);
     for stripe in keyspace.stripes() {
@@ -65,26 +67,26 @@ fn packed_bytes(key: &str, bytes: usize) -> usize {
 
 #[test]
 fn a_list_leaves_its_cell_at_the_limit_and_comes_back_below_three_quarters() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     // A head, 14 bytes and a back length.
     let bytes = |len: usize| 7 + 16 * len;
     let mut len = 0;
     let is_worth = |bytes| packed_bytes("list", bytes) <= 8 + 24 + allocation_bytes(bytes);
     while bytes(len) < PACKED_BYTES_MAX + 500 {
-        len = number(&mut story, &format!("RPUSH list element:{len:06}"));
-        let used = memory(&story, "list");
+        len = number(&mut scenario, &format!("RPUSH list element:{len:06}"));
+        let used = memory(&scenario, "list");
         if bytes(len) <= PACKED_AGAIN_BYTES_MAX && is_worth(bytes(len)) {
             assert_eq!(used, packed_bytes("list", bytes(len)), "{len} elements");
         } else {
             assert!(used < bytes(len) * 5 / 4 + 64, "{len} elements are {used} bytes");
         }
-        check_accounting(&story);
+        check_accounting(&scenario);
     }
-    assert!(memory(&story, "list") > bytes(len) + 8 + 24);
+    assert!(memory(&scenario, "list") > bytes(len) + 8 + 24);
     while len > 1 {
-        ask(&mut story, "LPOP list");
+        ask(&mut scenario, "LPOP list");
         len -= 1;
-        let used = memory(&story, "list");
+        let used = memory(&scenario, "list");
         if bytes(len) > PACKED_AGAIN_BYTES_MAX {
             assert!(used >= bytes(len) + 8 + 24, "{len} elements are {used} bytes");
         } else if is_worth(bytes(len)) {
@@ -94,16 +96,16 @@ fn a_list_leaves_its_cell_at_the_limit_and_comes_back_below_three_quarters() {
                 "{len} elements are {used} bytes"
             );
         }
-        check_accounting(&story);
+        check_accounting(&scenario);
     }
-    assert_eq!(ask(&mut story, "LRANGE list 0 -1"), "*1 $14 element:000126 ");
-    ask(&mut story, "RPOP list");
-    assert_eq!(number(&mut story, "EXISTS list"), 0);
+    assert_eq!(ask(&mut scenario, "LRANGE list 0 -1"), "*1 $14 element:000126 ");
+    ask(&mut scenario, "RPOP list");
+    assert_eq!(number(&mut scenario, "EXISTS list"), 0);
 }
 
 #[test]
 fn small_collections_of_each_type_cost_their_bytes() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     for (key, line, bytes) in [
         ("h", "HSET h field:1 value:1 field:2 value:2", 7 + 4 * 9),
         ("l", "RPUSH l 1 200 text", 7 + 2 + 3 + 6),
@@ -112,24 +114,24 @@ fn small_collections_of_each_type_cost_their_bytes() {
         ("s", "SADD s 1 text", 7 + 2 + 6),
         ("z", "ZADD z 1 one 2.5 two", 7 + 5 + 2 + 5 + 5),
     ] {
-        ask(&mut story, line);
-        assert_eq!(memory(&story, key), packed_bytes(key, bytes), "{line}");
-        ask(&mut story, &format!("EXPIRE {key} 100"));
+        ask(&mut scenario, line);
+        assert_eq!(memory(&scenario, key), packed_bytes(key, bytes), "{line}");
+        ask(&mut scenario, &format!("EXPIRE {key} 100"));
         let longer = format!("{key}123456");
-        assert_eq!(memory(&story, key), packed_bytes(&longer, bytes), "{line}");
-        ask(&mut story, &format!("PERSIST {key}"));
+        assert_eq!(memory(&scenario, key), packed_bytes(&longer, bytes), "{line}");
+        ask(&mut scenario, &format!("PERSIST {key}"));
         // A copy, and one that was written and read.
-        ask(&mut story, &format!("COPY {key} c"));
-        assert_eq!(memory(&story, "c"), packed_bytes("c", bytes), "{line}");
-        ask(&mut story, "RENAME c d");
-        assert_eq!(memory(&story, "d"), packed_bytes("d", bytes), "{line}");
-        let dump = story.reply(&format!("DUMP {key}"), Protocol::Resp2);
-        assert_eq!(dump, story.reply("DUMP d", Protocol::Resp2));
-        assert_eq!(ask(&mut story, &format!("TYPE {key}")), ask(&mut story, "TYPE d"));
-        ask(&mut story, "DEL d");
+        ask(&mut scenario, &format!("COPY {key} c"));
+        assert_eq!(memory(&scenario, "c"), packed_bytes("c", bytes), "{line}");
+        ask(&mut scenario, "RENAME c d");
+        assert_eq!(memory(&scenario, "d"), packed_bytes("d", bytes), "{line}");
+        let dump = scenario.reply(&format!("DUMP {key}"), Protocol::Resp2);
+        assert_eq!(dump, scenario.reply("DUMP d", Protocol::Resp2));
+        assert_eq!(ask(&mut scenario, &format!("TYPE {key}")), ask(&mut scenario, "TYPE d"));
+        ask(&mut scenario, "DEL d");
     }
-    check_accounting(&story);
-    story.play(
+    check_accounting(&scenario);
+    scenario.play(
         "
         > OBJECT ENCODING i
         $6 intset
@@ -149,43 +151,43 @@ fn small_collections_of_each_type_cost_their_bytes() {
 
 #[test]
 fn a_queue_keeps_its_cell() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     for element in 0..10 {
-        ask(&mut story, &format!("RPUSH queue element:{element:06}"));
+        ask(&mut scenario, &format!("RPUSH queue element:{element:06}"));
     }
-    let full = memory(&story, "queue");
+    let full = memory(&scenario, "queue");
     for element in 10..1000 {
-        ask(&mut story, "LPOP queue");
-        assert_eq!(memory(&story, "queue"), full, "nine elements have the room of ten");
-        ask(&mut story, &format!("RPUSH queue element:{element:06}"));
-        assert_eq!(memory(&story, "queue"), full);
+        ask(&mut scenario, "LPOP queue");
+        assert_eq!(memory(&scenario, "queue"), full, "nine elements have the room of ten");
+        ask(&mut scenario, &format!("RPUSH queue element:{element:06}"));
+        assert_eq!(memory(&scenario, "queue"), full);
     }
-    ask(&mut story, "LPOP queue 2");
-    assert!(memory(&story, "queue") < full, "two elements are too much room");
-    assert_eq!(elements(&mut story, "LRANGE queue 0 0"), ["element:000992"]);
+    ask(&mut scenario, "LPOP queue 2");
+    assert!(memory(&scenario, "queue") < full, "two elements are too much room");
+    assert_eq!(elements(&mut scenario, "LRANGE queue 0 0"), ["element:000992"]);
     for member in 0..40 {
-        ask(&mut story, &format!("SADD integers {}", member * 100_000));
+        ask(&mut scenario, &format!("SADD integers {}", member * 100_000));
     }
     for member in 0..39 {
-        ask(&mut story, &format!("SREM integers {}", member * 100_000));
-        assert_eq!(number(&mut story, "SCARD integers"), 39 - member);
-        check_accounting(&story);
+        ask(&mut scenario, &format!("SREM integers {}", member * 100_000));
+        assert_eq!(number(&mut scenario, "SCARD integers"), 39 - member);
+        check_accounting(&scenario);
     }
 }
 
 #[test]
 fn long_keys_go_along() {
-    let mut story = Story::new();
+    let mut scenario = Scenario::new();
     let key = "k".repeat(300);
     for element in 0..200 {
-        ask(&mut story, &format!("RPUSH {key} element:{element:06}"));
-        check_accounting(&story);
+        ask(&mut scenario, &format!("RPUSH {key} element:{element:06}"));
+        check_accounting(&scenario);
     }
-    ask(&mut story, &format!("LTRIM {key} 0 2"));
-    check_accounting(&story);
-    assert_eq!(elements(&mut story, &format!("LRANGE {key} 0 -1")).len(), 3);
-    ask(&mut story, &format!("DEL {key}"));
-    let usage = story.engine.keyspace.usage(None);
+    ask(&mut scenario, &format!("LTRIM {key} 0 2"));
+    check_accounting(&scenario);
+    assert_eq!(elements(&mut scenario, &format!("LRANGE {key} 0 -1")).len(), 3);
+    ask(&mut scenario, &format!("DEL {key}"));
+    let usage = scenario.engine.keyspace.usage(None);
     assert_eq!((usage.keys, usage.entry_bytes, usage.heap_bytes), (0, 0, 0));
 }
 
@@ -275,28 +277,28 @@ impl Expected {
         }
     }
 
-    fn check(&self, story: &mut Story, key: &str) {
+    fn check(&self, scenario: &mut Scenario, key: &str) {
         let pairs = |words: &[String]| -> Vec<(String, String)> {
             words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
         };
         match self {
             Self::Hash(fields) => {
                 let found: BTreeMap<_, _> =
-                    pairs(&elements(story, &format!("HGETALL {key}"))).into_iter().collect();
+                    pairs(&elements(scenario, &format!("HGETALL {key}"))).into_iter().collect();
                 assert_eq!(&found, fields);
             }
             Self::List(items) => {
-                assert_eq!(VecDeque::from(elements(story, &format!("LRANGE {key} 0 -1"))), *items)
+                assert_eq!(VecDeque::from(elements(scenario, &format!("LRANGE {key} 0 -1"))), *items)
             }
             Self::Set(members) => {
-                let found: BTreeSet<_> = elements(story, &format!("SMEMBERS {key}")).into_iter().collect();
+                let found: BTreeSet<_> = elements(scenario, &format!("SMEMBERS {key}")).into_iter().collect();
                 assert_eq!(&found, members);
             }
             Self::SortedSet(members) => {
                 let mut expected: Vec<_> =
                     members.iter().map(|(member, score)| (*score, member.clone())).collect();
                 expected.sort();
-                let found = pairs(&elements(story, &format!("ZRANGE {key} 0 -1 WITHSCORES")));
+                let found = pairs(&elements(scenario, &format!("ZRANGE {key} 0 -1 WITHSCORES")));
                 let found: Vec<_> = found
                     .into_iter()
                     .map(|(member, score)| (score.parse().expect("a score"), member))
@@ -318,7 +320,7 @@ proptest! {
             1..120,
         ),
     ) {
-        let mut story = Story::new();
+        let mut scenario = Scenario::new();
         let mut model: BTreeMap<String, Expected> = BTreeMap::new();
         for (step, kind, place, number, count, size) in steps {
             let key = format!("{kind}{place}");
@@ -328,41 +330,41 @@ proptest! {
                     let expected = model.entry(key.clone()).or_insert_with(|| Expected::new(kind));
                     let count = if step == 0 { count } else { 1 };
                     let line = expected.add(&key, number..number + count, size);
-                    ask(&mut story, &line);
+                    ask(&mut scenario, &line);
                 }
                 4..=6 => if let Some(expected) = model.get_mut(&key) {
                     let line = expected.remove(&key, if step == 4 { count } else { 1 });
-                    ask(&mut story, &line);
+                    ask(&mut scenario, &line);
                     if expected.is_empty() {
                         model.remove(&key);
                     }
                 },
                 7 => {
-                    ask(&mut story, &format!("EXPIRE {key} 100000"));
-                    ask(&mut story, &format!("PERSIST {other}"));
+                    ask(&mut scenario, &format!("EXPIRE {key} 100000"));
+                    ask(&mut scenario, &format!("PERSIST {other}"));
                 }
                 8 => if let Some(expected) = model.remove(&key) {
-                    ask(&mut story, &format!("RENAME {key} {other}"));
+                    ask(&mut scenario, &format!("RENAME {key} {other}"));
                     model.insert(other.clone(), expected);
                 },
                 _ => if let Some(expected) = model.get(&key).cloned() {
-                    ask(&mut story, &format!("COPY {key} {other} REPLACE"));
+                    ask(&mut scenario, &format!("COPY {key} {other} REPLACE"));
                     model.insert(other.clone(), expected);
                 },
             }
             for key in [key, other] {
                 match model.get(&key) {
-                    Some(expected) => expected.check(&mut story, &key),
-                    None => prop_assert_eq!(self::number(&mut story, &format!("EXISTS {key}")), 0),
+                    Some(expected) => expected.check(&mut scenario, &key),
+                    None => prop_assert_eq!(self::number(&mut scenario, &format!("EXISTS {key}")), 0),
                 }
             }
-            check_accounting(&story);
+            check_accounting(&scenario);
         }
         let keys: Vec<String> = model.keys().cloned().collect();
         if !keys.is_empty() {
-            prop_assert_eq!(self::number(&mut story, &format!("UNLINK {}", keys.join(" "))), keys.len());
+            prop_assert_eq!(self::number(&mut scenario, &format!("UNLINK {}", keys.join(" "))), keys.len());
         }
-        let usage = story.engine.keyspace.usage(None);
+        let usage = scenario.engine.keyspace.usage(None);
         prop_assert_eq!((usage.keys, usage.entry_bytes, usage.heap_bytes), (0, 0, 0));
     }
 }

@@ -42,10 +42,11 @@ impl LogThread {
             let status = shared.durability.status();
             (status.log.clone(), status.relation)
         };
-        shared.durability.backup().begin(directory, unix_time_s())?;
-        if let Err(reason) = self.turn_on() {
-            shared.durability.backup().fail(&reason);
-            return Err(reason);
+        shared.durability.backup().expect_ready(&directory)?;
+        self.turn_on()?;
+        // Before the backup has begun no other thread schedules a rewrite for it; the base comes by this thread's orders.
+        if let Err(reason) = shared.durability.backup().begin(directory, unix_time_s()) {
+            return self.turn_off().and(Err(reason));
         }
         // The log is not to be loaded at the next start, so no snapshot says how it stands to it.
         {

@@ -153,7 +153,7 @@ const CLUSTER: Command = Command {
                 "7.0.0",
                 Arity::AtLeast(3),
                 CHANGE,
-                "Has a node emptied, so that it can be taken away, or kept.",
+                "Empties a node, so that it can be taken away, or keeps it.",
                 &Handler(status::drain),
             )
         },
@@ -351,7 +351,7 @@ const CLUSTER: Command = Command {
                 "7.0.0",
                 Arity::AtLeast(3),
                 CHANGE,
-                "Has the node lead its shard with what it has, after its members are gone, or gives a shard without nodes up.",
+                "Lets the node lead its shard with what it has, after its members are gone, or gives a shard without nodes up.",
                 &Handler(recover::recover),
             )
         }),

@@ -32,7 +32,7 @@ import redis.clients.jedis.resps.ScanResult;
 
 /**
  * Jedis does real work against the server that the task on standard input names. Exits with 0 when every reply was as it
- * should be, else with 1 and the story that failed.
+ * should be, else with 1 and the scenario that failed.
  */
 public final class JedisClient {
   static final class Task {
@@ -45,7 +45,7 @@ public final class JedisClient {
     String key;
   }
 
-  interface Story {
+  interface Scenario {
     void run(RedisClient redis, Task task) throws Exception;
   }
 
@@ -53,17 +53,17 @@ public final class JedisClient {
     Task task = new Gson().fromJson(new InputStreamReader(System.in, StandardCharsets.UTF_8), Task.class);
     try (RedisClient redis = connect(task, false)) {
       redis.flushAll();
-      Map<String, Story> stories = new java.util.LinkedHashMap<>();
-      stories.put("strings", JedisClient::strings);
-      stories.put("expiry", JedisClient::expiry);
-      stories.put("pipelines", JedisClient::pipelines);
-      stories.put("scan", JedisClient::scan);
-      stories.put("binary", JedisClient::binary);
-      stories.put("lengths", JedisClient::lengths);
-      stories.put("cache", JedisClient::cache);
-      for (Map.Entry<String, Story> story : stories.entrySet()) {
-        story.getValue().run(redis, task);
-        System.out.println("ok " + story.getKey());
+      Map<String, Scenario> scenarios = new java.util.LinkedHashMap<>();
+      scenarios.put("strings", JedisClient::strings);
+      scenarios.put("expiry", JedisClient::expiry);
+      scenarios.put("pipelines", JedisClient::pipelines);
+      scenarios.put("scan", JedisClient::scan);
+      scenarios.put("binary", JedisClient::binary);
+      scenarios.put("lengths", JedisClient::lengths);
+      scenarios.put("cache", JedisClient::cache);
+      for (Map.Entry<String, Scenario> scenario : scenarios.entrySet()) {
+        scenario.getValue().run(redis, task);
+        System.out.println("ok " + scenario.getKey());
       }
     } catch (Throwable error) {
       error.printStackTrace(System.out);
