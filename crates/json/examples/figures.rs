@@ -107,6 +107,11 @@ fn figures(name: &str, value: &Value) {
     });
     let filter = Path::compile(b"$..[?(@.id==1000007)].name").expect("a path");
     let filtered = ns(|| drop(black_box(filter.values(changed.root(), &mut Budget::of(u64::MAX)))));
+    let every = Path::compile(b"$..visits[*]").expect("a path");
+    let all = ns(|| {
+        operations::arithmetic(&mut changed, &every, Arithmetic::Add, Number::Int(1)).expect("numbers");
+    });
+    println!("  numincrby of all visits, forty in each record: {all:.0} ns");
     println!(
         "  numincrby {increment:.0} ns, set of a member {set:.0}, numincrby beside a snapshot {shared:.0}, \
          filter of everything {filtered:.0}"

@@ -12,7 +12,7 @@
 use std::{mem, sync::Arc};
 
 use crate::{
-    Document, ValueRef,
+    Document, Number, ValueRef,
     packed::{
         self, FALSE, NULL, SCANNED_MAX, Scalar, TRUE, compare_names, item_bytes, push_decimal, push_double,
         push_header_of, push_int, push_string, push_uint, string_at,
@@ -148,6 +148,30 @@ impl Builder {
         self.begin_value();
         push_string(&mut self.scratch, text);
         self.end_value();
+    }
+
+    /// A value of another document, as it is: blocks of large containers are shared.
+    pub(crate) fn value(&mut self, value: ValueRef<'_>) {
+        let Some(large) = value.large() else {
+            self.begin_value();
+            match value.bytes() {
+                Some(bytes) => self.scratch.extend_from_slice(bytes),
+                None => push_double(&mut self.scratch, value.as_number().map_or(0.0, Number::as_f64)),
+            }
+            self.end_value();
+            return;
+        };
+        let node = Node::Large(Arc::new(large.clone()));
+        match self.frames.last() {
+            None => self.root = Some(node),
+            Some(frame) => {
+                let number = self.links.len() - frame.links;
+                self.begin_value();
+                push_link(&mut self.scratch, number);
+                self.links.push(node);
+                self.end_value();
+            }
+        }
     }
 
     /// A scalar of another document.

@@ -3,11 +3,16 @@
 use std::fmt;
 
 use crate::{
-    packed,
+    Builder, Items, packed,
     tree::{Change, Node},
     value::ValueRef,
     write::write_text,
 };
+
+/// So many changes are always edits.
+const EDITS_MAX: usize = 16;
+/// A pass over so many bytes costs about as much as an edit.
+const BYTES_PER_EDIT: usize = 16 << 10;
 
 /// A JSON value of its own. A clone shares it in O(1); a change copies the block that it touches, and lists of blocks.
 #[derive(Clone)]
@@ -99,6 +104,72 @@ impl Document {
         }
     }
 
+    /// Puts values in place of others, or removes them (`None`), none of which is below another: as many edits, or, if they
+    /// are so many that this is cheaper, one pass over the document. O(document) at most.
+    ///
+    /// # Panics
+    /// If a location is not there, or the root is to be removed.
+    pub fn change_many(&mut self, mut changes: Vec<(Location, Option<Self>)>) {
+        changes.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        if changes.len() > EDITS_MAX && changes.len() * BYTES_PER_EDIT > self.heap_bytes() {
+            *self = self.rebuilt(&changes);
+            return;
+        }
+        for (location, value) in changes.iter().rev() {
+            match value {
+                Some(value) => self.replace(location, value),
+                None => self.remove(location, 1),
+            }
+        }
+    }
+
+    /// A document with sorted changes. Needs no stack.
+    fn rebuilt(&self, changes: &[(Location, Option<Self>)]) -> Self {
+        let mut changes = changes.iter().peekable();
+        if let Some((location, Some(value))) = changes.peek()
+            && location.is_empty()
+        {
+            return value.clone();
+        }
+        let mut builder = Builder::new();
+        // The containers on the way to the next change, and the location of the item that comes next.
+        let mut open: Vec<Items<'_>> = Vec::new();
+        let mut location: Location = vec![0];
+        let begin = |builder: &mut Builder, value: ValueRef<'_>| {
+            if value.is_object() { builder.begin_object() } else { builder.begin_array() }
+        };
+        begin(&mut builder, self.root());
+        open.push(self.root().items());
+        while let Some(items) = open.last_mut() {
+            let named = items.have_names();
+            if let Some((name, value)) = items.next() {
+                let change = changes.next_if(|(at, _)| *at == location);
+                if named && !matches!(change, Some((_, None))) {
+                    builder.name(name);
+                }
+                match change {
+                    Some((_, Some(value))) => builder.value(value.root()),
+                    Some((_, None)) => {}
+                    None if changes.peek().is_some_and(|(at, _)| at.starts_with(&location)) => {
+                        begin(&mut builder, value);
+                        open.push(value.items());
+                        location.push(0);
+                        continue;
+                    }
+                    None => builder.value(value),
+                }
+            } else {
+                builder.end();
+                open.pop();
+                location.pop();
+            }
+            if let Some(last) = location.last_mut() {
+                *last += 1;
+            }
+        }
+        builder.finish()
+    }
+
     /// Puts values before an item of an array, or behind the last.
     pub fn insert_values(&mut self, array: &[u32], at: usize, values: &[Self]) {
         if values.is_empty() {
@@ -131,7 +202,7 @@ impl Document {
         if self.at(array).is_none_or(|value| value.typed().is_none()) {
             return;
         }
-        let mut builder = crate::Builder::new();
+        let mut builder = Builder::new();
         builder.begin_array();
         for (_, element) in self.at(array).into_iter().flat_map(|value| value.items()) {
             builder.double(element.as_number().map_or(0.0, crate::Number::as_f64));

@@ -208,6 +208,51 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// One pass does what the same edits do one after another.
+    #[test]
+    fn many_changes_are_as_many_edits(
+        parts in prop::collection::vec(values(), 1..8),
+        wide in 20usize..1500,
+        choices in prop::collection::vec((any::<u8>(), prop::option::of(values())), 17..60),
+    ) {
+        let value: Value = (0..wide).map(|at| json!({"id": at, "part": parts[at % parts.len()]})).collect();
+        let document = document(&json!([value, parts]));
+        let mut every = Vec::new();
+        let all = crate::path::Path::compile(b"$..*").unwrap();
+        all.evaluate(document.root(), &mut crate::path::Budget::default(), |location, _| {
+            every.push(location.to_vec());
+            true
+        })
+        .unwrap();
+        every.sort_unstable();
+        let mut changes: Vec<(crate::Location, Option<Document>)> = Vec::new();
+        let mut at = 0;
+        for (step, value) in choices.iter().cycle().take(2000) {
+            at += usize::from(*step) + 1;
+            let Some(location) = every.get(at) else { break };
+            if changes.last().is_none_or(|(outer, _)| !location.starts_with(outer)) {
+                changes.push((location.clone(), value.as_ref().map(self::document)));
+            }
+        }
+        let mut one_by_one = document.clone();
+        for (location, value) in changes.iter().rev() {
+            match value {
+                Some(value) => one_by_one.replace(location, value),
+                None => one_by_one.remove(location, 1),
+            }
+        }
+        let before = document.text();
+        let mut at_once = document.clone();
+        at_once.change_many(changes);
+        prop_assert_eq!(at_once.text(), one_by_one.text());
+        check(at_once.root());
+        prop_assert_eq!(document.text(), before);
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
     /// Documents of some hundred kilobytes, so that containers of all levels are in runs.

@@ -175,3 +175,29 @@ fn answer_writes<P, T>(
     }
     Ok(Answer::Each(answers))
 }
+
+/// The answers of a writer that puts other values in place of the matches: `compute` gives the new value and the answer,
+/// `None` for a value of another type. A legacy path without a match of the right type is `missing`.
+fn answer_replacements<T>(
+    document: &mut Document,
+    path: &Path,
+    missing: impl FnOnce() -> Refusal,
+    mut compute: impl FnMut(ValueRef<'_>) -> Result<Option<(Document, T)>, Refusal>,
+) -> Result<Answer<T>, Refusal> {
+    let mut changes = Vec::new();
+    let mut answers = Vec::new();
+    for location in places(document, path)? {
+        let value = document.at(&location).expect("a match has a place");
+        answers.push(compute(value)?.map(|(new, answer)| {
+            changes.push((location, Some(new)));
+            answer
+        }));
+    }
+    if path.is_legacy() {
+        let last = answers.into_iter().flatten().next_back().ok_or_else(missing)?;
+        document.change_many(changes);
+        return Ok(Answer::One(last));
+    }
+    document.change_many(changes);
+    Ok(Answer::Each(answers))
+}

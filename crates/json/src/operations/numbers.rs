@@ -1,6 +1,6 @@
 //! Arithmetic: exact with integers, which stay integers; doubles otherwise.
 
-use super::{Answer, Refusal, answer_writes};
+use super::{Answer, Refusal, answer_replacements};
 use crate::{
     Document, Number,
     packed::{push_double, push_int, push_uint},
@@ -29,16 +29,12 @@ pub fn arithmetic(
     operation: Arithmetic,
     operand: Number,
 ) -> Result<Answer<Number>, Refusal> {
-    answer_writes(
-        document,
-        path,
-        || Refusal::NoSuchNumber(path.text().to_vec()),
-        |_, value| value.as_number().map(|number| compute(number, operation, operand)).transpose(),
-        |document, location, number| {
-            document.replace(location, &of_number(number));
-            number
-        },
-    )
+    let missing = || Refusal::NoSuchNumber(path.text().to_vec());
+    answer_replacements(document, path, missing, |value| {
+        let Some(number) = value.as_number() else { return Ok(None) };
+        let number = compute(number, operation, operand)?;
+        Ok(Some((of_number(number), number)))
+    })
 }
 
 /// A document of a number.

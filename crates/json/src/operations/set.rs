@@ -1,6 +1,6 @@
 //! Operations that put, remove and change values.
 
-use super::{Answer, Refusal, answer_writes, places};
+use super::{Answer, Refusal, answer_replacements, places};
 use crate::{
     DEPTH_MAX, Document, Kind, Location, ValueRef,
     packed::{EMPTY_ARRAY, EMPTY_OBJECT, FALSE, TRUE},
@@ -42,9 +42,8 @@ pub fn set(
         if let Some(deepest) = locations.iter().max_by_key(|location| location.len()) {
             check_depth(deepest, value.root())?;
         }
-        for location in outermost(locations).iter().rev() {
-            document.replace(location, value);
-        }
+        let changes = outermost(locations).into_iter().map(|location| (location, Some(value.clone())));
+        document.change_many(changes.collect());
         return Ok(true);
     }
     if condition == Condition::IfThere {
@@ -88,17 +87,16 @@ pub fn delete(document: &mut Document, path: &Path) -> Result<Option<usize>, Ref
     if locations.first().is_some_and(Vec::is_empty) {
         return Ok(None);
     }
-    for location in locations.iter().rev() {
-        document.remove(location, 1);
-    }
-    Ok(Some(locations.len()))
+    let count = locations.len();
+    document.change_many(locations.into_iter().map(|location| (location, None)).collect());
+    Ok(Some(count))
 }
 
 /// JSON.CLEAR: empties containers, makes numbers 0; how many changed.
 pub fn clear(document: &mut Document, path: &Path) -> Result<usize, Refusal> {
-    let mut changed = 0;
-    for location in outermost(places(document, path)?).iter().rev() {
-        let value = document.at(location).expect("a match has a place");
+    let mut changes = Vec::new();
+    for location in outermost(places(document, path)?) {
+        let value = document.at(&location).expect("a match has a place");
         let zero = value.as_number().is_some_and(|number| number.as_f64() == 0.0);
         let cleared = match value.kind() {
             Kind::Array if !value.is_empty() => EMPTY_ARRAY,
@@ -106,24 +104,22 @@ pub fn clear(document: &mut Document, path: &Path) -> Result<usize, Refusal> {
             Kind::Integer | Kind::Number if !zero => 0,
             _ => continue,
         };
-        changed += 1;
-        document.replace(location, &Document::scalar(|out| out.push(cleared)));
+        changes.push((location, Some(Document::scalar(|out| out.push(cleared)))));
     }
+    let changed = changes.len();
+    document.change_many(changes);
     Ok(changed)
 }
 
 /// JSON.TOGGLE: the new truth values.
 pub fn toggle(document: &mut Document, path: &Path) -> Result<Answer<bool>, Refusal> {
-    answer_writes(
-        document,
-        path,
-        || Refusal::NoSuchBoolean(path.text().to_vec()),
-        |_, value| Ok(value.as_bool()),
-        |document, location, old| {
-            document.replace(location, &Document::scalar(|out| out.push(if old { FALSE } else { TRUE })));
-            !old
-        },
-    )
+    let missing = || Refusal::NoSuchBoolean(path.text().to_vec());
+    answer_replacements(document, path, missing, |value| {
+        let new = value
+            .as_bool()
+            .map(|old| (Document::scalar(|out| out.push(if old { FALSE } else { TRUE })), !old));
+        Ok(new)
+    })
 }
 
 /// JSON.STRAPPEND: the new lengths. `suffix` is a JSON string.
@@ -133,21 +129,9 @@ pub fn str_append(document: &mut Document, path: &Path, suffix: &Document) -> Re
         write_text(suffix.root(), &mut found);
         return Err(Refusal::NotAString(found));
     };
-    answer_writes(
-        document,
-        path,
-        || Refusal::NoSuchString(path.text().to_vec()),
-        |_, value| {
-            Ok(value.as_string().map(|text| {
-                let mut whole = Vec::with_capacity(text.len() + suffix_text.len());
-                whole.extend_from_slice(text);
-                whole.extend_from_slice(suffix_text);
-                whole
-            }))
-        },
-        |document, location, text| {
-            document.replace(location, &Document::string(&text));
-            text.len()
-        },
-    )
+    let missing = || Refusal::NoSuchString(path.text().to_vec());
+    answer_replacements(document, path, missing, |value| {
+        let whole = value.as_string().map(|text| [text, suffix_text].concat());
+        Ok(whole.map(|text| (Document::string(&text), text.len())))
+    })
 }

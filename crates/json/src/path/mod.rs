@@ -25,7 +25,7 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 pub use evaluate::{Budget, TooExpensive};
 use filter::Filter;
@@ -169,8 +169,15 @@ impl Path {
             true
         })?;
         if !self.is_static() {
-            let mut seen = HashSet::with_capacity(locations.len());
-            locations.retain(|location| seen.insert(location.clone()));
+            let mut order: Vec<u32> = (0..locations.len() as u32).collect();
+            let at = |&place: &u32| &locations[place as usize];
+            order.sort_unstable_by(|a, b| at(a).cmp(at(b)).then(a.cmp(b)));
+            let mut kept = vec![true; locations.len()];
+            for pair in order.windows(2).filter(|pair| at(&pair[0]) == at(&pair[1])) {
+                kept[pair[1] as usize] = false;
+            }
+            let mut kept = kept.into_iter();
+            locations.retain(|_| kept.next() == Some(true));
         }
         Ok(locations)
     }
