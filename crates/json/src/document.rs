@@ -83,6 +83,12 @@ impl Document {
         }
     }
 
+    /// The document of packed bytes that [`Self::as_block`] gave, for values that were elsewhere. Bytes of another origin
+    /// make a document that panics when it is read.
+    pub fn from_block(block: Vec<u8>) -> Self {
+        Self::of(Node::block(block))
+    }
+
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }

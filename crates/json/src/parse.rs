@@ -478,7 +478,8 @@ pub(crate) fn plain_len(bytes: &[u8]) -> usize {
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let found = zeros(word ^ ONES * u64::from(b'"')) | zeros(word ^ ONES * u64::from(b'\\')) | control;
+        let found =
+            zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) | control;
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }

@@ -382,6 +382,30 @@ fn an_edit_of_a_shared_document_copies_one_block() {
 }
 
 #[test]
+fn a_large_container_that_shrinks_becomes_a_block() {
+    for as_object in [false, true] {
+        let wide = 20_000;
+        let value: Value = if as_object {
+            Value::Object((0..wide).map(|at| (format!("name {at:05}"), json!(at))).collect())
+        } else {
+            (0..wide).map(|at| json!([at, at])).collect()
+        };
+        let mut document = document(&value);
+        assert!(document.as_block().is_none());
+        while document.root().len() > 300 {
+            document.remove(&[7], if as_object { 1 } else { 100 });
+        }
+        check(document.root());
+        assert!(document.as_block().is_some(), "{} bytes", document.heap_bytes());
+        let last = document.root().len() - 1;
+        assert_eq!(
+            model(document.at(&[last as u32]).unwrap()),
+            if as_object { json!(wide - 1) } else { json!([wide - 1, wide - 1]) }
+        );
+    }
+}
+
+#[test]
 fn a_value_of_any_length_goes_anywhere() {
     let mut document = document(&json!({"a": {"b": [1, {"c": 2}]}}));
     let long: Value = (0..30_000).collect();

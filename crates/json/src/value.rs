@@ -61,6 +61,21 @@ enum Form<'a> {
 }
 
 impl<'a> ValueRef<'a> {
+    /// The value of packed bytes that [`Document::as_block`](crate::Document::as_block) gave, where they stand: in a cell, or in
+    /// a file that was checked.
+    pub fn of_block(block: &'a [u8]) -> Self {
+        Self::packed(block)
+    }
+
+    /// Bytes that the value takes, with nodes below it; of JSON.DEBUG MEMORY. O(blocks)
+    pub fn memory(&self) -> usize {
+        match self.0 {
+            Form::Packed(bytes) => value_bytes(bytes),
+            Form::Large(large) => Node::Large(Arc::new(large.clone())).heap_bytes(),
+            Form::Element(_) => 0,
+        }
+    }
+
     /// The packed value that `bytes` begins with.
     #[inline]
     pub(crate) fn packed(bytes: &'a [u8]) -> Self {

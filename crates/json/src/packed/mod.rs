@@ -220,8 +220,8 @@ fn sorted_width(object: bool, count: usize) -> usize {
     match count {
         _ if !object => 0,
         0..=SCANNED_MAX => 0,
-        ..=0x100 => 1,
-        ..=0x1_0000 => 2,
+        9..=0x100 => 1,
+        0x101..=0x1_0000 => 2,
         _ => 4,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
 
 /// Appends the double *digits* / 10^*exponent*, of digits that are a double exactly: what the text with these digits reads as.
 pub(crate) fn push_decimal(out: &mut Vec<u8>, mut digits: u64, mut exponent: u8, negative: bool) {
-    debug_assert!(digits < 1 << 8 * DECIMAL_BYTES_MAX && usize::from(exponent) < POWERS.len());
+    debug_assert!(digits < 1 << (8 * DECIMAL_BYTES_MAX) && usize::from(exponent) < POWERS.len());
     // Equal values have equal bytes, so trailing zeros go.
     while exponent > 0 && digits.is_multiple_of(10) {
         (digits, exponent) = (digits / 10, exponent - 1);

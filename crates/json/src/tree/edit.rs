@@ -7,6 +7,11 @@ use super::{
 };
 use crate::packed::{self, Container, item_bytes, push_string, string_at, value_bytes};
 
+/// A large container with at most this many bytes, in a few runs, becomes a block again. It has four times as many
+/// bytes when it becomes large, so it does not go back and forth.
+const SMALL_BYTES_MAX: usize = BLOCK_BYTES_MAX / 4;
+const SMALL_RUNS_MAX: usize = 4;
+
 /// An edit at a place, to which ordinals lead from the root.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
@@ -71,9 +76,10 @@ impl Node {
             };
             let large = Arc::make_mut(large);
             let further = large.change(steps, change);
-            let empty = if large.object { packed::EMPTY_OBJECT } else { packed::EMPTY_ARRAY };
-            if further.is_none() && large.count() == 0 {
-                *node = Self::block(vec![empty]);
+            if further.is_none()
+                && let Some(block) = large.as_block()
+            {
+                *node = Self::block(block);
                 return;
             }
             let (Some((run, link)), Self::Large(large)) = (further, node) else {
@@ -156,6 +162,29 @@ impl Large {
         change_block(&mut run.bytes, &local, change);
         self.keep_limits(place, ordinal);
         None
+    }
+
+    /// The container as one block, if so little of it is left that it stays one for a while.
+    fn as_block(&self) -> Option<Vec<u8>> {
+        let bytes: usize = self.runs.iter().take(SMALL_RUNS_MAX).map(|run| run.bytes.len()).sum();
+        let links = || self.runs.iter().any(|run| !run.links.is_empty());
+        if bytes > SMALL_BYTES_MAX || self.runs.len() > SMALL_RUNS_MAX || links() {
+            return None;
+        }
+        let mut items = Vec::new();
+        for run in &self.runs {
+            items.extend_from_slice(run.container().items());
+        }
+        let mut starts = Vec::with_capacity(self.count());
+        let mut at = 0;
+        while at < items.len() {
+            starts.push(at as u32);
+            at += item_bytes(self.object, &items[at..]);
+        }
+        let mut block = Vec::new();
+        packed::push_header_of(&mut block, self.object, &items, &starts, &mut Vec::new());
+        block.extend_from_slice(&items);
+        Some(block)
     }
 
     /// After the value of an item has grown: it moves to a node of its own if it is long, and its run is divided.
