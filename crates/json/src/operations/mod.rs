@@ -5,7 +5,8 @@
 //! the texts of RedisJSON 2.8, with the code that its replies begin with, if they have one.
 //!
 //! Nothing is changed if an operation is refused: results are computed for all matches first. Matches are edited from the
-//! last to the first, so that no edit moves a place that is still to come.
+//! last to the first, so that no edit moves a place that is still to come; very many are changed in passes over the
+//! document.
 
 mod arrays;
 mod merge;
@@ -15,7 +16,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{cmp::Reverse, fmt};
 
 pub use arrays::{arr_append, arr_index, arr_insert, arr_len, arr_pop, arr_trim};
 pub use merge::merge;
@@ -27,6 +28,9 @@ use crate::{
     Document, Kind, Location, ParseError, Problem, ValueRef,
     path::{Budget, Path, PathError, TooExpensive},
 };
+
+/// More matches than these are not edited one after another in a block.
+const EDITED_IN_PLACE_MAX: usize = 16;
 
 /// Answers to a path.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +144,7 @@ fn answer_reads<T>(
 }
 
 /// The answers of a writer: `prepare` computes what becomes of a match, `None` for a value of another type; `apply` then
-/// does it, from the last match to the first. A legacy path without a match of the right type is `missing`.
+/// does it to the document or a copy of the match, at the location that it is given. A legacy path without a match of the right type is `missing`.
 fn answer_writes<P, T>(
     document: &mut Document,
     path: &Path,
@@ -165,9 +169,26 @@ fn answer_writes<P, T>(
         .into_iter()
         .filter_map(|(order, change)| change.map(|(location, change)| (location, change, order)))
         .collect();
-    changes.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-    for (location, change, order) in changes {
-        answers[order] = Some(apply(document, &location, change));
+    if changes.len() <= EDITED_IN_PLACE_MAX {
+        changes.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        for (location, change, order) in changes {
+            answers[order] = Some(apply(document, &location, change));
+        }
+    } else {
+        // Matches of one depth are not below each other, so all of them are changed in one pass; the deepest come first.
+        changes.sort_by_key(|(location, ..)| Reverse(location.len()));
+        let mut changes = changes.into_iter().peekable();
+        while let Some(depth) = changes.peek().map(|(location, ..)| location.len()) {
+            let mut changed = Vec::new();
+            while let Some((location, change, order)) =
+                changes.next_if(|(location, ..)| location.len() == depth)
+            {
+                let mut copy = Document::copied(document.at(&location).expect("a match has a place"));
+                answers[order] = Some(apply(&mut copy, &[], change));
+                changed.push((location, Some(copy)));
+            }
+            document.change_many(changed);
+        }
     }
     if path.is_legacy() {
         let last = answers.into_iter().flatten().next_back();

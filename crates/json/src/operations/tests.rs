@@ -186,6 +186,35 @@ fn arrays_change_as_they_do_in_redisjson() {
 }
 
 #[test]
+fn very_many_arrays_change_as_few_do() {
+    // Arrays in arrays, as many as make passes over the document.
+    let inner = r#"[1,[],["x",[2]],{"a":[3,4,5]}]"#;
+    let whole = format!("[{}]", vec![inner; 3000].join(","));
+    let expected = |inner: &str| format!("[[{}]]", vec![inner; 3000].join(","));
+    let shown = |document: &Document| {
+        let mut out = Vec::new();
+        get(document, &[path("$")], Layout::default(), &mut out).expect("the root");
+        String::from_utf8(out).expect("UTF-8")
+    };
+    let mut document = json(&whole);
+    let Ok(Answer::Each(lengths)) = arr_append(&mut document, &path("$..*"), &[json("9"), json("[0]")])
+    else {
+        panic!()
+    };
+    assert_eq!(lengths.iter().flatten().count(), 5 * 3000);
+    assert_eq!(lengths[0], Some(6));
+    assert_eq!(shown(&document), expected(r#"[1,[9,[0]],["x",[2,9,[0]],9,[0]],{"a":[3,4,5,9,[0]]},9,[0]]"#));
+    arr_trim(&mut document, &path("$..*"), 0, 1).unwrap();
+    assert_eq!(shown(&document), expected(r#"[1,[9,[0]]]"#));
+    let Ok(Answer::Each(popped)) = arr_pop(&mut document, &path("$[*]"), 0) else { panic!() };
+    assert_eq!((popped.len(), shown(&document)), (3000, expected("[[9,[0]]]")));
+    assert!(popped.into_iter().all(|popped| popped.flatten().is_some_and(|popped| text(&popped) == "1")));
+    // One refusal, and nothing is changed.
+    assert_eq!(arr_insert(&mut document, &path("$..*"), 2, &[json("1")]), Err(Refusal::IndexOutOfBounds));
+    assert_eq!(shown(&document), expected("[[9,[0]]]"));
+}
+
+#[test]
 fn merge_follows_rfc_7396() {
     let merge = |document: &str, at: &str, patch: &str| {
         let mut document = json(document);
