@@ -220,8 +220,17 @@ impl Large {
         let container = old.container();
         let mut builder = LargeBuilder::new(self.object);
         builder.push_items(container.items(), container.count(), &mut old.links.clone());
+        self.replace_run(place, builder.finish().runs);
+    }
+
+    /// Puts runs into the place of one that has the same items, or the same names.
+    fn replace_run(&mut self, place: usize, mut parts: Vec<Arc<Run>>) {
+        if let [part] = &mut parts[..] {
+            Arc::make_mut(part).id = self.runs[place].id;
+            self.runs[place] = Arc::clone(part);
+            return;
+        }
         self.names_lose_run(place);
-        let parts = builder.finish().runs;
         let count = parts.len();
         self.runs.splice(place..=place, parts);
         self.count_items();
@@ -231,6 +240,36 @@ impl Large {
             }
         }
         self.place_runs();
+    }
+
+    /// Gives members of a run other values: places in their order, with values or links to `links`. O(run)
+    pub(super) fn replace_in_run(&mut self, place: usize, values: &[(usize, &[u8])], links: &[Node]) {
+        let old = Arc::clone(&self.runs[place]);
+        let mut all_links = old.links.clone();
+        let mut values = values.iter().peekable();
+        let mut items = Vec::with_capacity(old.bytes.len());
+        let mut rest = old.container().items();
+        let count = old.container().count();
+        for ordinal in 0..count {
+            let (item, after) = rest.split_at(item_bytes(true, rest));
+            rest = after;
+            match values.next_if(|(place, _)| *place == ordinal) {
+                None => items.extend_from_slice(item),
+                Some((_, value)) => {
+                    items.extend_from_slice(&item[..value_bytes(item)]);
+                    match link_of(value) {
+                        Some(link) => {
+                            push_link(&mut items, all_links.len());
+                            all_links.push(links[link].clone());
+                        }
+                        None => items.extend_from_slice(value),
+                    }
+                }
+            }
+        }
+        let mut builder = LargeBuilder::new(true);
+        builder.push_items(&items, count, &mut all_links);
+        self.replace_run(place, builder.finish().runs);
     }
 
     fn replace(&mut self, place: usize, ordinal: usize, value: &Node) {

@@ -38,6 +38,8 @@ pub(crate) const ITEM_BYTES_MAX: usize = 16 << 10;
 const RUN_BYTES_MAX: usize = 64 << 10;
 /// Items are gathered into runs of about this size.
 const RUN_BYTES: usize = 32 << 10;
+/// More values of a run than these are replaced by making the run anew.
+const EDITED_IN_RUN_MAX: usize = 16;
 /// The counts of an `Arc`.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
@@ -246,26 +248,38 @@ impl LargeBuilder {
         self.end_run();
         let mut kept = Vec::new();
         let mut kept_count = 0;
+        let mut known: Vec<(usize, usize, &[u8])> = Vec::new();
         let mut rest = items;
         for _ in 0..count {
-            let bytes = item_bytes(true, rest);
-            let (name, name_bytes) = string_at(rest);
+            let (item, after) = rest.split_at(item_bytes(true, rest));
+            rest = after;
+            let (name, name_bytes) = string_at(item);
             match self.large.find(name) {
-                Some((run, place)) => {
-                    let value = &rest[name_bytes..bytes];
-                    let node = match link_of(value) {
-                        Some(link) => links[link].clone(),
-                        None => Node::block(value.to_vec()),
-                    };
-                    let ordinal = (self.large.first_of(run) + place) as u32;
-                    self.large.change(&[ordinal], &Change::Replace(&node));
-                }
+                Some((run, place)) => known.push((run, place, &item[name_bytes..])),
                 None => {
-                    kept.extend_from_slice(&rest[..bytes]);
+                    kept.extend_from_slice(item);
                     kept_count += 1;
                 }
             }
-            rest = &rest[bytes..];
+        }
+        // A run that is divided moves those behind it, which have got their values by then. Ordinals stay.
+        known.sort_unstable();
+        for same_run in known.chunk_by(|a, b| a.0 == b.0).rev() {
+            let run = same_run[0].0;
+            if same_run.len() > EDITED_IN_RUN_MAX {
+                let values: Vec<(usize, &[u8])> =
+                    same_run.iter().map(|&(_, place, value)| (place, value)).collect();
+                self.large.replace_in_run(run, &values, links);
+                continue;
+            }
+            let first = self.large.first_of(run);
+            for &(_, place, value) in same_run {
+                let node = match link_of(value) {
+                    Some(link) => links[link].clone(),
+                    None => Node::block(value.to_vec()),
+                };
+                self.large.change(&[(first + place) as u32], &Change::Replace(&node));
+            }
         }
         self.push_items(&kept, kept_count, links);
         self.end_run();
