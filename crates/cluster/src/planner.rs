@@ -50,7 +50,7 @@ pub struct Node {
 /// Everything that a plan rests on.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// What was asked for.
+    /// The cluster's settings: replicas, durability.
     pub cluster: ClusterRecord,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, Node>,

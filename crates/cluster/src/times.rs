@@ -88,7 +88,8 @@ impl Leases {
         // A learner reports within some turns; one that is being started does, too, if its machine is quick.
         assert!(RECOVER_MS > promise_ms + 4 * RETRY_MS);
         // Clients that are parked for a handover or a move wait for less than a takeover takes.
-        assert!(HANDOVER_MS < promise_ms && MOVE_PARK_MS < promise_ms);
+        assert!(HANDOVER_MS < promise_ms);
+        assert!(MOVE_PARK_MS < promise_ms);
     }
 }
 

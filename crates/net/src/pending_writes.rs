@@ -64,7 +64,7 @@ impl PendingWrites {
         }
     }
 
-    /// Gathers a reply without shared payloads. What is left in its buffer is to be cleared.
+    /// Gathers a reply that has no shared payloads. The caller clears the reply's buffer afterwards.
     #[inline]
     pub(crate) fn push(&mut self, address: Address, reply: &mut ReplyBuffer) {
         let start = self.bytes.len();

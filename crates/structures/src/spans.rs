@@ -110,21 +110,6 @@ fn class_of(bytes: usize) -> usize {
     usize::from(CLASS_OF[bytes.div_ceil(SPAN_ALIGN)])
 }
 
-/// Bytes of the block of a span that `bytes` are given; `None`: spans have no blocks of that size.
-#[inline]
-pub(crate) fn block_bytes(bytes: usize) -> Option<usize> {
-    (SPAN_BYTES_ABOVE + 1..EXTENT_BYTES_MIN).contains(&bytes).then(|| CLASSES[class_of(bytes)].block_bytes)
-}
-
-/// Bytes of the largest block of a span or below that has no more than `bytes`; `None` as [`block_bytes`].
-#[inline]
-pub(crate) fn whole_block_bytes(bytes: usize) -> Option<usize> {
-    let next = block_bytes(bytes)?;
-    let below =
-        || class_of(bytes).checked_sub(1).map_or(SPAN_BYTES_ABOVE, |class| CLASSES[class].block_bytes);
-    Some(if next == bytes { next } else { below() })
-}
-
 /// Bytes that the allocator sets aside for a block of `bytes`, as far as is known: its share of a span, or whole pages.
 /// Smaller blocks count as they are.
 #[inline]

@@ -64,7 +64,7 @@ fn link(entry: &Entry) -> String {
 /// The page.
 pub(super) fn page(table: &CommandTable, note: &str) -> String {
     let mut out = format!(
-        "# What differs from Redis and Valkey\n\n{note}\n\
+        "# Differences from Redis and Valkey\n\n{note}\n\
          All commands of Redis 7.0 are here. Each command's arity, flags, keys and categories are compared with redis-server 7.0 and\n\
          Valkey 9.1 by `tests/wire/test_command_table.py`. Behaviour that differs on purpose:\n\n\
          - A [cluster](../cluster.md#redis-cli---cluster) arranges itself through etcd: slots are not assigned by hand, nodes have no gossip.\n\
@@ -93,7 +93,7 @@ pub(super) fn page(table: &CommandTable, note: &str) -> String {
     out.push_str(
         "\n## Directives\n\nFiles of Redis and Valkey load: [what becomes of each directive that has no meaning \
          here](../configuration.md#directives-of-other-servers).\n\
-         These are Dunlin's own; [configuration](../configuration.md) has their values and meaning:\n\n",
+         Neither Redis nor Valkey has these directives ([values and meaning](../configuration.md)):\n\n",
     );
     let foreign: Vec<&str> = FOREIGN_DIRECTIVES.lines().collect();
     let mut own: Vec<String> = DIRECTIVES

@@ -17,7 +17,7 @@ fn pages(table: &CommandTable) -> BTreeMap<String, String> {
     let mut index = format!(
         "# Commands\n\n{NOTE}\nWords in capitals are written as they stand, in any letter case; the others are \
          replaced. `[ ]` may be left\nout, `|` separates alternatives, `...` repeats.\n\n\
-         [What differs from Redis and Valkey](differences.md): commands of later versions, and of Dunlin alone.\n"
+         [Differences from Redis and Valkey](differences.md): commands of later versions, and of Dunlin alone.\n"
     );
     for group in Group::ALL {
         let commands: Vec<&Entry> = table.commands().filter(|entry| entry.command.group == group).collect();

@@ -170,7 +170,7 @@ impl Backup {
         Ok(())
     }
 
-    /// Ends it without a result, if it has begun. Its files go.
+    /// Fails a backup that is under way, and removes its files.
     pub(crate) fn fail(&mut self, reason: &str) {
         if self.is_active() {
             tracing::warn!("the backup in {} has failed: {reason}", self.directory.display());

@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::Texts(Texts {
         name: "listener<n>",
         summary: "Each way in: 0 for TCP, 1 for the Unix socket, 2 for TLS, with its addresses and its port.",
-        read: |reading, add| add_listeners(&reading.config, add),
+        read: |reading, add| add_listeners(reading.config, add),
     }),
 ];
 

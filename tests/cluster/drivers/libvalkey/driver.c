@@ -50,34 +50,51 @@ static int number(valkeyReply *reply, long long *value, char *reason, size_t siz
     return good;
 }
 
-/* MULTI, INCR, INCR and EXEC at the node that has the slot, as the library has it: without redirections. So a refused one
- * has changed nothing, and the caller asks again for where the slot is. */
+/* The node that a MOVED names, or NULL if the library does not know it. */
+static valkeyClusterNode *node_of(const char *moved) {
+    const char *address = strrchr(moved, ' ');
+    valkeyClusterNodeIterator nodes;
+    valkeyClusterInitNodeIterator(&nodes, client);
+    for (valkeyClusterNode *node; address && (node = valkeyClusterNodeNext(&nodes));) {
+        if (!strcmp(node->addr, address + 1)) return node;
+    }
+    return NULL;
+}
+
+/* MULTI, INCR, INCR and EXEC at the node that has the slot, as the library has it: without redirections. A refused transaction
+ * has changed nothing. So it is sent to the node that a MOVED names, as often as the library follows one for single commands. */
 static int transaction(const char *c, const char *d, long long got[2], char *reason, size_t size) {
-    for (int attempt = 0; attempt < 3; attempt++) {
+    char moved[256] = "";
+    for (int attempt = 0; attempt < 5; attempt++) {
         char key[80];
         snprintf(key, sizeof key, "%s", c);
-        valkeyClusterNode *node = valkeyClusterGetNodeByKey(client, key);
+        valkeyClusterNode *node = *moved ? node_of(moved) : NULL;
+        if (!node) node = valkeyClusterGetNodeByKey(client, key);
         if (!node) {
             snprintf(reason, size, "no node: %s", client->errstr);
             return 0;
         }
         valkeyReply *replies[4] = {0};
-        int came = 0, moved = 0;
+        int came = 0;
         valkeyClusterAppendCommandToNode(client, node, "MULTI");
         valkeyClusterAppendCommandToNode(client, node, "INCR %s", c);
         valkeyClusterAppendCommandToNode(client, node, "INCR %s", d);
         valkeyClusterAppendCommandToNode(client, node, "EXEC");
         while (came < 4 && valkeyClusterGetReply(client, (void **)&replies[came]) == VALKEY_OK && replies[came]) came++;
-        snprintf(reason, size, "%s", came < 4 ? client->errstr : replies[3]->str ? replies[3]->str : "EXEC");
+        snprintf(reason, size, "%s", client->errstr);
         valkeyClusterReset(client);
         int good = came == 4 && replies[3]->type == VALKEY_REPLY_ARRAY && replies[3]->elements == 2;
-        for (int at = 0; at < came; at++) {
-            moved |= replies[at]->type == VALKEY_REPLY_ERROR && !strncmp(replies[at]->str, "MOVED", 5);
+        *moved = 0;
+        /* The first refusal is the cause of those behind it. */
+        for (int at = came - 1; at >= 0; at--) {
+            if (replies[at]->type != VALKEY_REPLY_ERROR) continue;
+            snprintf(reason, size, "%s", replies[at]->str);
+            if (!strncmp(replies[at]->str, "MOVED", 5)) snprintf(moved, sizeof moved, "%s", replies[at]->str);
         }
         for (int at = 0; good && at < 2; at++) got[at] = replies[3]->element[at]->integer;
         for (int at = 0; at < came; at++) freeReplyObject(replies[at]);
         if (good) return 1;
-        if (!moved) return 0;
+        if (!*moved) return 0;
         valkeyClusterUpdateSlotmap(client);
     }
     return 0;

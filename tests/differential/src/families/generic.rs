@@ -36,7 +36,10 @@ pub const FAMILY: Family = Family {
         row("OBJECT HELP", 1, &[]).outcome(),
         row("RENAME", 6, &[AnyKey, AnyKey]),
         row("RENAMENX", 4, &[AnyKey, AnyKey]),
-        row("MOVE", 3, &[AnyKey, Database]),
+        // A third word is wrong only for servers before Valkey 9.2.
+        row("MOVE", 3, &[AnyKey, Database]).unspoiled(),
+        row("MOVE", 1, &[AnyKey]).unspoiled(),
+        row("MOVE", 1, &[AnyKey, Value]).unspoiled(),
         row("SWAPDB", 1, &[Database, Database]),
         row("SELECT", 1, &[Database]),
         // The databases that are not 0 would rarely be left otherwise.

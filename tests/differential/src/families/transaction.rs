@@ -43,7 +43,7 @@ pub const FAMILY: Family = Family {
         row("MSETNX", 1, &[Key, Value, Key, Value]),
         row("PERSIST", 2, &[Key]),
         row("COPY", 2, &[Key, Key, Maybe(50, &[Word("REPLACE")])]),
-        row("MOVE", 2, &[Key, Database]),
+        row("MOVE", 2, &[Key, Database]).unspoiled(),
         row("TOUCH", 1, &[Key]),
         row("SADD", 3, &[Key, Pick(&["a", "b"])]),
         row("SREM", 2, &[Key, Pick(&["a", "b"])]),

@@ -310,7 +310,7 @@ mod tests {
                 let keys: Vec<String> = steps[..many].iter().map(|step| format!("s{step}")).collect();
                 let keys = format!("{many} {}", keys.join(" "));
                 let is_multiple =
-                    |number: &usize, steps: &[usize]| steps.iter().any(|step| number % step == 0);
+                    |number: &usize, steps: &[usize]| steps.iter().any(|step| number.is_multiple_of(*step));
                 let union = (0..3000).filter(|number| is_multiple(number, &steps[..many])).count();
                 let left =
                     (0..3000).step_by(2).filter(|number| !is_multiple(number, &steps[1..many])).count();

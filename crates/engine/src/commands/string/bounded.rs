@@ -4,7 +4,7 @@ use std::{cmp::Ordering, mem};
 
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{counter::INCR, set::record_set};
+use super::{counter::INCR, get::EXPIRATION, set::record_set};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, KeySpec, Run},
     commands::expiry::ExpiryOption,
@@ -30,17 +30,7 @@ pub(super) const INCREX: Command = Command {
         Argument::string("lowerbound").after("LBOUND").optional(),
         Argument::string("upperbound").after("UBOUND").optional(),
         Argument::word("saturate", "SATURATE").optional(),
-        Argument::one_of(
-            "expiration",
-            &[
-                Argument::integer("seconds").after("EX"),
-                Argument::integer("milliseconds").after("PX"),
-                Argument::unix_time("unix-time-seconds").after("EXAT"),
-                Argument::unix_time("unix-time-milliseconds").after("PXAT"),
-                Argument::word("persist", "PERSIST"),
-            ],
-        )
-        .optional(),
+        EXPIRATION,
         Argument::word("enx", "ENX").optional(),
     ],
     ..INCR

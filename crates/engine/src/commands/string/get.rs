@@ -93,6 +93,19 @@ fn read(
     Ok(found)
 }
 
+/// The option of GETEX and INCREX that changes when the key expires.
+pub(super) const EXPIRATION: Argument = Argument::one_of(
+    "expiration",
+    &[
+        Argument::integer("seconds").after("EX"),
+        Argument::integer("milliseconds").after("PX"),
+        Argument::unix_time("unix-time-seconds").after("EXAT"),
+        Argument::unix_time("unix-time-milliseconds").after("PXAT"),
+        Argument::word("persist", "PERSIST"),
+    ],
+)
+.optional();
+
 pub(super) const GETEX: Command = Command {
     name: "getex",
     summary: "Returns the string under a key and sets or removes the key's expiry.",
@@ -103,20 +116,7 @@ pub(super) const GETEX: Command = Command {
     run: Run::Write(getex),
     flags: Flags::FAST,
     keys: &[KeySpec::at(1).read_write().accesses().updates()],
-    args: &[
-        Argument::key("key"),
-        Argument::one_of(
-            "expiration",
-            &[
-                Argument::integer("seconds").after("EX"),
-                Argument::integer("milliseconds").after("PX"),
-                Argument::unix_time("unix-time-seconds").after("EXAT"),
-                Argument::unix_time("unix-time-milliseconds").after("PXAT"),
-                Argument::word("persist", "PERSIST"),
-            ],
-        )
-        .optional(),
-    ],
+    args: &[Argument::key("key"), EXPIRATION],
     ..Command::DEFAULT
 };
 

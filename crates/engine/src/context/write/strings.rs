@@ -228,6 +228,9 @@ impl WriteContext<'_> {
         let slot = self.slot(self.database, &key)?;
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let (edited, changed) = part.expect("the slot was found in it").edit_in_place(slot, edit)?;
+        if changed && self.environment.policy.stamps_changes {
+            self.stamp_change(&key, slot);
+        }
         self.settle_edit(&key, changed);
         Some(edited)
     }

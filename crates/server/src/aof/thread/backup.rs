@@ -31,6 +31,8 @@ impl LogThread {
     pub(super) fn begin_backup_with_log(&mut self, directory: PathBuf) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let options = log_options(&shared.config.current());
+        // Before the log is looked for: it may be that of a backup under way.
+        shared.durability.backup().expect_ready(&directory)?;
         // The next start would take our log for the one that lies there, which is put aside.
         if read_manifest(&options)?.is_some() {
             return Err(format!(
@@ -42,7 +44,6 @@ impl LogThread {
             let status = shared.durability.status();
             (status.log.clone(), status.relation)
         };
-        shared.durability.backup().expect_ready(&directory)?;
         self.turn_on()?;
         // Before the backup has begun no other thread schedules a rewrite for it; the base comes by this thread's orders.
         if let Err(reason) = shared.durability.backup().begin(directory, unix_time_s()) {

@@ -44,7 +44,7 @@ pub(super) static ROWS: &[Directive] = &[
         kind: Kind::Text(field!(audit_log)),
         default: "\"\"",
         change: Change::Protected,
-        doc: "Target of the audit log, in lines of JSON: a file, `journald` or `stderr`; empty for none. Its lines name commands, keys, directives and users, never values or passwords. A file that is renamed is begun anew.",
+        doc: "Target of the audit log, in lines of JSON: a file, `journald` or `stderr`; empty for none. A line names the command, keys, directives and users, never values or passwords. A file that is renamed is begun anew.",
         settle: as_is,
     },
     Directive {
