@@ -34,7 +34,9 @@ fuzz_target!(|data: &[u8]| {
     sound(&|document| drop(operations::delete(document, &path)));
     sound(&|document| drop(operations::clear(document, &path)));
     sound(&|document| drop(operations::toggle(document, &path)));
-    sound(&|document| drop(operations::arithmetic(document, &path, Arithmetic::Multiply, Number::Double(-1.5))));
+    sound(&|document| {
+        drop(operations::arithmetic(document, &path, Arithmetic::Multiply, Number::Double(-1.5)))
+    });
     sound(&|document| drop(operations::str_append(document, &path, &Document::string(b"\"\\"))));
     sound(&|document| drop(operations::arr_insert(document, &path, -1, &[value.clone(), value.clone()])));
     sound(&|document| drop(operations::arr_pop(document, &path, 1)));

@@ -80,7 +80,7 @@ fn figures(name: &str, value: &Value) {
     let get = path(".address.city");
     let found = ns(|| {
         out.clear();
-        operations::get(black_box(&document), std::slice::from_ref(&get), Layout::default(), &mut out)
+        operations::get(black_box(document.root()), std::slice::from_ref(&get), Layout::default(), &mut out)
             .expect("a value");
         black_box(&out);
     });

@@ -85,7 +85,7 @@ fn reply(document: &mut Option<Document>, words: &[&str]) -> Result<Value, Refus
         let paths: Vec<Path> =
             words.iter().map(|word| Path::compile(word.as_bytes())).collect::<Result<_, _>>()?;
         let mut out = Vec::new();
-        operations::get(held, &paths, Layout::default(), &mut out)?;
+        operations::get(held.root(), &paths, Layout::default(), &mut out)?;
         return Ok(Value::String(String::from_utf8(out).expect("UTF-8")));
     }
     let path = path?;
@@ -93,12 +93,12 @@ fn reply(document: &mut Option<Document>, words: &[&str]) -> Result<Value, Refus
         |words: &[&str]| words.iter().map(|word| parse(word.as_bytes())).collect::<Result<Vec<_>, _>>();
     Ok(match *command {
         "json.type" => {
-            shown(operations::types(held, &path)?, |kind| kind.map_or(Value::Null, |kind| json!(kind.name())))
+            shown(operations::types(held.root(), &path)?, |kind| kind.map_or(Value::Null, |kind| json!(kind.name())))
         }
-        "json.strlen" => shown(operations::str_len(held, &path)?, |len| json!(len)),
-        "json.arrlen" => shown(operations::arr_len(held, &path)?, |len| json!(len)),
-        "json.objlen" => shown(operations::obj_len(held, &path)?, |len| json!(len)),
-        "json.objkeys" => shown(operations::obj_keys(held, &path)?, |keys| {
+        "json.strlen" => shown(operations::str_len(held.root(), &path)?, |len| json!(len)),
+        "json.arrlen" => shown(operations::arr_len(held.root(), &path)?, |len| json!(len)),
+        "json.objlen" => shown(operations::obj_len(held.root(), &path)?, |len| json!(len)),
+        "json.objkeys" => shown(operations::obj_keys(held.root(), &path)?, |keys| {
             keys.map_or(Value::Null, |keys| {
                 keys.iter().map(|key| json!(String::from_utf8_lossy(key))).collect()
             })
@@ -163,7 +163,7 @@ fn reply(document: &mut Option<Document>, words: &[&str]) -> Result<Value, Refus
         "json.arrindex" => {
             let start = words.get(2).map_or(Ok(0), |word| integer(word))?;
             let stop = words.get(3).map_or(Ok(0), |word| integer(word))?;
-            shown(operations::arr_index(held, &path, &parse(words[1].as_bytes())?, start, stop)?, |index| {
+            shown(operations::arr_index(held.root(), &path, &parse(words[1].as_bytes())?, start, stop)?, |index| {
                 json!(index)
             })
         }

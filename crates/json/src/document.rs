@@ -1,6 +1,6 @@
 //! A document: a value that can be shared and changed.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use crate::{
     Builder, Items, packed,
@@ -31,7 +31,7 @@ impl Document {
     /// A copy of a value of a document. Values in runs and typed arrays of their own are shared. O(bytes) of others.
     pub fn copied(value: ValueRef<'_>) -> Self {
         if let Some(large) = value.large() {
-            return Self::of(Node::Large(std::sync::Arc::new(large.clone())));
+            return Self::of(Node::Large(Arc::new(large.clone())));
         }
         match value.bytes() {
             Some(bytes) => Self::of(Node::block(bytes.to_vec())),
@@ -73,6 +73,20 @@ impl Document {
     /// Bytes that it takes on the heap, with the counts of sharing. Blocks shared with clones count in full. O(blocks)
     pub fn heap_bytes(&self) -> usize {
         self.node.heap_bytes()
+    }
+
+    /// Whether one is an unchanged clone of the other: they share everything.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.node, &other.node) {
+            (Node::Block(one), Node::Block(other)) => Arc::ptr_eq(one, other),
+            (Node::Large(one), Node::Large(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// A copy that shares nothing. O(bytes)
+    pub fn apart(&self) -> Self {
+        Self::of(self.node.apart())
     }
 
     /// The packed bytes, if the document is one block; see the head of `packed`.

@@ -32,5 +32,5 @@ pub use builder::Builder;
 pub use document::{Document, Location};
 pub use parse::{DEPTH_MAX, ParseError, Parser, Problem, parse};
 pub use tree::{BLOCK_BYTES_MAX, set_name_seed};
-pub use value::{Items, Kind, Number, ValueRef};
+pub use value::{Items, Kind, Number, ValueRef, block_bytes};
 pub use write::{Layout, Writer, write_double, write_string, write_text};

@@ -364,6 +364,14 @@ impl Number {
     }
 }
 
+/// How many of `bytes` belong to the packed value that they begin with, which [`Document::as_block`] gave. O(1)
+///
+/// [`Document::as_block`]: crate::Document::as_block
+#[inline]
+pub fn block_bytes(bytes: &[u8]) -> usize {
+    value_bytes(bytes)
+}
+
 /// Items of a container; see [`ValueRef::items`]. Names are empty in arrays.
 #[derive(Debug, Clone)]
 pub struct Items<'a> {

@@ -1,13 +1,13 @@
 //! Operations on arrays.
 
 use super::{Answer, Refusal, answer_reads, answer_writes, set::check_depth};
-use crate::{Document, Kind, path::Path};
+use crate::{Document, Kind, ValueRef, path::Path};
 
 /// JSON.ARRLEN.
-pub fn arr_len(document: &Document, path: &Path) -> Result<Answer<usize>, Refusal> {
+pub fn arr_len(root: ValueRef<'_>, path: &Path) -> Result<Answer<usize>, Refusal> {
     let given = || path.given().to_vec();
     answer_reads(
-        document,
+        root,
         path,
         || Err(Refusal::NoSuchPath(given())),
         |value| {
@@ -130,14 +130,14 @@ pub fn arr_trim(
 
 /// JSON.ARRINDEX: where an array has a value, from `start` to before `stop` (0: to its end); −1 if nowhere.
 pub fn arr_index(
-    document: &Document,
+    root: ValueRef<'_>,
     path: &Path,
     value: &Document,
     start: i64,
     stop: i64,
 ) -> Result<Answer<i64>, Refusal> {
     let missing = || Err(Refusal::NoSuchPath(path.text().to_vec()));
-    answer_reads(document, path, missing, |array| {
+    answer_reads(root, path, missing, |array| {
         if !array.is_array() {
             return Err(Refusal::WrongType { expected: Kind::Array, found: array.kind() });
         }

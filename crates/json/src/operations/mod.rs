@@ -131,12 +131,12 @@ fn places(document: &Document, path: &Path) -> Result<Vec<Location>, Refusal> {
 /// The answers of a reader: `read` of the first match of a legacy path, `missing` if there is none; of each match of a
 /// JSONPath, `None` for an error.
 fn answer_reads<T>(
-    document: &Document,
+    root: ValueRef<'_>,
     path: &Path,
     missing: impl FnOnce() -> Result<T, Refusal>,
     mut read: impl FnMut(ValueRef<'_>) -> Result<T, Refusal>,
 ) -> Result<Answer<T>, Refusal> {
-    let values = path.values(document.root(), &mut Budget::default())?;
+    let values = path.values(root, &mut Budget::default())?;
     if path.is_legacy() {
         return Ok(Answer::One(values.first().map_or_else(missing, |&value| read(value))?));
     }

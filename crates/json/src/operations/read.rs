@@ -2,7 +2,7 @@
 
 use super::{Answer, Refusal, answer_reads};
 use crate::{
-    Document, Kind, ValueRef,
+    Kind, ValueRef,
     path::{Budget, Path},
     write::{Layout, Writer, write_string},
 };
@@ -10,7 +10,7 @@ use crate::{
 /// JSON.GET: appends the text. Of one legacy path the first match; of one JSONPath an array of its matches; of several
 /// paths an object of those, keyed by the paths' texts, all as arrays if one path is a JSONPath.
 pub fn get(
-    document: &Document,
+    root: ValueRef<'_>,
     paths: &[Path],
     layout: Layout<'_>,
     out: &mut Vec<u8>,
@@ -23,14 +23,14 @@ pub fn get(
         let mut budget = Budget::default();
         if legacy {
             let shown = if paths.len() == 1 { path.text() } else { path.given() };
-            let values = path.values(document.root(), &mut budget)?;
+            let values = path.values(root, &mut budget)?;
             let value = values.first().ok_or_else(|| Refusal::NoSuchPath(shown.to_vec()))?;
             one(*value, depth, out);
             return Ok(());
         }
         out.push(b'[');
         let mut first = true;
-        path.evaluate(document.root(), &mut budget, |_, value| {
+        path.evaluate(root, &mut budget, |_, value| {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
@@ -71,23 +71,23 @@ fn no_such_path(path: &Path) -> Refusal {
 }
 
 /// JSON.TYPE. `One(None)`: a legacy path without a match.
-pub fn types(document: &Document, path: &Path) -> Result<Answer<Option<Kind>>, Refusal> {
-    answer_reads(document, path, || Ok(None), |value| Ok(Some(value.kind())))
+pub fn types(root: ValueRef<'_>, path: &Path) -> Result<Answer<Option<Kind>>, Refusal> {
+    answer_reads(root, path, || Ok(None), |value| Ok(Some(value.kind())))
 }
 
 /// JSON.STRLEN: bytes of strings.
-pub fn str_len(document: &Document, path: &Path) -> Result<Answer<usize>, Refusal> {
+pub fn str_len(root: ValueRef<'_>, path: &Path) -> Result<Answer<usize>, Refusal> {
     let missing = || Err(no_such_path(path));
-    answer_reads(document, path, missing, |value| match value.as_string() {
+    answer_reads(root, path, missing, |value| match value.as_string() {
         Some(text) => Ok(text.len()),
         None => Err(Refusal::WrongType { expected: Kind::String, found: value.kind() }),
     })
 }
 
 /// JSON.OBJLEN. `One(None)`: a legacy path without a match.
-pub fn obj_len(document: &Document, path: &Path) -> Result<Answer<Option<usize>>, Refusal> {
+pub fn obj_len(root: ValueRef<'_>, path: &Path) -> Result<Answer<Option<usize>>, Refusal> {
     answer_reads(
-        document,
+        root,
         path,
         || Ok(None),
         |value| {
@@ -100,9 +100,9 @@ pub fn obj_len(document: &Document, path: &Path) -> Result<Answer<Option<usize>>
 }
 
 /// JSON.OBJKEYS. `One(None)`: a legacy path without a match.
-pub fn obj_keys(document: &Document, path: &Path) -> Result<Answer<Option<Vec<Vec<u8>>>>, Refusal> {
+pub fn obj_keys(root: ValueRef<'_>, path: &Path) -> Result<Answer<Option<Vec<Vec<u8>>>>, Refusal> {
     answer_reads(
-        document,
+        root,
         path,
         || Ok(None),
         |value| {

@@ -32,7 +32,7 @@ fn after<T: fmt::Debug>(
         Err(refusal) => refusal.to_string(),
     };
     let mut shown = Vec::new();
-    let _ = get(&document, &[path(at)], Layout::default(), &mut shown);
+    let _ = get(document.root(), &[path(at)], Layout::default(), &mut shown);
     (answer, String::from_utf8(shown).expect("UTF-8"))
 }
 
@@ -164,7 +164,7 @@ fn arrays_change_as_they_do_in_redisjson() {
         assert_eq!(trim(start, stop), left, "{start} {stop}");
     }
     let document = json(DOCUMENT);
-    let index = |value: &str, start, stop| match arr_index(&document, &path("arr"), &json(value), start, stop)
+    let index = |value: &str, start, stop| match arr_index(document.root(), &path("arr"), &json(value), start, stop)
     {
         Ok(Answer::One(index)) => index,
         other => panic!("{other:?}"),
@@ -193,7 +193,7 @@ fn very_many_arrays_change_as_few_do() {
     let expected = |inner: &str| format!("[[{}]]", vec![inner; 3000].join(","));
     let shown = |document: &Document| {
         let mut out = Vec::new();
-        get(document, &[path("$")], Layout::default(), &mut out).expect("the root");
+        get(document.root(), &[path("$")], Layout::default(), &mut out).expect("the root");
         String::from_utf8(out).expect("UTF-8")
     };
     let mut document = json(&whole);
@@ -254,19 +254,19 @@ fn merge_follows_rfc_7396() {
 fn readers_answer_each_dialect() {
     let document = json(DOCUMENT);
     let show = |result: Result<String, Refusal>| result.unwrap_or_else(|refusal| refusal.to_string());
-    let len = |at: &str| show(str_len(&document, &path(at)).map(|answer| format!("{answer:?}")));
+    let len = |at: &str| show(str_len(document.root(), &path(at)).map(|answer| format!("{answer:?}")));
     assert_eq!(len("$.s"), "Each([Some(3)])");
     assert_eq!(len("s"), "One(3)");
     assert_eq!(len("..a"), "WRONGTYPE wrong type of path value - expected string but found integer");
     assert_eq!(len("nope"), "ERR Path '$.nope' does not exist");
     assert_eq!(
-        show(arr_len(&document, &path("nope")).map(|_| String::new())),
+        show(arr_len(document.root(), &path("nope")).map(|_| String::new())),
         "ERR Path 'nope' does not exist"
     );
     let get = |paths: &[&str], layout| {
         let paths: Vec<Path> = paths.iter().map(|text| path(text)).collect();
         let mut out = Vec::new();
-        show(get(&document, &paths, layout, &mut out).map(|()| String::from_utf8(out).expect("UTF-8")))
+        show(get(document.root(), &paths, layout, &mut out).map(|()| String::from_utf8(out).expect("UTF-8")))
     };
     let plain = Layout::default();
     assert_eq!(get(&["a", "s"], plain), r#"{"a":1,"s":"foo"}"#);

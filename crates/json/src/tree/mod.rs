@@ -100,6 +100,25 @@ impl Node {
         bytes
     }
 
+    /// A copy that shares nothing. Recurses by containers in one another, of which there are 128 at most. O(bytes)
+    pub(crate) fn apart(&self) -> Self {
+        match self {
+            Self::Block(block) => Self::block(block.to_vec()),
+            Self::Large(large) => {
+                let run = |run: &Arc<Run>| {
+                    let links = run.links.iter().map(Self::apart).collect();
+                    Arc::new(Run { bytes: run.bytes.clone(), links, id: run.id })
+                };
+                Self::Large(Arc::new(Large {
+                    object: large.object,
+                    runs: large.runs.iter().map(run).collect(),
+                    ends: large.ends.clone(),
+                    names: large.names.apart(),
+                }))
+            }
+        }
+    }
+
     /// The container of a block in runs.
     ///
     /// # Panics

@@ -58,6 +58,12 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// A copy that shares nothing.
+    pub(super) fn apart(&self) -> Self {
+        let partitions = self.partitions.iter().map(|entries| Arc::new(entries.to_vec())).collect();
+        Self { partitions, count: self.count, places: self.places.clone() }
+    }
+
     fn partition_of(&self, hash: u32) -> usize {
         let mask = self.partitions.len().next_power_of_two() - 1;
         let partition = hash as usize & mask;

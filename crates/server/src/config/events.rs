@@ -2,8 +2,8 @@
 
 use dunlin_engine::{EventClass, EventClasses};
 
-/// The meaning of `A`, beside the events of modules: everything but new keys and misses.
-const ALIAS: &[u8] = b"g$lshzxeta";
+/// The meaning of `A`: everything but new keys and misses.
+const ALIAS: &[u8] = b"g$lshzxetad";
 
 /// Which events of keys are published, and to which channels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,8 +12,6 @@ pub struct KeyspaceEvents {
     pub by_key: bool,
     /// `E`: to a channel named after the event.
     pub by_event: bool,
-    /// `d`: events of modules, of which there are none.
-    modules: bool,
     classes: EventClasses,
 }
 
@@ -26,11 +24,9 @@ impl KeyspaceEvents {
                 b'A' => {
                     let all = EventClass::LETTERS.iter().filter(|(known, _)| ALIAS.contains(known));
                     events.classes = all.fold(events.classes, |classes, (_, class)| classes.and(*class));
-                    events.modules = true;
                 }
                 b'K' => events.by_key = true,
                 b'E' => events.by_event = true,
-                b'd' => events.modules = true,
                 _ => {
                     let class = EventClass::LETTERS.iter().find(|(known, _)| known == letter)?;
                     events.classes = events.classes.and(class.1);
@@ -47,11 +43,10 @@ impl KeyspaceEvents {
             EventClass::LETTERS.iter().any(of_letter)
         };
         let mut letters = Vec::new();
-        if self.modules && ALIAS.iter().all(|letter| has(*letter)) {
+        if ALIAS.iter().all(|letter| has(*letter)) {
             letters.push(b'A');
         } else {
             letters.extend(ALIAS.iter().filter(|letter| has(**letter)));
-            letters.extend(self.modules.then_some(b'd'));
             letters.extend(has(b'n').then_some(b'n'));
         }
         letters.extend(self.by_key.then_some(b'K'));
