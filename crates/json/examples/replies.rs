@@ -92,9 +92,9 @@ fn reply(document: &mut Option<Document>, words: &[&str]) -> Result<Value, Refus
     let values =
         |words: &[&str]| words.iter().map(|word| parse(word.as_bytes())).collect::<Result<Vec<_>, _>>();
     Ok(match *command {
-        "json.type" => {
-            shown(operations::types(held.root(), &path)?, |kind| kind.map_or(Value::Null, |kind| json!(kind.name())))
-        }
+        "json.type" => shown(operations::types(held.root(), &path)?, |kind| {
+            kind.map_or(Value::Null, |kind| json!(kind.name()))
+        }),
         "json.strlen" => shown(operations::str_len(held.root(), &path)?, |len| json!(len)),
         "json.arrlen" => shown(operations::arr_len(held.root(), &path)?, |len| json!(len)),
         "json.objlen" => shown(operations::obj_len(held.root(), &path)?, |len| json!(len)),
@@ -163,9 +163,10 @@ fn reply(document: &mut Option<Document>, words: &[&str]) -> Result<Value, Refus
         "json.arrindex" => {
             let start = words.get(2).map_or(Ok(0), |word| integer(word))?;
             let stop = words.get(3).map_or(Ok(0), |word| integer(word))?;
-            shown(operations::arr_index(held.root(), &path, &parse(words[1].as_bytes())?, start, stop)?, |index| {
-                json!(index)
-            })
+            shown(
+                operations::arr_index(held.root(), &path, &parse(words[1].as_bytes())?, start, stop)?,
+                |index| json!(index),
+            )
         }
         other => panic!("no such command: {other}"),
     })

@@ -90,6 +90,11 @@ impl<'a> Writer<'a> {
 }
 
 impl Layout<'_> {
+    /// Whether nothing stands between the parts.
+    pub fn is_minified(&self) -> bool {
+        self.indent.is_empty() && self.newline.is_empty() && self.space.is_empty()
+    }
+
     /// Writes what stands before an item that is in `depth` containers.
     pub fn break_line(&self, depth: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(self.newline);

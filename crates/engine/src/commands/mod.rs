@@ -9,6 +9,7 @@ mod generic;
 mod geo;
 mod hash;
 mod hyperloglog;
+mod json;
 mod list;
 pub mod memory;
 mod scan;
@@ -29,6 +30,7 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    json::COMMANDS,
     list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,

@@ -1,5 +1,7 @@
 //! Operations that read.
 
+use std::borrow::Borrow;
+
 use super::{Answer, Refusal, answer_reads};
 use crate::{
     Kind, ValueRef,
@@ -7,15 +9,14 @@ use crate::{
     write::{Layout, Writer, write_string},
 };
 
+fn path_of<P: Borrow<Path>>(path: &P) -> &Path {
+    path.borrow()
+}
+
 /// JSON.GET: appends the text. Of one legacy path the first match; of one JSONPath an array of its matches; of several
 /// paths an object of those, keyed by the paths' texts, all as arrays if one path is a JSONPath.
-pub fn get(
-    root: ValueRef<'_>,
-    paths: &[Path],
-    layout: Layout<'_>,
-    out: &mut Vec<u8>,
-) -> Result<(), Refusal> {
-    let legacy = paths.iter().all(Path::is_legacy);
+pub fn get(root: ValueRef<'_>, paths: &[Path], layout: Layout<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let legacy = paths.iter().map(path_of).all(Path::is_legacy);
     let one = |value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>| {
         Writer::new(value, layout, depth).write(out, usize::MAX);
     };
@@ -45,11 +46,11 @@ pub fn get(
         Ok(())
     };
     if let [path] = paths {
-        return matches(path, 0, out);
+        return matches(path_of(path), 0, out);
     }
     out.push(b'{');
-    for (place, path) in paths.iter().enumerate() {
-        if place > 0 && paths[..place].iter().any(|other| other.given() == path.given()) {
+    for (place, path) in paths.iter().map(path_of).enumerate() {
+        if place > 0 && paths[..place].iter().any(|other| path_of(other).given() == path.given()) {
             continue;
         }
         if place > 0 {

@@ -164,8 +164,13 @@ fn arrays_change_as_they_do_in_redisjson() {
         assert_eq!(trim(start, stop), left, "{start} {stop}");
     }
     let document = json(DOCUMENT);
-    let index = |value: &str, start, stop| match arr_index(document.root(), &path("arr"), &json(value), start, stop)
-    {
+    let index = |value: &str, start, stop| match arr_index(
+        document.root(),
+        &path("arr"),
+        &json(value),
+        start,
+        stop,
+    ) {
         Ok(Answer::One(index)) => index,
         other => panic!("{other:?}"),
     };

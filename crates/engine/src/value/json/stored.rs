@@ -103,13 +103,8 @@ impl Stored for Json {
         None
     }
 
-    /// JSON.SET of the root, for servers of Redis 8 on; older ones may have the module, and RESTORE makes the value then.
-    fn write_commands(&self, version: Version, _: u64, commands: &mut CommandWriter<'_>) -> bool {
-        /// The version of Redis 8.0, which has JSON of its own.
-        const JSON_SINCE: u16 = 12;
-        if !matches!(version, Version::Redis(JSON_SINCE..)) {
-            return false;
-        }
+    /// JSON.SET of the root, as RedisJSON writes it. No server without JSON has another command for it.
+    fn write_commands(&self, _: Version, _: u64, commands: &mut CommandWriter<'_>) -> bool {
         let mut text = Vec::new();
         write_text(self.root(), &mut text);
         let key = commands.key();
