@@ -214,6 +214,18 @@ def test_replicas_have_the_same_documents(tmp_path):
         settle(primary, replica)
 
 
+def test_documents_move_to_another_server(server):
+    with Server() as target, Peer(server) as peer, Peer(target) as other:
+        peer.line("FLUSHALL")
+        peer.ask("JSON.SET", "small", "$", DOCUMENT)
+        peer.ask("JSON.SET", "large", "$", large(20_000))
+        texts = [peer.ask("JSON.GET", key) for key in ("small", "large")]
+        assert peer.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 30_000, "KEYS", "small", "large") == "OK"
+        assert [other.ask("JSON.GET", key) for key in ("small", "large")] == texts
+        assert peer.line("EXISTS small large") == 0
+        assert other.line("JSON.NUMINCRBY large $[7].price 1") == "[2.75]"
+
+
 def test_a_snapshot_has_the_document_of_its_instant():
     with Server("--enable-debug-command", "yes", "--save", "") as server, Peer(server) as peer, Peer(server) as other:
         peer.ask("JSON.SET", "k", "$", large(60_000))

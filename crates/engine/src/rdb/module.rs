@@ -94,6 +94,7 @@ pub(crate) enum Item {
 
 const OTHER_ITEM: RdbError = RdbError::Corrupt("a value of a module has another item than its form says");
 
+#[allow(dead_code, reason = "each type of a module reads the items that its form has")]
 impl<'i, R: io::BufRead> ItemReader<'i, R> {
     /// Reads items from behind the module's id.
     pub(crate) fn new(input: &'i mut Input<R>) -> Self {
@@ -159,6 +160,7 @@ pub(crate) struct ItemWriter<'o, 'c, W> {
     output: &'o mut Output<'c, W>,
 }
 
+#[allow(dead_code, reason = "each type of a module writes the items that its form has")]
 impl<'o, 'c, W: io::Write> ItemWriter<'o, 'c, W> {
     /// Writes the id of a module's type with the version of the encoding.
     pub(crate) fn begin(output: &'o mut Output<'c, W>, name: &[u8; 9], version: u16) -> io::Result<Self> {

@@ -15,7 +15,12 @@ fn path_of<P: Borrow<Path>>(path: &P) -> &Path {
 
 /// JSON.GET: appends the text. Of one legacy path the first match; of one JSONPath an array of its matches; of several
 /// paths an object of those, keyed by the paths' texts, all as arrays if one path is a JSONPath.
-pub fn get(root: ValueRef<'_>, paths: &[Path], layout: Layout<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
+pub fn get<P: Borrow<Path>>(
+    root: ValueRef<'_>,
+    paths: &[P],
+    layout: Layout<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
     let legacy = paths.iter().map(path_of).all(Path::is_legacy);
     let one = |value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>| {
         Writer::new(value, layout, depth).write(out, usize::MAX);
