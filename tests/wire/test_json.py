@@ -124,7 +124,7 @@ def test_events(server):
             listener.line("PSUBSCRIBE __keyevent@0__:*")
             peer.ask("JSON.SET", "k", "$", DOCUMENT)
             lines = """JSON.SET k $.a 2 NX|JSON.NUMINCRBY k $.b 1|JSON.NUMINCRBY k $.a 1|JSON.NUMMULTBY k a 1|JSON.NUMPOWBY k a 1
-                JSON.STRAPPEND k $.b '"x"'|JSON.TOGGLE k e|JSON.ARRAPPEND k $.c 1|JSON.ARRAPPEND k $.a 1|JSON.ARRINSERT k c 0 1
+                JSON.STRAPPEND k $.b "x"|JSON.TOGGLE k e|JSON.ARRAPPEND k $.c 1|JSON.ARRAPPEND k $.a 1|JSON.ARRINSERT k c 0 1
                 JSON.ARRPOP k c|JSON.ARRPOP k $.a|JSON.ARRTRIM k c 0 9|JSON.CLEAR k c|JSON.CLEAR k $.c|JSON.MERGE k $.d 1
                 JSON.MSET k $.a 1 l $ 1|JSON.DEL k $.zz|JSON.DEL k $.a|JSON.FORGET k"""
             for line in re.split(r"\||\n", lines):
@@ -255,7 +255,7 @@ def test_long_commands_answer_as_short_ones(server):
             "JSON.GET a $[?(@.price>7000)].name .[3]",
             "JSON.TYPE a $[*]",
             "JSON.NUMINCRBY a $..price 1.25",
-            "JSON.STRAPPEND a $[*].name '\"!\"'",
+            'JSON.STRAPPEND a $[*].name "!"',
             "JSON.ARRAPPEND a $..tags 1 2 3",
             "JSON.DEL a $[*].tags[0]",
             "JSON.CLEAR a $[10:20000].price",

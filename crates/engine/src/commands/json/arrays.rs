@@ -4,6 +4,7 @@ use dunlin_json::{
     Document,
     operations::{self, Answer},
     parse,
+    path::{Budget, Path},
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -126,9 +127,11 @@ fn arrpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     args.finish()?;
     let change = Change { key, path: &path, event: "json.arrpop", parsed_bytes: 0, frees: true };
     let popped = change.run(context, None, |document| {
+        // A legacy path answers for the last array, which may be the only one that was empty.
+        let takes = path.is_legacy() && !path.is_static() && has_items(document, &path)?;
         let popped = operations::arr_pop(document, &path, index).map_err(refused)?;
         let changed = match &popped {
-            Answer::One(item) => item.is_some(),
+            Answer::One(item) => takes || item.is_some(),
             Answer::Each(each) => each.iter().any(|item| matches!(item, Some(Some(_)))),
         };
         Ok((popped, changed))
@@ -138,6 +141,17 @@ fn arrpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         None => reply.null(),
     });
     Ok(())
+}
+
+/// Whether an array at the path has items.
+fn has_items(document: &Document, path: &Path) -> Result<bool, CommandError> {
+    let mut found = false;
+    let evaluated = path.evaluate(document.root(), &mut Budget::default(), |_, value| {
+        found |= value.is_array() && !value.is_empty();
+        !found
+    });
+    evaluated.map_err(refused)?;
+    Ok(found)
 }
 
 pub(super) const ARRTRIM: Command = Command {

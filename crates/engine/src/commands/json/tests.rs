@@ -360,6 +360,10 @@ fn records_are_small() {
         :0
         > JSON.ARRPOP k $.g
         *1 $-1
+        > JSON.SET many $ [[1],[]]
+        +OK
+        > JSON.ARRPOP many .[*]
+        $-1
         > JSON.NUMINCRBY k $.a 1
         $3 [2]
         > JSON.MSET k $.a 1 k $.zz.y 1
@@ -368,7 +372,7 @@ fn records_are_small() {
         :1
         "#,
     );
-    assert_eq!(records.take(), ["JSON.NUMINCRBY k $.a 1", "JSON.MSET k $.a 1 k $.zz.y 1", "JSON.DEL k"]);
+    assert_eq!(records.take(), ["JSON.SET many $ [[1],[]]", "JSON.ARRPOP many .[*]", "JSON.NUMINCRBY k $.a 1", "JSON.MSET k $.a 1 k $.zz.y 1", "JSON.DEL k"]);
 }
 
 /// Commands that read or make much are offloaded.
