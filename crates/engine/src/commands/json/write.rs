@@ -2,7 +2,10 @@
 
 use std::any::Any;
 
-use dunlin_json::{Document, path::Path};
+use dunlin_json::{
+    Document,
+    path::{Budget, Path},
+};
 
 use super::{BYTES_PER_ELEMENT, json_of};
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
     value::Json,
 };
 
-/// What a document replaced or lost is freed at a moment that delays no client if the document takes more.
+/// Values that a document loses are freed at a moment that delays no client if they take more.
 const FREED_AT_ONCE_BYTES_MAX: usize = 1 << 20;
 
 /// A change of the document under a key.
@@ -80,6 +83,19 @@ impl Change<'_> {
         Ok(Some(answer))
     }
 
+    /// Whether so much may go that the document is kept as it was, to be freed later. Changes beside such a clone copy a block.
+    fn frees_much(&self, json: &Json) -> bool {
+        if !self.frees || json.bytes() <= FREED_AT_ONCE_BYTES_MAX {
+            return false;
+        }
+        if !self.path.is_static() {
+            return true;
+        }
+        // A path of names and indexes has one match at most.
+        let values = self.path.values(json.root(), &mut Budget::default()).unwrap_or_default();
+        values.iter().any(|value| value.memory() > FREED_AT_ONCE_BYTES_MAX)
+    }
+
     /// Does the operation where the document stands; `None` if the key is missing.
     fn in_place<T>(
         &self,
@@ -87,7 +103,7 @@ impl Change<'_> {
         operation: impl Fn(&mut Document) -> Result<(T, bool), CommandError>,
     ) -> Result<Option<(T, bool)>, CommandError> {
         let edited = context.update(self.key, |json: &mut Json| {
-            let former = (self.frees && json.bytes() > FREED_AT_ONCE_BYTES_MAX).then(|| json.clone());
+            let former = self.frees_much(json).then(|| json.clone());
             let result = json.edit(&operation);
             let changed = result.as_ref().is_ok_and(|(_, changed)| *changed);
             ((result, former), changed)
