@@ -9,7 +9,7 @@ cargo=${CARGO:-cargo}
 # The crates of the same packages and features: what the progress is measured by.
 selection=() before=
 for argument in "$@"; do
-    case $before,$argument in -p,* | *,-p | *,--no-default-features) selection+=("$argument") ;; esac
+    case $before,$argument in -p,* | *,-p | *,--no-default-features | --features,* | *,--features) selection+=("$argument") ;; esac
     before=$argument
 done
 crates=$("$cargo" tree --quiet --edges normal,build --prefix none "${selection[@]}" | sed 's/ (\*)$//' | sort -u | wc -l)

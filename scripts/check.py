@@ -186,7 +186,7 @@ def main():
         *((f"unit tests of {name}", lambda name=name: programs.run(folders[name], "lib")) for name in units),
     ])
     # On all processors by itself.
-    storms = lambda: programs.run(folders["dunlin-cluster"], "simulator", "a_storm", "moves_lose", SEEDS=str(asked.seeds))  # noqa: E731
+    storms = lambda: programs.run(folders["dunlin-cluster"], "simulator", "storm_breaks", "moves_lose", SEEDS=str(asked.seeds))  # noqa: E731
     outputs.append(steps.step(f"{asked.seeds} seeds of the cluster's simulator", storms))
     print(f"check: {passed(outputs)} tests passed")
     return steps.end()

@@ -18,7 +18,8 @@ case "${1:-}" in
         echo "deny: NOT CHECKED: cargo-deny $version cannot be installed here; licences, duplicates and sources were not compared with deny.toml"
         exit 0
     fi
-    exec cargo deny check --hide-inclusion-graph licenses bans sources
+    cargo deny check --hide-inclusion-graph licenses bans sources
+    cargo deny --manifest-path lab/Cargo.toml check --config deny.toml --hide-inclusion-graph licenses bans sources
     ;;
 advisories)
     if [ -z "$missing" ] && cargo deny fetch db 2>/dev/null; then

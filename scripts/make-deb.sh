@@ -42,6 +42,10 @@ scripts/licences.py | gzip -9n >"$tree/usr/share/doc/dunlin/licences.gz"
 chmod 644 "$tree/usr/share/doc/dunlin/licences.gz"
 install -D -m 644 deploy/grafana/dunlin.json "$tree/usr/share/doc/dunlin/examples/grafana.json"
 install -D -m 644 deploy/prometheus/dunlin.rules.yml "$tree/usr/share/doc/dunlin/examples/dunlin.rules.yml"
+# What an alert's runbook_url names, and the pages that it leads to.
+for page in runbook disaster-recovery upgrade monitoring sizing operations durability security; do
+    install -D -m 644 "docs/$page.md" "$tree/usr/share/doc/dunlin/$page.md"
+done
 mkdir -p "$tree/DEBIAN"
 # The newest version of the C library that the program asks for.
 libc=$(objdump -T "$program" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' | sort -V | tail -1)

@@ -2,7 +2,7 @@
 """Writes a container image as one archive: scripts/make-image.py PROGRAM OUT.tar
 
 Nothing but Python is needed. The image has one layer from scratch: the program, the shared libraries that it asks for (none
-if it is linked statically), a user, and /data. The same program makes the same bytes.
+if it is linked statically), the licences of all that is linked, a user, and /data. The same program makes the same bytes.
 
 The archive is an OCI layout with the manifest of `docker save` beside it, so that docker, podman, buildah, skopeo, containerd
 and kind take it, each under the name dunlin:VERSION.
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 USER = 10001
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -34,6 +35,9 @@ def libraries(program):
 def layer(program):
     """The layer's tar: names in order, no times, owners by number."""
     files = {"usr/bin/dunlin": (pathlib.Path(program).read_bytes(), 0o755)}
+    licences = subprocess.run([ROOT / "scripts" / "licences.py"], capture_output=True, check=True).stdout
+    files["usr/share/doc/dunlin/licences"] = (licences, 0o644)
+    files["usr/share/doc/dunlin/copyright"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
     for path in libraries(program):
         files[path.lstrip("/")] = (pathlib.Path(path).read_bytes(), 0o755)
     files["etc/passwd"] = (f"root:x:0:0::/:/\ndunlin:x:{USER}:{USER}::/data:/\n".encode(), 0o644)

@@ -82,6 +82,7 @@ beside_done() {
 
 start=$SECONDS
 target=$(scripts/target-dir.sh)
+part "links and words of all pages" '^$' bash -c 'scripts/check-links.py && scripts/check-prose.py'
 # The set-up waits for downloads most of the time. It comes first where the build needs its compiler, or sudo a password.
 if command -v cc >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then
     beside set-up scripts/setup-tests.sh
@@ -89,8 +90,10 @@ else
     part set-up '^$' scripts/setup-tests.sh || finish
 fi
 part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
+part "build of the lab" '^$' cargo build --profile fast --locked --manifest-path lab/Cargo.toml --target-dir "$target" --all-targets || finish
 [ ! -e "$logs/set-up.pid" ] || beside_done set-up '^$' || finish
 part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
+part "unit tests of the lab (cargo)" '^test result:' cargo test --profile fast --locked --manifest-path lab/Cargo.toml --target-dir "$target"
 
 # Beside the black-box tests, most of which wait.
 # What `make run` builds; to check it is enough, as the whole was tested above.

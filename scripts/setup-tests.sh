@@ -20,6 +20,7 @@
 #   node_modules     the Node clients, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
+#   helm             renders the chart in deploy/helm, as locked in tests/operations/helm/go.sum, built into tests/.env/bin
 #   Jedis            the Java client, as tests/clients/jedis/pom.xml names it, built into tests/.env/jedis (Debian packages
 #                    default-jdk-headless and maven); where they cannot be had, its tests are skipped
 #   drivers          client libraries of the cluster's tests, as locked in tests/cluster/drivers: go-redis and libvalkey (whose C sources
@@ -30,6 +31,7 @@
 #   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
 #   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
 #   tmux, buildah    the terminal of dunlin top, and the builder of images (Debian packages); where they cannot be had, their tests are skipped
+#   haproxy          the proxy of the Helm chart (Debian package); likewise
 #   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
@@ -175,6 +177,9 @@ for tool in tmux buildah; do
         (apt_install "$tool") 2>/dev/null || say "MISSING: $tool, which cannot be installed here"
     fi
 done
+if ! PATH=$PATH:/usr/sbin command -v haproxy >/dev/null; then
+    if (apt_install haproxy) 2>/dev/null; then stop_service haproxy; else say "MISSING: haproxy, which cannot be installed here"; fi
+fi
 if ! command -v promtool >/dev/null; then
     if (apt_install prometheus) 2>/dev/null; then
         stop_service prometheus
@@ -205,6 +210,8 @@ once console console/package-lock.json -- \
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once helm tests/operations/helm/{go.mod,go.sum} -- \
+    env CGO_ENABLED=0 go -C tests/operations/helm build -trimpath -ldflags "-s -w" -o "$PWD/tests/.env/bin/helm" helm.sh/helm/v3/cmd/helm
 once go-driver tests/cluster/drivers/go/{go.mod,go.sum,main.go} -- \
     go -C tests/cluster/drivers/go build -o "$PWD/tests/.env/bin/goredis-driver" .
 once rust-driver tests/cluster/drivers/rust/{Cargo.toml,Cargo.lock,src/main.rs} -- \

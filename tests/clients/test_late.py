@@ -21,7 +21,7 @@ return stolen
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="asks for what Redis has not")
 @pytest.mark.parametrize("threads", [1, 2])
-def test_who_comes_too_late_waits_on_and_nothing_is_lost(threads):
+def test_blpop_that_was_late_waits_on_and_nothing_is_lost(threads):
     with Server("--threads", str(threads), "--enable-debug-command", "yes") as server:
         lists, got, nulls = ("a", "b"), [], []
         done = threading.Event()

@@ -198,7 +198,7 @@ def test_lengths_around_powers(client):
 
 
 @pytest.mark.parametrize("client", [(3, "unix")], indirect=True, ids=["resp3-unix"])
-def test_every_length(client):
+def test_values_of_every_length(client):
     block = pattern(EVERY_LENGTH_MAX + 251)
     for first in range(0, EVERY_LENGTH_MAX + 1, 200):
         lengths = range(first, min(first + 200, EVERY_LENGTH_MAX + 1))

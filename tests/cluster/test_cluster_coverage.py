@@ -81,7 +81,7 @@ def test_slots_of_a_dead_primary_without_replicas_make_the_cluster_down(etcd):
 
 
 @told_again
-def test_a_primary_that_only_etcd_does_not_hear_of_is_no_reason_to_be_down(etcd):
+def test_cluster_stays_up_if_only_etcd_misses_a_primary(etcd):
     relays = [Relay(etcd.port) for _ in range(2)]
     by_port = {relay.port: relay for relay in relays}
     waiting = iter(relays)

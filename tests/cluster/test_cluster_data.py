@@ -32,7 +32,7 @@ def node(etcd, *directives, **options):
 
 @pytest.mark.parametrize("kept", [["--appendonly", "yes"], ["--save", "3600 1"]], ids=["log", "snapshot"])
 @told_again
-def test_a_data_set_founds_a_cluster(etcd, kept):
+def test_data_set_founds_a_cluster(etcd, kept):
     with Server(*kept) as before:
         fill(before)
         end(before)
@@ -63,7 +63,7 @@ def test_a_data_set_founds_a_cluster(etcd, kept):
                         assert client.get("key:new") == b"x"
 
 
-def test_a_data_set_does_not_join_a_cluster_that_has_shards(etcd):
+def test_data_set_does_not_join_a_cluster_that_has_shards(etcd):
     with dunlin_nodes(etcd, 1) as cluster, Server("--appendonly", "yes") as before:
         fill(before)
         end(before)
@@ -75,7 +75,7 @@ def test_a_data_set_does_not_join_a_cluster_that_has_shards(etcd):
             until(lambda: answer(other, "GET", "key:7", timeout=PROBE_S) == b"7", other.log)
 
 
-def test_a_data_set_of_several_databases_does_not_found_a_cluster(etcd):
+def test_data_set_of_several_databases_founds_no_cluster(etcd):
     with Server("--appendonly", "yes") as before:
         fill(before)
         fill(before, count=1, database=3)
@@ -87,7 +87,7 @@ def test_a_data_set_of_several_databases_does_not_found_a_cluster(etcd):
 
 @pytest.mark.parametrize("kept", [["--appendonly", "yes"], []], ids=["log", "memory"])
 @told_again
-def test_a_server_that_runs_founds_a_cluster(etcd, kept):
+def test_running_server_founds_a_cluster(etcd, kept):
     with Server("--threads", "2", *kept) as first:
         fill(first)
         writer = Writer([first], patience_s=Writer.PATIENT)
@@ -126,7 +126,7 @@ def test_a_server_that_runs_founds_a_cluster(etcd, kept):
             assert not writer.errors, (writer.errors[:3], first.log()[-2000:], second.log()[-2000:])
 
 
-def test_a_server_that_runs_is_refused_where_it_cannot_join(etcd):
+def test_running_server_that_cannot_join_is_refused(etcd):
     def refused(server, line, **directives):
         with redis.Redis(port=server.port, socket_timeout=60) as client:
             with pytest.raises(redis.ResponseError, match=line):
@@ -168,7 +168,7 @@ def test_a_server_that_runs_is_refused_where_it_cannot_join(etcd):
         until(lambda: answer(server, "GET", "key:7", timeout=PROBE_S) == b"7", server.log)
 
 
-def test_several_servers_that_run_become_one_cluster_at_most(etcd):
+def test_running_servers_become_one_cluster_at_most(etcd):
     with Server() as first, Server() as second:
         answers = []
         for server in (first, second):

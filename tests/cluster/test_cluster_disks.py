@@ -30,7 +30,7 @@ def hand_over(cluster, etcd, node):
 
 
 @told_again
-def test_a_copy_counts_when_its_log_has_a_base(etcd):
+def test_copy_counts_when_its_log_has_a_base(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         hand_over(cluster, etcd, second)
@@ -74,7 +74,7 @@ def test_data_in_memory_count_when_the_disk_vouches_for_synced_ones_no_more(etcd
 
 
 @told_again
-def test_a_snapshot_that_is_loaded_instead_of_the_log_has_not_all_that_was_synced(etcd):
+def test_snapshot_loaded_instead_of_the_log_lacks_synced_writes(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -97,7 +97,7 @@ def test_a_snapshot_that_is_loaded_instead_of_the_log_has_not_all_that_was_synce
 
 
 @told_again
-def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
+def test_node_does_not_obey_an_etcd_backup_from_before_a_failover(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -119,7 +119,7 @@ def test_a_node_does_not_obey_a_backup_of_etcd_from_before_a_failover(etcd):
 
 
 @told_again
-def test_a_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
+def test_node_that_was_away_stops_when_it_hears_that_etcd_is_a_backup(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -170,7 +170,7 @@ def is_sent_to(node, target, key):
 
 
 @told_again
-def test_a_node_whose_disk_is_full_follows_its_cluster(etcd):
+def test_node_with_a_full_disk_follows_its_cluster(etcd):
     with dunlin_nodes(etcd, 2) as cluster:
         first, second = cluster.nodes
         key = key_in(0, 99)
@@ -187,7 +187,7 @@ def test_a_node_whose_disk_is_full_follows_its_cluster(etcd):
 
 
 @told_again
-def test_a_source_that_cannot_obey_the_records_sends_clients_to_the_target(etcd):
+def test_source_that_cannot_obey_the_records_redirects_to_the_target(etcd):
     with dunlin_nodes(etcd, 2) as cluster:
         first, second = cluster.nodes
         key = key_in(0, 99)
@@ -229,7 +229,7 @@ def no_signals():
 
 
 @told_again
-def test_a_primary_whose_disk_is_full_hands_over(etcd, no_signals):
+def test_primary_with_a_full_disk_hands_over(etcd, no_signals):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -250,7 +250,7 @@ def test_a_primary_whose_disk_is_full_hands_over(etcd, no_signals):
 
 
 @told_again
-def test_a_member_whose_disk_is_full_is_expelled_at_once(etcd, no_signals):
+def test_member_with_a_full_disk_is_expelled_at_once(etcd, no_signals):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))

@@ -76,7 +76,7 @@ def test_failover_of_a_primary_that_is_stopped(etcd):
 
 @pytest.mark.parametrize("number", [0, 1])
 @told_again
-def test_a_script_on_the_worker_of_the_heartbeats_ends_no_lease(etcd, number):
+def test_script_on_the_worker_of_the_heartbeats_ends_no_lease(etcd, number):
     with dunlin_nodes(etcd, 2, *SYNC, "--threads", "1", "--busy-reply-threshold", "600000", replicas=1) as cluster:
         first, second = cluster.nodes
         before = until(lambda: in_sync(etcd), first.log)
@@ -255,7 +255,7 @@ def test_cluster_failover_hands_over_without_an_error(etcd):
         writer.check(list_of(cluster.nodes))
 
 
-def test_a_node_that_was_killed_does_not_wait_for_its_former_presence(etcd):
+def test_node_that_was_killed_does_not_wait_for_its_former_presence(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -275,7 +275,7 @@ def test_a_node_that_was_killed_does_not_wait_for_its_former_presence(etcd):
 
 
 @told_again
-def test_a_primary_that_ends_hands_over_first(etcd):
+def test_primary_that_ends_hands_over_first(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), first.log)

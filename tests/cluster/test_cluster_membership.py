@@ -124,7 +124,7 @@ def test_transactions_meet_slots_that_leave(etcd):
         await_owner(cluster, 1, "bar")
 
 
-def test_a_slot_without_a_shard_makes_the_cluster_down(etcd):
+def test_cluster_is_down_while_a_slot_has_no_shard(etcd):
     with dunlin_nodes(etcd, 1, replicas=0) as cluster:
         one = shard_of(etcd, cluster.nodes[0])
         client = cluster.client(0)
@@ -173,7 +173,7 @@ def test_etcd_that_is_dead_stops_nothing(etcd):
         client.close()
 
 
-def test_a_node_keeps_its_id_and_slots_over_a_restart(etcd):
+def test_node_keeps_its_id_and_slots_over_a_restart(etcd):
     with dunlin_nodes(etcd, 2, "--appendonly", "yes", "--appendfsync", "always", replicas=0) as cluster:
         first = cluster.nodes[0]
         before = cluster.client(0).execute_command("CLUSTER MYID"), shard_order(cluster)
@@ -196,7 +196,7 @@ def test_a_node_keeps_its_id_and_slots_over_a_restart(etcd):
         assert (cluster.client(0).execute_command("CLUSTER MYID"), shard_order(cluster)) == before
 
 
-def test_a_backup_of_etcd_that_is_too_old_is_not_obeyed(etcd):
+def test_node_does_not_obey_an_etcd_backup_that_is_too_old(etcd):
     with dunlin_nodes(etcd, 1, "--appendonly", "yes", replicas=0) as cluster:
         (node,) = cluster.nodes
         cluster.client(0).set("bar", "kept")
@@ -249,7 +249,7 @@ def test_slips_of_operators_are_refused_with_a_line(etcd):
         assert line in fails(*directives), directives
 
 
-def test_a_directory_belongs_to_one_cluster_and_one_process(etcd):
+def test_directory_belongs_to_one_cluster_and_one_process(etcd):
     with dunlin_nodes(etcd, 1, replicas=0) as cluster:
         node = cluster.nodes[0]
         assert "belongs to a node of the cluster 'test'" in fails("--cluster-join", etcd.join("other"), folder=node.folder)

@@ -38,7 +38,7 @@ def primary_of(cluster, slot):
 
 @pytest.mark.parametrize("moment", ["during", "after"])
 @told_again
-def test_a_target_whose_primary_dies_has_all_that_was_acknowledged(etcd, moment):
+def test_move_survives_the_death_of_the_targets_primary(etcd, moment):
     directives = (*SYNC, *DEBUG, "--appendonly", "yes")
     with dunlin_nodes(etcd, 4, *directives, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
@@ -98,7 +98,7 @@ def all_content_of(cluster, etcd):
 
 
 @told_again
-def test_a_move_is_committed_by_all_members_in_async_too(etcd):
+def test_move_is_committed_by_all_members_in_async_too(etcd):
     """What moves was acknowledged long ago, and is no write of the last moment."""
     with dunlin_nodes(etcd, 4, *DEBUG, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
@@ -169,7 +169,7 @@ def test_keys_whose_time_runs_out_during_a_move_are_gone(etcd):
 
 
 @told_again
-def test_a_key_whose_time_runs_out_behind_the_move_is_gone_at_the_target(etcd):
+def test_move_of_an_expired_key_leaves_none_at_the_target(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         key = key_in(0, 99, "t")
@@ -183,7 +183,7 @@ def test_a_key_whose_time_runs_out_behind_the_move_is_gone_at_the_target(etcd):
 
 
 @told_again
-def test_a_large_value_moves_while_others_are_served(etcd):
+def test_move_of_a_large_value_lets_others_be_served(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG, "--proto-max-bulk-len", "1gb") as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
         key = key_in(0, 99, "large")
@@ -267,7 +267,7 @@ def connections_of(pid):
 
 
 @told_again
-def test_two_clusters_in_one_etcd_know_nothing_of_each_other(etcd):
+def test_clusters_in_one_etcd_do_not_see_each_other(etcd):
     # The name of one begins with the other's.
     with dunlin_nodes(etcd, 2, *DEBUG, name="test") as one, dunlin_nodes(etcd, 2, *DEBUG, name="test2") as other:
         clients = [redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port) for cluster in (one, other)]
@@ -291,7 +291,7 @@ def test_two_clusters_in_one_etcd_know_nothing_of_each_other(etcd):
 
 
 @told_again
-def test_a_node_that_was_drained_may_come_back(etcd):
+def test_node_that_was_drained_may_come_back(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG) as cluster:
         fill(cluster, 60)
         before = all_content(cluster, etcd)
@@ -312,7 +312,7 @@ def test_a_node_that_was_drained_may_come_back(etcd):
 
 
 @told_again
-def test_a_replica_of_a_shard_that_is_dissolved_is_of_use_elsewhere(etcd):
+def test_replica_of_a_dissolved_shard_is_used_elsewhere(etcd):
     with dunlin_nodes(etcd, 4, *DEBUG, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
         fill(cluster, 40)
@@ -356,7 +356,7 @@ def test_writes_to_other_slots_do_not_hold_a_move_up(etcd):
 
 
 @told_again
-def test_a_move_whose_target_is_gone_does_not_hold_the_log_while_etcd_is_away(etcd):
+def test_move_without_its_target_does_not_hold_the_log_while_etcd_is_away(etcd):
     with dunlin_nodes(etcd, 2, *DEBUG, "--repl-backlog-size", "1mb") as cluster:
         fill(cluster, 100)
         name = migrate(cluster, [0, 299], slow=True)

@@ -182,7 +182,7 @@ def restart(node, etcd):
 
 @pytest.mark.parametrize("victim", [0, 1])
 @told_again
-def test_a_move_whose_source_or_target_dies_is_void(etcd, victim):
+def test_move_whose_source_or_target_dies_is_void(etcd, victim):
     with nodes_of(etcd, 2, "--appendonly", "yes", "--appendfsync", "always") as cluster:
         fill(cluster, 100)
         before = all_content(cluster, etcd)
@@ -227,7 +227,7 @@ def test_moves_that_fail_begin_again_after_pauses(etcd):
 
 
 @told_again
-def test_a_node_that_is_gone_holds_up_no_drain(etcd):
+def test_drain_does_not_wait_for_a_node_that_is_gone(etcd):
     with nodes_of(etcd, 3) as cluster:
         fill(cluster, 60)
         # A move from it to the node that is drained is under way when it dies.
@@ -245,7 +245,7 @@ def test_a_node_that_is_gone_holds_up_no_drain(etcd):
 
 
 @told_again
-def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd):
+def test_node_that_joins_gets_its_share_and_one_that_drains_gives_it_away(etcd):
     with nodes_of(etcd, 3) as cluster:
         fill(cluster, 200)
         before = all_content(cluster, etcd)
@@ -271,7 +271,7 @@ def test_a_node_that_comes_gets_its_share_and_one_that_drains_gives_it_away(etcd
 
 
 @told_again
-def test_the_light_slots_leave_a_shard_that_has_a_heavy_one(etcd):
+def test_slots_that_are_light_leave_the_shard_of_a_heavy_one(etcd):
     with nodes_of(etcd, 2) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=120)
         # An empty slot counts as 4 KB, 64 MB in all; 120 MB in one slot are more than all others together.

@@ -40,7 +40,7 @@ def await_writes(writers, what, more=50):
 
 
 @pytest.mark.parametrize("durability, replicas", [("sync", 1), ("async", 0)])
-def test_a_whole_cluster_that_is_killed_has_all_that_was_acknowledged(etcd, durability, replicas):
+def test_cluster_killed_as_a_whole_has_all_that_was_acknowledged(etcd, durability, replicas):
     directives = (*ALWAYS, "--cluster-durability", durability)
     with dunlin_nodes(etcd, 2 * (1 + replicas), *directives, replicas=replicas) as cluster:
         until(lambda: are_in_sync(etcd, 1 + replicas), lambda: logs(cluster))
@@ -65,7 +65,7 @@ def test_a_whole_cluster_that_is_killed_has_all_that_was_acknowledged(etcd, dura
 
 @pytest.mark.parametrize("fault", ["kill", "stop"])
 @told_again
-def test_no_request_fails_while_etcd_is_dead(etcd, fault):
+def test_requests_do_not_fail_while_etcd_is_dead(etcd, fault):
     owners = lambda: {key: (shard["epoch"], shard["primary"]) for key, shard in shards(etcd).items()}  # noqa: E731
     with dunlin_nodes(etcd, 4, *SYNC, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
@@ -175,7 +175,7 @@ def test_etcd_that_is_restored_from_a_backup_is_not_obeyed(etcd):
 
 
 @told_again
-def test_a_node_that_was_away_has_no_say(etcd):
+def test_node_that_was_away_has_no_say(etcd):
     """It was a primary, in an old epoch, of slots that are another shard's now."""
     with dunlin_nodes(etcd, 4, *SYNC, *ALWAYS, *DEBUG, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
@@ -200,7 +200,7 @@ def test_a_node_that_was_away_has_no_say(etcd):
         client.close()
 
 
-def test_a_node_whose_address_has_changed_is_found(etcd):
+def test_node_whose_address_has_changed_is_found(etcd):
     with dunlin_nodes(etcd, 4, *ALWAYS, *SYNC, replicas=1) as cluster:
         until(lambda: are_in_sync(etcd, 2), lambda: logs(cluster))
         writers = writers_of(cluster)
@@ -224,7 +224,7 @@ def test_a_node_whose_address_has_changed_is_found(etcd):
             writer.check(held_by(cluster, writer.key))
 
 
-def test_a_directory_is_one_process_at_a_time(etcd):
+def test_directory_is_used_by_one_process_at_a_time(etcd):
     with dunlin_nodes(etcd, 1, *ALWAYS) as cluster:
         (node,) = cluster.nodes
         cluster.client(0).set("key", "value")
@@ -236,7 +236,7 @@ def test_a_directory_is_one_process_at_a_time(etcd):
 
 @pytest.mark.parametrize("key", ["slots", "cluster", "shards", "nodes"])
 @told_again
-def test_a_record_of_a_newer_version_changes_nothing(etcd, key):
+def test_record_of_a_newer_version_changes_nothing(etcd, key):
     with dunlin_nodes(etcd, 2) as cluster:
         client = redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, socket_timeout=30)
         client.set("bar", 1)

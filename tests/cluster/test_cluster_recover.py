@@ -67,7 +67,7 @@ def test_recover_takes_a_shard_from_members_that_are_gone(etcd):
 
 
 @told_again
-def test_a_follower_takes_no_copy_of_a_stranger_at_its_primarys_address(etcd):
+def test_follower_copies_no_stranger_at_its_primarys_address(etcd):
     with dunlin_nodes(etcd, 2, *SYNC, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))

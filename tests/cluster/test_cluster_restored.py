@@ -28,7 +28,7 @@ def slots(etcd):
 
 
 @told_again
-def test_a_restored_etcd_whose_numbers_catch_up_takes_no_moved_key(etcd):
+def test_restored_etcd_whose_numbers_catch_up_takes_no_moved_key(etcd):
     with dunlin_nodes(etcd, 2, *ALWAYS) as cluster:
         first, second = cluster.nodes
         etcd.save_snapshot()
@@ -72,7 +72,7 @@ def test_a_restored_etcd_whose_numbers_catch_up_takes_no_moved_key(etcd):
 
 @pytest.mark.parametrize("right", ["nodes", "etcd"])
 @told_again
-def test_a_restored_etcd_whose_epochs_catch_up_takes_no_acknowledged_write(etcd, right):
+def test_restored_etcd_whose_epochs_catch_up_takes_no_acknowledged_write(etcd, right):
     with dunlin_nodes(etcd, 2, *SYNC, *ALWAYS, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -109,7 +109,7 @@ def test_a_restored_etcd_whose_epochs_catch_up_takes_no_acknowledged_write(etcd,
 
 
 @told_again
-def test_a_shard_is_not_emptied_while_a_learner_has_its_data(etcd):
+def test_shard_is_not_emptied_while_a_learner_has_its_data(etcd):
     with dunlin_nodes(etcd, 2, replicas=1) as cluster:
         first, second = cluster.nodes
         until(lambda: in_sync(etcd), lambda: logs(cluster))
@@ -129,7 +129,7 @@ def test_a_shard_is_not_emptied_while_a_learner_has_its_data(etcd):
 
 
 @told_again
-def test_a_replica_that_does_not_reach_etcd_redirects_before_moved_keys_go(etcd):
+def test_replica_without_etcd_redirects_before_moved_keys_go(etcd):
     relays = [Relay(etcd.port) for _ in range(4)]
     waiting = iter(relays)
     joins = {}

@@ -71,7 +71,7 @@ def test_users_are_the_same_on_all_nodes(etcd):
         assert "app" not in str(records(etcd)["users"])
 
 
-def test_a_user_that_removes_itself_is_answered_and_disconnected(etcd):
+def test_user_that_removes_itself_is_answered_and_disconnected(etcd):
     with dunlin_nodes(etcd, 1) as cluster:
         cluster.client(0).execute_command("ACL SETUSER root on nopass +@all")
         stream = cluster.nodes[0].connect().makefile("rwb")
@@ -80,7 +80,7 @@ def test_a_user_that_removes_itself_is_answered_and_disconnected(etcd):
         assert stream.read() == b"+OK\r\n:1\r\n"
 
 
-def test_a_node_that_was_away_has_what_was_set(etcd):
+def test_node_that_was_away_has_what_was_set(etcd):
     with dunlin_nodes(etcd, 2, replicas=0) as cluster:
         one, away = cluster.client(0), cluster.nodes[1]
         kill(away)
@@ -224,7 +224,7 @@ def succeeds(call):
 
 
 @told_again
-def test_nobody_waits_for_a_change_that_waits_for_etcd(etcd):
+def test_change_that_waits_for_etcd_holds_up_no_client(etcd):
     with dunlin_nodes(etcd, 1, "--threads", "1") as cluster:
         one, other = cluster.client(0), cluster.client(0)
         etcd.pause(True)
@@ -294,7 +294,7 @@ def test_acl_load_is_the_clusters(etcd, tmp_path):
         until(lambda: "user late" in file.read_text() or one.acl_save() and False, file.read_text)
 
 
-def test_a_user_of_a_cluster_that_was_emptied_is_not_changed(etcd):
+def test_user_of_an_emptied_cluster_is_not_changed(etcd):
     with dunlin_nodes(etcd, 1) as cluster:
         put(etcd, "cluster", {**records(etcd)["cluster"], "id": "ab" * 20})
         with pytest.raises(redis.ResponseError, match="it was emptied, or is another etcd"):

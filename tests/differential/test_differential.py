@@ -58,7 +58,7 @@ def test_replies_are_those_of_valkey(family):
     driver("dunlin-differential", *arguments, *(["--seed", SEED] if SEED else []))
 
 
-def test_it_can_fail():
+def test_differential_run_can_fail():
     """Two Redis servers of which one knows fewer commands must differ."""
     arguments = ["--server", ORACLE, "--oracle", ORACLE, "--families", "string", "--commands", 10_000, "--seed", 1]
     with pytest.raises(AssertionError):

@@ -100,7 +100,7 @@ def names(folder):
 
 
 @pytest.mark.parametrize("program", [DUNLIN, ORACLE], ids=["dunlin", "redis"])
-def test_a_sealed_backup_is_the_data_set_at_seal(server, client, program):
+def test_backup_when_sealed_is_the_data_set_at_seal(server, client, program):
     folder = server.folder / "backupdir"
     assert status(client) == {"state": "idle", "error": "", "start_time": 0, "end_time": 0}
     assert client.ask("BACKUP", "LIST") == [] and info(client, "backup_in_progress") == "0"
@@ -137,7 +137,7 @@ def test_a_sealed_backup_is_the_data_set_at_seal(server, client, program):
     assert client.ask("GET", "after") == "1"
 
 
-def test_a_log_that_was_on_for_a_backup_alone_leaves_nothing(client, server, way):
+def test_backup_without_a_log_leaves_no_log(client, server, way):
     fill(client)
     expected = digest(server)
     for last in ("SEAL", "ABORT"):
@@ -203,7 +203,7 @@ def test_commands_out_of_turn_are_refused(client, server):
 
 
 @pytest.mark.parametrize("way", ["log"])
-def test_a_rewrite_is_held_until_the_backup_is_sealed(client):
+def test_backup_holds_rewrites_until_it_is_sealed(client):
     client.ask("SET", "a", 1)
     start(client)
     before = int(info(client, "aof_rewrites"))
@@ -216,7 +216,7 @@ def test_a_rewrite_is_held_until_the_backup_is_sealed(client):
 
 
 @pytest.mark.parametrize("way", ["log"])
-def test_a_rewrite_under_way_is_taken_and_another_snapshot_is_waited_for(client, server):
+def test_backup_takes_a_rewrite_under_way_and_waits_for_a_snapshot(client, server):
     for number in range(50):
         client.ask("SET", number, number)
     client.ask("CONFIG", "SET", "rdb-key-save-delay", 1000000)
@@ -246,7 +246,7 @@ def test_a_rewrite_under_way_is_taken_and_another_snapshot_is_waited_for(client,
 
 
 @pytest.mark.parametrize("way", ["log"])
-def test_a_log_that_is_turned_off_ends_the_backup(client, server):
+def test_backup_ends_when_the_log_is_turned_off(client, server):
     start(client)
     assert client.ask("CONFIG", "SET", "appendonly", "no") == "OK"
     told = status(client)
@@ -254,7 +254,7 @@ def test_a_log_that_is_turned_off_ends_the_backup(client, server):
     assert names(server.folder / "backupdir") == []
 
 
-def test_a_sealed_backup_is_removed_after_its_time(client, server):
+def test_backup_is_removed_its_time_after_the_seal(client, server):
     client.ask("SET", "a", 1)
     assert client.ask("CONFIG", "SET", "backup-sealed-ttl", "1") == "OK"
     start(client)
@@ -267,7 +267,7 @@ def test_a_sealed_backup_is_removed_after_its_time(client, server):
             Server("--backupdirname", path)
 
 
-def test_a_kill_in_the_middle_leaves_no_backup_and_loses_nothing(way):
+def test_backup_killed_in_the_middle_leaves_nothing_and_loses_nothing(way):
     server = Server(*WAYS[way], "--appendfsync", "always")
     try:
         with Peer(server) as client:
@@ -301,7 +301,7 @@ def test_a_kill_in_the_middle_leaves_no_backup_and_loses_nothing(way):
         server.kill()
 
 
-def test_a_clean_end_in_the_middle_leaves_no_backup_and_no_log(way):
+def test_backup_cut_by_a_clean_end_leaves_no_backup_and_no_log(way):
     with Server(*WAYS[way]) as server, Peer(server) as client:
         fill(client)
         start(client)
@@ -312,7 +312,7 @@ def test_a_clean_end_in_the_middle_leaves_no_backup_and_no_log(way):
         assert not any(name.endswith(".manifest") for name in names(server.folder / "backupdir"))
 
 
-def test_a_backup_under_load_has_what_was_acknowledged_and_no_half_transaction(server, client):
+def test_backup_under_load_has_acknowledged_writes_and_whole_transactions(server, client):
     with load(server) as writers, Peer(server) as other:
         def both(number):
             other.line("MULTI")
@@ -338,7 +338,7 @@ def disk(library, tmp_path):  # noqa: F811
     return Disk(library, tmp_path)
 
 
-def test_a_full_disk_fails_the_seal_and_not_the_backup(disk):
+def test_backup_survives_a_full_disk_that_fails_its_seal(disk):
     with disk.server() as server, Peer(server) as client:
         fill(client)
         start(client)
@@ -358,7 +358,7 @@ def test_a_full_disk_fails_the_seal_and_not_the_backup(disk):
             assert digest(other) == expected
 
 
-def test_a_full_disk_ends_the_backup_of_a_server_without_a_log(disk):
+def test_backup_without_a_log_ends_at_a_full_disk(disk):
     with Server("--appendonly", "no", *DEBUG, "--dir", disk.data, environment=disk.environment()) as server, Peer(server) as client:
         fill(client)
         start(client)
@@ -378,7 +378,7 @@ def test_a_full_disk_ends_the_backup_of_a_server_without_a_log(disk):
             assert digest(other) == expected
 
 
-def test_a_disk_that_cannot_take_the_base_ends_the_backup(disk):
+def test_backup_ends_if_the_disk_cannot_take_the_base(disk):
     with disk.server() as server, Peer(server) as client:
         fill(client)
         disk.fail(("write", ERRORS["ENOSPC"][0], ".rdb"))
@@ -390,7 +390,7 @@ def test_a_disk_that_cannot_take_the_base_ends_the_backup(disk):
         await_state(client, "incrementing")
 
 
-def test_a_kill_at_any_change_of_a_file_leaves_a_whole_backup_or_none(library, tmp_path):  # noqa: F811
+def test_backup_killed_at_any_change_of_a_file_is_whole_or_none(library, tmp_path):  # noqa: F811
     """The server is killed in the n-th call that changes a file, for each n, until a run gets through START and SEAL."""
     for number in range(1, 400):
         folder = tmp_path / str(number)

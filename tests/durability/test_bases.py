@@ -54,7 +54,7 @@ def fill(client):
 
 
 @pytest.mark.parametrize("first, second", [(DUNLIN, ORACLE), (ORACLE, DUNLIN), (DUNLIN, DUNLIN)])
-def test_a_base_of_commands_is_loaded_by_both(first, second, tmp_path):
+def test_base_of_commands_is_loaded_by_both(first, second, tmp_path):
     with Server(*COMMANDS, program=first) as one:
         client = Client(one)
         fill(client)
@@ -80,7 +80,7 @@ def test_a_base_of_commands_is_loaded_by_both(first, second, tmp_path):
         assert {name: groups[name] for name in common} == {name: again[name] for name in common}
 
 
-def test_what_redis_would_lose_is_kept():
+def test_base_keeps_what_redis_would_lose():
     """A delivery whose entry is gone, and fields that expire."""
     with Server(*COMMANDS) as server:
         client = Client(server)
@@ -101,7 +101,7 @@ def test_what_redis_would_lose_is_kept():
         assert digest(server) == expected
 
 
-def test_the_form_of_the_base_can_be_changed():
+def test_base_form_can_be_changed():
     with Server(*LOG) as server:
         client = Client(server)
         client.call("set", "a", "1")
@@ -250,7 +250,7 @@ def test_relative_times_of_an_older_log_count_from_its_load(program, tmp_path):
         assert client.call("exists", "passed") == 0
 
 
-def test_what_no_log_holds_ends_the_start(tmp_path):
+def test_log_with_a_foreign_command_ends_the_start(tmp_path):
     (tmp_path / "appendonly.aof").write_bytes(encode("set", "a", 1) + encode("subscribe", "c"))
     with pytest.raises(Exception, match="does not belong into a log|exited|ended"):
         with Server(*LOG, files=tmp_path):

@@ -38,7 +38,7 @@ def expect_all(server, writers):
 @pytest.mark.parametrize("ends", ["by a repair", "by a kill"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("call", ["write", "fsync"])
-def test_nothing_is_acknowledged_while_the_disk_fails_and_nothing_is_lost(call, error, ends, disk):
+def test_disk_that_fails_acknowledges_nothing_and_loses_nothing(call, error, ends, disk):
     number, words = ERRORS[error]
     with contextlib.closing(Mortal(disk.server("--appendfsync", "always"))) as mortal:
         server = mortal.server
@@ -160,7 +160,7 @@ def test_everysec_does_not_wait_for_a_slow_sync(disk):
         expect_filled(client)
 
 
-def test_a_slow_sync_that_fails_has_the_log_written_anew(disk):
+def test_sync_that_is_slow_and_fails_has_the_log_written_anew(disk):
     """The ring has given up bytes that the failed sync may have dropped: they come back from memory."""
     with contextlib.closing(Mortal(disk.server("--appendfsync", "everysec"))) as mortal:
         client = Client(mortal.server)
@@ -194,7 +194,7 @@ REWRITES = {
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 @pytest.mark.parametrize("what", REWRITES)
-def test_a_rewrite_that_fails_costs_nothing(what, preamble, disk):
+def test_rewrite_that_fails_costs_nothing(what, preamble, disk):
     directives = ("--appendfsync", "always", "--aof-use-rdb-preamble", preamble)
     with disk.server(*directives) as server:
         client = Client(server)
@@ -233,7 +233,7 @@ def expect_acknowledged_in_a_copy(disk, writers):
     shutil.rmtree(folder)
 
 
-def test_a_snapshot_that_fails_leaves_the_one_before(disk):
+def test_snapshot_that_fails_leaves_the_one_before(disk):
     with disk.server("--appendonly", "no", "--save", "3600 100000") as server:
         client = Client(server)
         client.call("set", "a", 1)
@@ -255,7 +255,7 @@ def test_a_snapshot_that_fails_leaves_the_one_before(disk):
             before = (disk.data / "dump.rdb").read_bytes()
 
 
-def test_a_second_interrupt_does_not_wait_for_the_snapshot(disk):
+def test_interrupt_for_the_second_time_does_not_wait_for_the_snapshot(disk):
     with contextlib.closing(Mortal(disk.server("--appendonly", "no", "--save", "3600 100000"))) as mortal:
         assert Client(mortal.server).call("set", "a", 1) == "+OK"
         disk.fail(("hang", 1, "temp-"))
@@ -312,7 +312,7 @@ def life(disk, **more):
 
 
 @pytest.mark.parametrize("power", ["", "1"], ids=["kill", "power cut"])
-def test_a_kill_at_every_change_of_a_file(power, disk):
+def test_kill_at_every_change_of_a_file(power, disk):
     """Rewrites, switches of the manifest, a log that is turned off and on, the end: killed in each call that changes a file."""
     at, has_survived, tried = 1, False, 0
     while not has_survived:

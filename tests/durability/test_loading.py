@@ -53,7 +53,7 @@ def test_clients_are_told_that_it_is_loading_until_it_is_done(snapshot):
         assert "loading:0" in info and f"rdb_last_load_keys_loaded:{KEYS}" in info
 
 
-def test_what_is_damaged_ends_the_server_with_a_line(snapshot):
+def test_damaged_file_ends_the_server_with_a_line(snapshot):
     with Piped() as server:
         client = server.client()
         assert "loading:1" in client.call("info", "persistence")
@@ -65,7 +65,7 @@ def test_what_is_damaged_ends_the_server_with_a_line(snapshot):
 
 
 @pytest.mark.parametrize("words", [None, ["shutdown"], ["shutdown", "save"]])
-def test_a_shutdown_does_not_wait_for_the_rest_and_saves_nothing(words, snapshot):
+def test_shutdown_while_loading_does_not_wait_and_saves_nothing(words, snapshot):
     with Piped() as server:
         client = server.client()
         assert "loading:1" in client.call("info", "persistence")

@@ -110,7 +110,7 @@ flushall
 """
 
 
-def test_the_log_is_the_one_that_redis_writes():
+def test_log_is_the_one_that_redis_writes():
     with Server(*LOG) as ours, Server(*LOG, program=ORACLE) as theirs:
         replies = [Client(server).lines(SCENARIO) for server in (ours, theirs)]
         assert replies[0] == replies[1]
@@ -265,7 +265,7 @@ def test_directories_go_back_and_forth(first, second, rewritten, tmp_path):
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_the_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_path):
+def test_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_path):
     (tmp_path / "appendonly.aof").write_bytes(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n")
     if interrupted:
         # A start that got no further than to the manifest.
@@ -309,7 +309,7 @@ def test_records_larger_than_a_write_and_many_at_once_are_loaded_again(policy, t
             assert client.call("GET", key) == value
 
 
-def test_who_waits_for_a_key_waits_on_while_the_log_is_loaded_again():
+def test_blocked_client_waits_on_while_the_log_is_loaded_again():
     with Server(*LOG) as server:
         client, waiting = Client(server), Client(server)
         assert client.lines("rpush list a\nlpop list") == [1, "a"]
@@ -324,7 +324,7 @@ def test_who_waits_for_a_key_waits_on_while_the_log_is_loaded_again():
         assert client.call("EXISTS", "list") == 0
 
 
-def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
+def test_full_disk_refuses_writes_until_there_is_room():
     """The limit on the size of files stands in for a full disk: it can be lifted again."""
 
     def limit():
@@ -373,7 +373,7 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
         assert other.call("mget", "before", "during", "refused", "after") == ["1", "1", None, "1"]
 
 
-def test_a_directory_that_vanishes_is_noticed_and_a_new_log_can_be_begun():
+def test_log_directory_that_vanishes_is_noticed_and_a_new_log_can_begin():
     with Server(*LOG, "--appendfsync", "always") as server:
         client = Client(server)
         client.call("set", "a", "1")
@@ -509,7 +509,7 @@ def test_files_whose_manifest_is_gone_are_kept(tmp_path):
         assert Client(server).call("get", "n") == "1"
 
 
-def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
+def test_log_with_a_hole_between_files_is_noticed(tmp_path):
     with Server(*LOG) as server:
         client = Client(server)
         for value in range(6):
@@ -582,7 +582,7 @@ def test_check_refuses_what_a_start_refuses_and_cuts_before_it(lines, at, reason
         assert Client(server).call("mget", "n", "a") == ["1", "1" if at else None]
 
 
-def test_nobody_is_told_to_cut_a_file_that_others_follow(tmp_path):
+def test_check_fix_is_not_offered_for_a_file_that_others_follow(tmp_path):
     with Server(*LOG) as server:
         Client(server).call("set", "n", 1)
         Client(server).call("waitaof", 1, 0, 0)

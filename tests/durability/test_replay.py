@@ -42,16 +42,16 @@ def replay(writer, reader, families, *arguments):
 
 
 @pytest.mark.parametrize("families", [*FAMILIES.values(), *NEWER], ids=[*FAMILIES, *NEWER])
-def test_a_start_finds_what_was_there(families):
+def test_start_finds_what_was_there(families):
     replay(DUNLIN, DUNLIN, families)
 
 
-def test_a_start_with_many_threads_finds_it_too():
+def test_start_with_many_threads_finds_what_was_there():
     replay(DUNLIN, DUNLIN, FAMILIES["everything"], "--directive=--threads", "--directive", "6")
 
 
 @pytest.mark.parametrize("families", [*FAMILIES.values(), *NEWER], ids=[*FAMILIES, *NEWER])
-def test_a_base_of_commands_holds_everything(families):
+def test_base_of_commands_holds_everything(families):
     replay(DUNLIN, DUNLIN, families, "--rewrite", "--directive=--aof-use-rdb-preamble", "--directive=no")
 
 
@@ -77,5 +77,5 @@ def test_redis_finds_it_too(families):
 
 
 @pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES.keys())
-def test_what_redis_has_recorded_is_found(families):
+def test_log_of_redis_is_replayed(families):
     replay(ORACLE, DUNLIN, families)

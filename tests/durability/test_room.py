@@ -46,7 +46,7 @@ def content(data):
     return data[:end]
 
 
-def test_a_log_with_room_is_one_that_every_server_reads(killed, tmp_path):
+def test_log_with_room_is_read_by_every_server(killed, tmp_path):
     files, expected = killed
     found = content(increment(files).read_bytes())
     code, told = check(increment(files))
@@ -81,7 +81,7 @@ def test_a_log_with_room_is_one_that_every_server_reads(killed, tmp_path):
         assert digest(server) == now
 
 
-def test_there_is_room_only_where_every_write_is_synced():
+def test_log_has_room_only_if_every_write_is_synced():
     with Server(*LOG) as server:
         client = Client(server)
         client.call("set", "a", 1)
@@ -97,7 +97,7 @@ def test_there_is_room_only_where_every_write_is_synced():
 
 
 @pytest.mark.parametrize("lost", [slice(0, None), slice(0, 8), slice(8, 20), slice(-12, None)])
-def test_a_torn_batch_is_cut_and_told(killed, lost):
+def test_batch_that_is_torn_is_cut_and_told(killed, lost):
     files, _ = killed
     data = increment(files).read_bytes()
     end = len(content(data))

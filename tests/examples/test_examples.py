@@ -48,7 +48,7 @@ def python(server, name, *arguments):
     ],
     ids=lambda command: " ".join(getattr(word, "name", str(word)) for word in command[:2]),
 )
-def test_without_a_server_an_example_says_so_in_one_line(command):
+def test_example_without_a_server_says_so_in_one_line(command):
     nobody = types.SimpleNamespace(port=free_port())
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(nobody)
@@ -58,7 +58,7 @@ def test_without_a_server_an_example_says_so_in_one_line(command):
     assert len(lines) == 1 and "refused" in lines[0].lower() and "make run" in lines[0], done.stderr
 
 
-def test_what_examples_install_is_not_seen_by_git():
+def test_example_installations_are_ignored_by_git():
     for path in ("examples/node/node_modules/x", "examples/python/.venv/x", "examples/rust/target/x"):
         assert subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0, path
     named = [json.loads((ROOT / folder / "package.json").read_text()) for folder in ("examples/node", "tests/clients")]

@@ -31,7 +31,7 @@ def run(target, *inputs):
     return done.returncode, done.stderr.decode(errors="replace")
 
 
-def test_every_target_has_seeds():
+def test_targets_all_have_seeds():
     assert TARGETS and TARGETS == [name for name in TARGETS if seeds(name)]
     assert sorted(TARGETS) == sorted(path.stem for path in (FUZZ / "fuzz_targets").iterdir())
 

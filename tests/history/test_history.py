@@ -34,7 +34,7 @@ def test_history_is_explicable(scenario, threads):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_it_can_fail(scenario):
+def test_history_run_can_fail(scenario):
     """With clients that send several commands in the place of one, a violation has to show."""
     with pytest.raises(AssertionError):
         driver("dunlin-history", "--server", ORACLE, "--broken", scenario)

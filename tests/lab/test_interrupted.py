@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from harness import DUNLIN, ORACLE, is_redis
+from harness import DUNLIN, LAB, ORACLE, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
 DEADLINE_S = 60
 COMMANDS = {
-    "lab": ["lab", "compaction", "--scale", "1", "--rounds", "1", "--peer", f"redis-server={shutil.which(ORACLE)}"],
-    "compare": ["compare", "--rows", "get-tcp-1"],
+    "lab": [LAB, "--dunlin", DUNLIN, "compaction", "--scale", "1", "--rounds", "1", "--peer", f"redis-server={shutil.which(ORACLE)}"],
+    "compare": [DUNLIN, "bench", "compare", "--rows", "get-tcp-1"],
 }
 
 
@@ -53,13 +53,13 @@ def eventually(condition):
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_server_is_left_behind(name, sent, tmp_path):
+def test_interrupted_lab_leaves_no_server_behind(name, sent, tmp_path):
     # Paths of sockets have to be short, and those of pytest are not.
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
     said = tmp_path / "said"
     with said.open("w") as output:
         process = subprocess.Popen(
-            [DUNLIN, "bench", *COMMANDS[name], "--out", tmp_path / "report"],
+            [*COMMANDS[name], "--out", tmp_path / "report"],
             stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(scratch)},
         )  # fmt: skip
     servers = []

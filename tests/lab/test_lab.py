@@ -11,17 +11,18 @@ import threading
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, LAB, ORACLE, Server, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
+WITH_DUNLIN = ["--dunlin", DUNLIN]
 TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1"]
 PEERS = ["--peer", f"redis-server={shutil.which(ORACLE)}", "--peer", "memcached", "--peer", "nutcracker=2"]
 
 
 def lab(*arguments, timeout=600, **environment):
     """Runs the lab; its exit code and its output."""
-    command = [DUNLIN, "bench", "lab", *map(str, arguments)]
+    command = [LAB, *WITH_DUNLIN, *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
     )
@@ -34,7 +35,7 @@ def names():
     return re.findall(r"^\d+\. ([a-z-]+) \((?:E\d|YCSB)\): ", text, re.MULTILINE)
 
 
-def test_the_list_explains_every_experiment_in_three_lines():
+def test_list_explains_every_experiment_in_three_lines():
     _, text = lab("list")
     blocks = re.split(r"\n(?=\S)", text.rstrip())
     assert [block.split()[0] for block in blocks] == [f"{number}." for number in range(1, len(blocks) + 1)]
@@ -44,7 +45,7 @@ def test_the_list_explains_every_experiment_in_three_lines():
 
 
 @pytest.mark.parametrize("name", names())
-def test_an_experiment_runs_with_all_its_checks(name, tmp_path):
+def test_experiment_runs_with_all_its_checks(name, tmp_path):
     code, text = lab(name, *TINY, *PEERS, "--out", tmp_path)
     assert code == 0, text
     results = json.loads((tmp_path / "results.json").read_text())["results"]
@@ -63,14 +64,14 @@ def test_an_experiment_runs_with_all_its_checks(name, tmp_path):
     assert result["title"] in (tmp_path / "report.md").read_text()
 
 
-def test_a_page_of_the_fan_pages_can_be_asked_for(tmp_path):
+def test_fan_pages_can_show_one_page(tmp_path):
     code, text = lab("fan-pages", "--query", 0, *TINY, "--peer", "memcached", "--out", tmp_path)
     assert code == 0, text
     answers = {line.split("page 0 has ")[1] for line in text.splitlines() if ": page 0 has " in line}
     assert len(answers) == 1 and "of them are also fans of page" in answers.pop()
 
 
-def test_a_running_server_is_measured_and_left_empty(tmp_path):
+def test_running_server_is_measured_and_left_empty(tmp_path):
     with Server() as server:
         url = f"redis://127.0.0.1:{server.port}/3"
         target = ["--without-dunlin", "--target", f"mine={url}", "--out", tmp_path]
@@ -158,7 +159,7 @@ class Liar:
         ("cuts", "lengths", "wrong answer at length 65"),
     ],
 )
-def test_a_server_that_answers_wrongly_fails_the_lab(lie, experiment, says, tmp_path):
+def test_server_that_answers_wrongly_fails_the_lab(lie, experiment, says, tmp_path):
     liar = Liar(lie)
     target = f"liar=redis://127.0.0.1:{liar.port}"
     code, text = lab(experiment, *TINY, "--without-dunlin", "--target", target, "--out", tmp_path)
@@ -184,7 +185,7 @@ def test_programs_that_are_missing_are_left_out(tmp_path):
     assert {result["experiment"]: bool(result["sections"]) for result in results} == {"pings": True, "http": False}
 
 
-def test_a_report_is_written_again_from_its_results(tmp_path):
+def test_report_is_rewritten_from_its_results(tmp_path):
     code, text = lab("pings", *TINY, "--peer", f"redis={shutil.which(ORACLE)}", "--out", tmp_path / "first")
     assert code == 0, text
     code, text = lab("--from", tmp_path / "first/results.json", "--out", tmp_path / "second")
@@ -193,7 +194,7 @@ def test_a_report_is_written_again_from_its_results(tmp_path):
         assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
 
 
-def test_what_is_not_there_is_named():
+def test_unknown_arguments_are_named():
     for arguments, says in [
         (["nothing"], "there is no experiment 'nothing'"),
         (["E9"], "founding experiments, E1, E2, E3, E4, E5, YCSB"),

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, LAB, ORACLE, Server, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
@@ -17,7 +17,7 @@ DEADLINE_S = 60
 
 
 def lab(*arguments):
-    done = subprocess.run([DUNLIN, "bench", "lab", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([LAB, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -25,7 +25,7 @@ class Running:
     """A lab at work in a database that has keys by now; killed in the end."""
 
     def __init__(self, store, experiment, target, folder):
-        command = [DUNLIN, "bench", "lab", experiment, *LONG, "--target", target, "--out", str(folder)]
+        command = [LAB, experiment, *LONG, "--target", target, "--out", str(folder)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + DEADLINE_S
         while store.dbsize() < 20:
@@ -58,7 +58,7 @@ def store(request):
 
 
 @pytest.mark.parametrize("experiment", ["pipelining", "round-trips", "fan-pages", "autocomplete", "ycsb"])
-def test_the_next_run_erases_it_and_says_so(store, experiment, tmp_path):
+def test_lab_erases_what_a_killed_run_left_and_says_so(store, experiment, tmp_path):
     target = f"mine={store.url}"
     with Running(store, experiment, target, tmp_path):
         pass
@@ -85,7 +85,7 @@ def test_keys_that_came_later_are_somebodys(store, tmp_path):
     store.flushdb()
 
 
-def test_a_lab_that_is_at_work_is_not_disturbed(store, tmp_path):
+def test_lab_at_work_is_not_disturbed(store, tmp_path):
     target = f"mine={store.url}"
     with Running(store, "pipelining", target, tmp_path) as running:
         code, text = lab("pings", *TINY, "--target", target, "--out", tmp_path)
@@ -99,14 +99,14 @@ def test_a_lab_that_is_at_work_is_not_disturbed(store, tmp_path):
     store.flushdb()
 
 
-def test_one_database_may_be_two_columns(store, tmp_path):
+def test_database_may_be_two_columns(store, tmp_path):
     targets = ["--target", f"one={store.url}", "--target", f"other={store.url}"]
     code, text = lab("pipelining", "round-trips", *TINY, *targets, "--out", tmp_path)
     assert code == 0, text
     assert store.dbsize() == 0
 
 
-def test_a_mark_of_somebody_else_is_a_key_like_others(store, tmp_path):
+def test_mark_of_another_program_is_an_ordinary_key(store, tmp_path):
     store.set("lab:mark", "mine")
     code, text = lab("pings", *TINY, "--target", f"mine={store.url}", "--out", tmp_path)
     assert code == 1 and "mine: holds 1 keys" in text, text

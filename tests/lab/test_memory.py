@@ -60,7 +60,7 @@ def ratios(tmp_path_factory):
     }
 
 
-def test_no_key_takes_more_than_its_ceiling(ratios):
+def test_key_memory_stays_below_its_ceilings(ratios):
     ceilings = read_ceilings()
     assert set(ceilings) <= set(ratios)
     if os.environ.get("LOWER_CEILINGS"):

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DUNLIN, free_port, is_redis
+from harness import DUNLIN, LAB, free_port, is_redis
 
 PROGRAMS = os.pathsep.join([os.environ["PATH"], *glob.glob("/usr/lib/postgresql/*/bin")])
 INITDB, PG_CTL, PSQL = (shutil.which(name, path=PROGRAMS) for name in ("initdb", "pg_ctl", "psql"))
@@ -97,12 +97,12 @@ def postgres():
 
 
 def lab(*arguments):
-    command = [DUNLIN, "bench", "lab", *map(str, arguments)]
+    command = [LAB, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_both_ways_are_checked_and_nothing_is_left(postgres, tmp_path):
+def test_fan_pages_are_checked_both_ways_and_leave_nothing(postgres, tmp_path):
     code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--query", 0, "--out", tmp_path)
     assert code == 0, text
     answers = {line.split("page 0 has ")[1] for line in text.splitlines() if ": page 0 has " in line}
@@ -114,7 +114,7 @@ def test_both_ways_are_checked_and_nothing_is_left(postgres, tmp_path):
     assert postgres.ask("SELECT count(*) FROM pg_namespace WHERE nspname = 'dunlin_lab'") == "0"
 
 
-def test_somebody_elses_schema_is_refused_and_stays(postgres, tmp_path):
+def test_schema_of_others_is_refused_and_stays(postgres, tmp_path):
     postgres.ask("CREATE SCHEMA dunlin_lab")
     postgres.ask("CREATE TABLE dunlin_lab.precious (n INTEGER); INSERT INTO dunlin_lab.precious VALUES (1)")
     try:
@@ -128,7 +128,7 @@ def test_somebody_elses_schema_is_refused_and_stays(postgres, tmp_path):
 
 def killed_lab(postgres, folder):
     """Kills a lab as soon as it has written into its tables."""
-    command = [DUNLIN, "bench", "lab", "fan-pages", *LONG, "--target", f"sql={postgres.url}", "--out", str(folder)]
+    command = [LAB, "fan-pages", *LONG, "--target", f"sql={postgres.url}", "--out", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     try:
@@ -140,14 +140,14 @@ def killed_lab(postgres, folder):
         process.wait()
 
 
-def test_what_a_killed_lab_has_left_is_dropped_by_the_next(postgres, tmp_path):
+def test_schema_of_a_killed_lab_is_dropped_by_the_next(postgres, tmp_path):
     killed_lab(postgres, tmp_path)
     code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
     assert code == 0 and "sql: dropped the schema that a lab had left which was killed" in text, text
     assert postgres.ask("SELECT count(*) FROM pg_namespace WHERE nspname = 'dunlin_lab'") == "0"
 
 
-def test_a_table_that_came_later_is_somebodys(postgres, tmp_path):
+def test_table_that_was_added_later_is_kept(postgres, tmp_path):
     killed_lab(postgres, tmp_path)
     postgres.ask("CREATE TABLE dunlin_lab.precious (n INTEGER)")
     code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
@@ -180,7 +180,7 @@ def test_tls_is_spoken_and_strangers_are_not_trusted(certificates, tmp_path):
             assert (code, says is None or says in text) == (0 if says is None else 1, True), (options, text)
 
 
-def test_a_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
+def test_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
     """As soon as the lab has made its tables, a trigger cuts the values written into them."""
     postgres.ask(
         "CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS"
@@ -202,6 +202,6 @@ def test_a_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
         postgres.ask("DROP FUNCTION public.lie(), public.cut()")
 
 
-def test_other_experiments_leave_it_out(postgres, tmp_path):
+def test_experiments_with_keys_leave_postgres_out(postgres, tmp_path):
     code, text = lab("pings", "--scale", "0.0002", "--rounds", "1", "--target", f"sql={postgres.url}", "--out", tmp_path)
     assert code == 0 and "sql is left out: it keeps tables, not keys" in text, text

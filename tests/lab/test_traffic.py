@@ -30,7 +30,7 @@ def digest(server):
 
 
 @pytest.mark.parametrize("speed", ["max", "20"])
-def test_a_recording_does_it_again(tmp_path, speed):
+def test_replay_repeats_a_recording(tmp_path, speed):
     path = tmp_path / "traffic.txt"
     with Server("--enable-debug-command", "yes") as origin, Server("--enable-debug-command", "yes") as copy:
         url = f"redis://127.0.0.1:{origin.port}"

@@ -20,6 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DUNLIN = os.environ.get("DUNLIN", str(TARGET / "fast" / "dunlin"))
 DRIVERS = pathlib.Path(os.environ.get("DUNLIN_DRIVERS", TARGET / "fast"))
+# The program of the lab, a workspace of its own.
+LAB = os.environ.get("DUNLIN_LAB", str(DRIVERS / "dunlin-lab"))
 ORACLE = os.environ.get("DUNLIN_ORACLE", "redis-server")
 # A Valkey of version 9 or newer, the oracle of commands that redis-server 7.0 lacks: the one that the set-up has got
 # unless another is named; empty where there is none.

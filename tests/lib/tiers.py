@@ -43,6 +43,7 @@ SLOW = [
     "history/test_history.py",
     "wire/test_walks.py",
     "durability/test_backup.py",
+    "operations/test_helm_played.py",
 ]
 # Beginnings of tests' names, and what they need.
 PEERS = {
@@ -59,10 +60,16 @@ PEERS = {
     "operations/test_console.py::test_console[": "a browser",
     "operations/test_console.py::test_edits": "a browser",
     "operations/test_console_cluster.py": "etcd and a browser",
+    "operations/test_drill.py::test_drill_recovers": "etcd",
+    "operations/test_drill.py::test_drill_survives": "etcd",
+    "operations/test_helm": "helm, etcd and haproxy",
     "operations/test_metrics.py::test_expressions": "promtool",
     "operations/test_metrics.py::test_promtool": "promtool",
+    "operations/test_metrics.py::test_queries": "promtool",
     "operations/test_packages.py": "programs of Debian, systemd and buildah",
+    "operations/test_runbook.py::test_commands_of_the_runbook_for_clusters": "etcd",
     "operations/test_top.py": "tmux",
+    "operations/test_upgrade.py::test_upgrade_of_a_cluster": "etcd",
     "replication/test_versions.py": "servers of other versions of Redis",
 }
 

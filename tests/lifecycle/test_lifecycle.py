@@ -48,7 +48,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("case", FLAGS)
-def test_one_clear_line(case, tmp_path):
+def test_start_with_wrong_flags_is_one_clear_line(case, tmp_path):
     arguments, words = FLAGS[case]
     if arguments[0] != "--port":
         arguments = [*arguments, "--port", free_port()]
@@ -87,7 +87,7 @@ def test_port_in_use(tmp_path):
         assert str(port) in line
 
 
-def test_a_second_server_on_the_same_port(tmp_path):
+def test_start_on_a_port_in_use_is_refused(tmp_path):
     with Server() as first:
         line = refused("--bind", "127.0.0.1", "--port", first.port, cwd=tmp_path)
         assert str(first.port) in line
@@ -104,7 +104,7 @@ def eventually(read, words, timeout_s=60):
         time.sleep(0.005)
 
 
-def test_the_start_says_what_matters():
+def test_start_says_what_matters():
     with Server("--threads", "2") as server:
         eventually(server.log, "Ready to accept connections")
         log = server.log()
@@ -264,7 +264,7 @@ def test_unixsocketperm():
         assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
 
 
-def test_a_socket_left_behind_is_replaced():
+def test_socket_left_behind_is_replaced():
     """After a crash the socket file is still there; that must not keep the server from starting."""
     with Server() as first:
         path = first.folder / "left-behind"

@@ -29,7 +29,7 @@ def script(world, name, *words, **changes):
 @pytest.mark.parametrize(
     "words, port", [([], "6379"), (["--port", "7000"], "7000"), (["--port=7001"], "7001"), (["--hz", "20", "-p", "7002"], "7002")]
 )
-def test_the_servers_files_go_into_a_folder_of_the_user(world, words, port):
+def test_server_files_go_into_a_folder_of_the_user(world, words, port):
     code, told, error = script(world, "serve.sh", *words)
     folder = f"{world['XDG_STATE_HOME']}/dunlin/{port}"
     assert code == 0 and told == ["<server>", "<--dir>", f"<{folder}>", *(f"<{word}>" for word in words)]
@@ -37,7 +37,7 @@ def test_the_servers_files_go_into_a_folder_of_the_user(world, words, port):
 
 
 @pytest.mark.parametrize("words", [["--dir", "/x"], ["--dir=/x"], ["/etc/dunlin.conf", "--hz", "20"], ["--help"], ["--version"]])
-def test_a_place_of_the_users_own_is_kept(world, words):
+def test_server_files_stay_in_the_folder_that_the_user_names(world, words):
     assert script(world, "serve.sh", *words) == (0, ["<server>", *(f"<{word}>" for word in words)], "")
     assert not os.path.exists(world["XDG_STATE_HOME"])
 

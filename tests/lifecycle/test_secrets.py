@@ -9,7 +9,7 @@ from harness import Server
 SECRETS = ["hush-of-default", "hush-of-primary", "hush-of-alice"]
 
 
-def test_the_command_line_hides_secrets():
+def test_command_line_hides_secrets():
     given = ["--requirepass", SECRETS[0], "--masterauth", SECRETS[1], "--hz", "7", "--user", "alice", "on", f">{SECRETS[2]}"]
 
     with Server(*given) as server:
@@ -38,7 +38,7 @@ def test_core_files_are_off_unless_wanted(wanted):
             assert soft == resource.getrlimit(resource.RLIMIT_CORE)[0]
 
 
-def test_the_warning_about_an_open_server_knows_the_default_user():
+def test_open_server_warning_knows_the_default_user():
     warning = "Every host that reaches this one is let in as the default user"
     given = ["--protected-mode", "no", "--bind", "0.0.0.0"]
     with Server(*given) as server:

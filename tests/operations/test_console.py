@@ -173,7 +173,7 @@ def open_server():
         yield server, port
 
 
-def test_a_websocket_carries_the_protocol(open_server):
+def test_websocket_carries_the_protocol(open_server):
     _, port = open_server
     client, head, rest = open_socket(port)
     assert head.startswith("HTTP/1.1 101") and "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head
@@ -198,7 +198,7 @@ def test_a_websocket_carries_the_protocol(open_server):
         {"Upgrade": "h2c"},
     ],
 )
-def test_a_websocket_of_another_site_or_kind_is_refused(open_server, changed):
+def test_websocket_of_another_site_or_kind_is_refused(open_server, changed):
     _, port = open_server
     client, head, _ = open_socket(port, **changed)
     assert head.split()[1] in ("400", "403", "421"), head
@@ -352,7 +352,7 @@ def test_strangers_keep_no_operator_out_of_the_console():
         assert client.ping()
 
 
-def test_a_stranger_leaves_no_long_message_unfinished():
+def test_websocket_refuses_a_strangers_unfinished_long_message():
     with serving("--requirepass", "secret") as (_, port):
         stranger, head, _ = open_socket(port)
         assert head.startswith("HTTP/1.1 101")
@@ -368,7 +368,7 @@ def test_a_stranger_leaves_no_long_message_unfinished():
         assert got == b"$1000000\r\n" + b"x" * 1_000_000 + b"\r\n"
 
 
-def test_a_websocket_leads_to_no_other_address(open_server):
+def test_websocket_leads_to_no_other_address(open_server):
     _, port = open_server
     for path in ("/connect?node=127.0.0.1:22", "/connect?node=", "/connect?other=1"):
         headers = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", **UPGRADE}

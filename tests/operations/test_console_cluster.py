@@ -102,7 +102,7 @@ def test_console_cluster(walked, step):
     assert results[step] == "ok"
 
 
-def test_another_node_is_reached_by_those_who_have_logged_in_to_this_one(walked):
+def test_websocket_leads_to_other_nodes_after_a_login_to_this_one(walked):
     _, http_port, address = walked
     upgrade = {"Host": f"127.0.0.1:{http_port}", "Origin": f"http://127.0.0.1:{http_port}", **UPGRADE}
     # The walk has closed its consoles.

@@ -28,7 +28,7 @@ def ask(port, method="GET", path="/health"):
         client.close()
 
 
-def test_a_server_that_serves_is_healthy(port):
+def test_health_is_ok_while_the_server_serves(port):
     with Server("--http-port", port) as server:
         eventually(lambda: f"http://127.0.0.1:{port}/health" in server.log())
         assert ask(port) == (200, "ok\n")
@@ -40,7 +40,7 @@ def test_a_server_that_serves_is_healthy(port):
         ask(port)
 
 
-def test_a_connection_may_ask_often(port):
+def test_health_may_be_asked_often_on_a_connection(port):
     with Server("--http-port", port):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         for _ in range(100):
@@ -49,7 +49,7 @@ def test_a_connection_may_ask_often(port):
         client.close()
 
 
-def test_a_disk_that_fails_is_told(port):
+def test_health_tells_of_a_disk_that_fails(port):
     with Server("--http-port", port, "--appendonly", "yes", "--appendfsync", "always") as server:
         assert ask(port) == (200, "ok\n")
         shutil.rmtree(server.folder / "appendonlydir")
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_http_end_their_connection_alone(port):
         assert ask(port) == (200, "ok\n")
 
 
-def test_a_port_in_use_ends_the_start_with_one_line(port):
+def test_http_port_in_use_ends_the_start_with_one_line(port):
     with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()

@@ -26,7 +26,7 @@ def raw(port, request):
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics"])
-def test_only_reading_methods_are_allowed(port, path):
+def test_http_methods_that_only_read_are_allowed(port, path):
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"]:
         answer = ask(port, path, method=method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD"), method
@@ -34,7 +34,7 @@ def test_only_reading_methods_are_allowed(port, path):
     assert (head.status, head.text) == (200, "")
 
 
-def test_a_name_of_another_site_is_refused(port):
+def test_http_host_of_another_site_is_refused(port):
     refused = ask(port, "/metrics", headers={"Host": "evil.example.com"})
     assert refused.status == 421
     assert "http-hosts" in refused.text
@@ -45,14 +45,14 @@ def test_a_name_of_another_site_is_refused(port):
     assert ask(port, "/health", headers={"Host": "evil.example.com"}).status == 200
 
 
-def test_a_request_has_one_host(port):
+def test_http_request_needs_exactly_one_host(port):
     assert raw(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
     two = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.com\r\n\r\n"
     assert raw(port, two).startswith(b"HTTP/1.1 400")
 
 
 @pytest.mark.parametrize("path", ["/../etc/passwd", "/%2e%2e/etc/passwd", "/metrics/../x", "//metrics", "/metrics/", "/x" * 1000])
-def test_there_are_no_other_paths(port, path):
+def test_http_has_no_other_paths(port, path):
     answer = ask(port, path)
     assert answer.status == 404
     assert "root:" not in answer.text
@@ -67,12 +67,12 @@ def test_bodies_are_not_expected(port):
     assert raw(port, chunked).startswith(b"HTTP/1.1 413")
 
 
-def test_a_head_is_short(port):
+def test_http_head_is_limited_in_size(port):
     for head in [b"X: " + b"x" * 100_000, b"x: y\r\n" * 10_000]:
         assert raw(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + head).startswith(b"HTTP/1.1 431")
 
 
-def test_a_head_that_comes_too_slowly_ends_the_connection(port):
+def test_http_head_that_comes_too_slowly_ends_the_connection(port):
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nHost: loc")
         # Closed, whether with an answer or without.
@@ -80,7 +80,7 @@ def test_a_head_that_comes_too_slowly_ends_the_connection(port):
         assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
 
 
-def test_every_answer_forbids_to_keep_frame_and_guess(port):
+def test_http_answers_forbid_to_keep_frame_and_guess(port):
     for path in ["/health", "/metrics", "/nothing"]:
         headers = ask(port, path).headers
         assert headers["cache-control"] == "no-store"

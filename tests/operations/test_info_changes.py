@@ -170,7 +170,7 @@ def documented():
     return names, always
 
 
-def test_each_line_of_info_has_a_row_here():
+def test_info_lines_each_have_a_row_here():
     names, always = documented()
     rows = [*CONSTANT, *FIXED, *ELSEWHERE, *(name for lines in CHANGES.values() for name in lines)]
     assert sorted(set(rows)) == sorted(rows), "a line has one row"

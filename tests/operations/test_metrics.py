@@ -11,6 +11,7 @@ import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+import pages
 from harness import ROOT, Server
 from web import ask, eventually, serving
 
@@ -68,7 +69,7 @@ def busy():
         odd.close()
 
 
-def test_the_format_is_chosen_by_accept(busy):
+def test_metrics_format_is_chosen_by_accept(busy):
     *_, port, _ = busy
     assert scrape(port).headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     answer = scrape(port, OPENMETRICS)
@@ -76,7 +77,7 @@ def test_the_format_is_chosen_by_accept(busy):
     assert answer.text.endswith("# EOF\n")
 
 
-def test_both_formats_have_the_same_series(busy):
+def test_metrics_have_the_same_series_in_both_formats(busy):
     *_, port, _ = busy
     # Bounds are written as 1 in one and as 1.0 in the other.
     plain = lambda key: (key[0], tuple((name, label.removesuffix(".0")) for name, label in key[1]))
@@ -113,7 +114,7 @@ def test_figures_are_those_of_info(busy):
     assert (labels["role"], labels["tcp_port"], labels["run_id"]) == ("master", str(server.port), info["run_id"])
 
 
-def test_each_replica_has_its_series(busy):
+def test_metrics_have_a_series_for_each_replica(busy):
     server, _, port, replica_port = busy
     found = samples(scrape(port).text)
     lag = [dict(labels) for name, labels in found if name == "redis_connected_slave_lag_seconds"]
@@ -151,7 +152,7 @@ def test_histograms_grow_with_their_bounds_and_end_with_the_count(busy):
         assert found[(name + "_sum", labels)] >= 0
 
 
-def test_a_reset_of_statistics_leaves_counters_of_the_server(busy):
+def test_metrics_survive_a_reset_of_statistics(busy):
     _, client, port, _ = busy
     before = value(samples(scrape(port).text), "redis_connections_received_total")
     client.config_resetstat()
@@ -160,7 +161,7 @@ def test_a_reset_of_statistics_leaves_counters_of_the_server(busy):
     assert ("redis_commands_total", (("cmd", "hset"),)) not in after
 
 
-def test_a_script_that_does_not_end_holds_no_scrape_up():
+def test_metrics_do_not_wait_for_an_endless_script():
     with serving("--busy-reply-threshold", 1, "--threads", 2) as (server, port):
         client = redis.Redis(port=server.port)
         client.set("k", "v")
@@ -241,7 +242,30 @@ def test_expressions_of_the_dashboard_are_promql(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_there_are_no_metrics_without_http():
+def test_monitoring_names_series_and_alerts_that_are_there(busy):
+    *_, port, replica_port = busy
+    page, reference = pages.page("monitoring.md"), pages.page("metrics.md")
+    there = {name for name, _ in samples(scrape(port).text) | samples(scrape(replica_port).text)}
+    there |= set(re.findall(r"`((?:redis|dunlin)_\w+)`", reference))
+    # A histogram has three series.
+    there |= {re.sub("_(bucket|count|sum)$", "", name) for name in there}
+    named = set(re.findall(r"\b(?:redis|dunlin)_[a-z0-9_]+", page)) - {"redis_exporter"}
+    assert len(named) > 25 and named - there == set()
+    alerts = set(re.findall(r"- alert: (\w+)", (DEPLOY / "prometheus" / "dunlin.rules.yml").read_text()))
+    assert set(re.findall(r"\bDunlin[A-Z]\w+", pages.sections(page)["Signals"])) == alerts
+
+
+@needs_promtool
+def test_queries_of_the_page_are_promql(tmp_path):
+    [block] = re.findall(r"^```promql\n(.*?)^```", pages.page("monitoring.md"), re.M | re.S)
+    rules = [{"record": f"q{number}", "expr": line} for number, line in enumerate(block.splitlines())]
+    file = tmp_path / "rules.json"
+    file.write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
+    checked = subprocess.run([PROMTOOL, "check", "rules", str(file)], capture_output=True, text=True)
+    assert len(rules) == 6 and checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_metrics_need_http():
     with Server() as server:
         # Its line names every address.
         eventually(lambda: "Ready to accept connections" in server.log())

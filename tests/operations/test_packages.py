@@ -55,6 +55,8 @@ def test_package_has_all_that_belongs_to_it(packages):
         "./usr/share/bash-completion/completions/dunlin",
         "./usr/share/man/man1/dunlin-bench-replay.1.gz",
         "./usr/share/doc/dunlin/copyright",
+        "./usr/share/doc/dunlin/runbook.md",
+        "./usr/share/doc/dunlin/disaster-recovery.md",
     ]:
         assert path in listed, path
     root = next(line for line in listed.splitlines() if line.endswith(" ./"))
@@ -163,6 +165,8 @@ def test_image_is_whole_and_the_same_each_time(archive, image, tmp_path):
     config, tar = unpack(image)
     assert config["User"] == "10001:10001" and config["Entrypoint"] == ["/usr/bin/dunlin", "server"]
     names = tarfile.open(fileobj=io.BytesIO(tar)).getnames()
+    licences = tarfile.open(fileobj=io.BytesIO(tar)).extractfile("usr/share/doc/dunlin/licences").read().decode()
+    assert "Lua 5.1 (MIT)" in licences and "rustls " in licences
     assert "usr/bin/dunlin" in names and "data" in names and not any("/.." in name for name in names)
     again = tmp_path / "again.tar"
     run(ROOT / "scripts" / "make-image.py", DUNLIN, again)

@@ -91,7 +91,7 @@ def digest_of(data, loader, folder):
         return client("DEBUG", "DIGEST")
 
 
-def test_what_clients_are_told():
+def test_bgsave_replies_and_info_lines():
     # The snapshot rests until the delay becomes less.
     with Server("--rdb-key-save-delay", ENDLESS_US) as server:
         client = Client(server)
@@ -132,7 +132,7 @@ def test_what_clients_are_told():
 
 
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
-def test_a_snapshot_is_of_one_moment(loader, tmp_path):
+def test_bgsave_writes_the_state_of_one_moment(loader, tmp_path):
     # The changes' copies have room enough to wait.
     with Server("--rdb-key-save-delay", ENDLESS_US, *DEBUG) as server:
         client = Client(server)
@@ -297,7 +297,7 @@ class Writers:
             assert [int(number) for number in numbers] in (list(range(1, found + 1)), list(range(1, found)))
 
 
-def test_who_waits_for_the_snapshot_goes_on_when_there_is_room():
+def test_writers_that_wait_for_the_snapshot_go_on_when_there_is_room():
     count, writers = 3000, 4
     # No room is made before the delay becomes less: who waits does so until then.
     with Server("--rdb-key-save-delay", ENDLESS_US) as server:
@@ -346,7 +346,7 @@ def log_files(server):
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_log_is_rewritten_under_load(kill):
+def test_bgrewriteaof_under_load(kill):
     options = ["--appendonly", "yes", "--appendfsync", "always", *DEBUG]
     with mortal(*options) as server:
         client = Client(server)
@@ -405,7 +405,7 @@ def test_log_whose_rewrite_is_interrupted_is_loaded_though_nothing_was_written_s
             assert Client(again)("MGET", "before", "behind") == [b"1", b"1"]
 
 
-def test_a_log_that_is_turned_on_begins_with_what_there_is():
+def test_log_turned_on_begins_with_what_there_is():
     with mortal("--appendfsync", "always", "--rdb-key-save-delay", ENDLESS_US, *DEBUG) as server:
         client = Client(server)
         fill(client)
@@ -428,7 +428,7 @@ def test_a_log_that_is_turned_on_begins_with_what_there_is():
             assert client("DBSIZE") == KEYS
 
 
-def test_a_log_is_rewritten_by_itself():
+def test_log_is_rewritten_by_itself():
     options = ["--auto-aof-rewrite-percentage", 100, "--auto-aof-rewrite-min-size", 100_000]
     with Server("--appendonly", "yes", *options) as server:
         client = Client(server)
@@ -440,7 +440,7 @@ def test_a_log_is_rewritten_by_itself():
         assert len(log_files(server)) == 3
 
 
-def test_a_rewrite_that_fails_leaves_the_log_as_it_is():
+def test_bgrewriteaof_that_fails_leaves_the_log_as_it_is():
     with mortal("--appendonly", "yes", "--appendfsync", "always") as server:
         client = Client(server)
         client("SET", "a", 1)

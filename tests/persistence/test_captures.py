@@ -123,7 +123,7 @@ def test_redis_8_reads_its_vector_sets_from_a_file_that_was_written_here(tmp_pat
 
 
 @pytest.mark.skipif(not HAS_MODULES, reason=WITHOUT_MODULES)
-def test_a_redis_stack_server_is_followed(tmp_path):
+def test_redis_stack_primary_is_followed(tmp_path):
     (tmp_path / "primary").mkdir()
     copied("redis-stack-7.4", "dump.rdb", tmp_path / "primary")
     with (

@@ -60,7 +60,7 @@ LOG = ("--appendonly", "yes")
 
 
 @pytest.mark.parametrize("program", [DUNLIN, ORACLE])
-def test_nothing_is_lost_on_the_way_through_all_forms(dump, program, tmp_path):
+def test_convert_loses_nothing_through_all_forms(dump, program, tmp_path):
     source, digest = dump
     shutil.copy(source, tmp_path / "dump.rdb")
     expected = loaded(tmp_path, program)
@@ -89,7 +89,7 @@ def test_nothing_is_lost_on_the_way_through_all_forms(dump, program, tmp_path):
         assert loaded(copy, program, *directives) == expected, path
 
 
-def test_an_interrupt_leaves_nothing_behind(dump, tmp_path):
+def test_convert_when_interrupted_leaves_nothing_behind(dump, tmp_path):
     pipe = tmp_path / "dump.rdb"
     target = tmp_path / "target"
     target.mkdir()
@@ -244,7 +244,7 @@ class Rdb:
                 self.types.setdefault(code, []).append(key)
 
 
-def test_a_file_for_an_older_redis_holds_what_it_knows(dump, tmp_path):
+def test_convert_for_an_older_redis_writes_what_it_knows(dump, tmp_path):
     source, digest = dump
     told = run("convert", "--rdb-version", 9, source, tmp_path / "dump.rdb", code=1)
     assert "libraries of functions (1)" in told and not (tmp_path / "dump.rdb").exists()
@@ -347,7 +347,7 @@ def test_fields_that_expire_in_logs_of_valkey(tmp_path):
             shutil.rmtree(copy)
 
 
-def test_what_has_come_to_its_time_is_written_with_it(tmp_path):
+def test_convert_writes_expired_keys_with_their_time(tmp_path):
     log = tmp_path / "log"
     log.mkdir()
     words = lambda *words: b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
@@ -358,7 +358,7 @@ def test_what_has_come_to_its_time_is_written_with_it(tmp_path):
     assert words(b"PEXPIREAT", b"k", b"1000") in (tmp_path / "b.aof").read_bytes()
 
 
-def test_nothing_is_forgiven_and_nothing_overwritten(dump, tmp_path):
+def test_convert_forgives_nothing_and_overwrites_nothing(dump, tmp_path):
     source, _ = dump
     data = source.read_bytes()
     out = tmp_path / "out.rdb"
@@ -400,7 +400,7 @@ def test_nothing_is_forgiven_and_nothing_overwritten(dump, tmp_path):
     assert "is no directory" in run("convert", "--to", "aof-dir", source, out, code=1)
 
 
-def test_a_disk_that_is_full_leaves_nothing_behind(dump, tmp_path):
+def test_convert_on_a_full_disk_leaves_nothing_behind(dump, tmp_path):
     source, _ = dump
     (tmp_path / "old.rdb").write_bytes(b"old")
     command = f"ulimit -f 16; trap '' XFSZ; exec {DUNLIN} convert --force {source} {tmp_path / 'old.rdb'}"

@@ -227,7 +227,7 @@ def filled(client, rng):
 
 
 @pytest.mark.parametrize("way", ["rdb", "log"])
-def test_each_form_is_loaded_as_it_was_before_a_crash(way):
+def test_forms_are_loaded_as_they_were_before_a_crash(way):
     directives = ["--appendonly", "no" if way == "rdb" else "yes", "--appendfsync", "always"]
     directives += ["--enable-debug-command", "yes"]
     server = Server(*directives)
@@ -300,7 +300,7 @@ def bytes_a_key(client, kind, members, size):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own memory")
-def test_a_collection_costs_what_it_holds():
+def test_collection_costs_what_it_holds():
     with Server() as ours, Server(program=ORACLE) as theirs:
         ours, theirs = Client(ours), Client(theirs)
         over = []

@@ -83,7 +83,7 @@ def check(client, texts):
 
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
 @pytest.mark.parametrize("compression", ["yes", "no"])
-def test_a_snapshot_has_long_strings_as_they_were(loader, compression, tmp_path):
+def test_snapshot_has_long_strings_as_they_were(loader, compression, tmp_path):
     with Server("--rdb-key-save-delay", DELAY_US, "--rdbcompression", compression) as server:
         client = Client(server)
         texts = fill(client)
@@ -103,7 +103,7 @@ def test_a_snapshot_has_long_strings_as_they_were(loader, compression, tmp_path)
 
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
 @pytest.mark.parametrize("preamble", ["yes", "no"])
-def test_a_log_has_long_strings_as_they_became(loader, preamble, tmp_path):
+def test_log_has_long_strings_as_they_became(loader, preamble, tmp_path):
     log = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble]
     with Server("--rdb-key-save-delay", DELAY_US, *log) as server:
         client = Client(server)

@@ -51,7 +51,7 @@ needs_valkey = pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
     ],
     ids=["own", "to-redis", "from-redis", "to-valkey", "from-valkey"],
 )
-def test_any_expiry_is_kept_exactly(first, second, through, tmp_path):
+def test_expiry_is_kept_exactly(first, second, through, tmp_path):
     directives = ["--dir", tmp_path]
     if through != "rdb":
         directives += ["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]
@@ -104,7 +104,7 @@ def test_deadlines_of_fields(way, tmp_path):
         assert client("HMGET", "h", "a", "b", "c") == [b"1", b"2", b"3"]
 
 
-def test_what_has_expired_is_not_loaded(tmp_path):
+def test_expired_keys_are_not_loaded(tmp_path):
     with Server("--dir", tmp_path) as server:
         client = Client(server)
         client("SET", "stays", 1)
@@ -122,7 +122,7 @@ def test_what_has_expired_is_not_loaded(tmp_path):
         assert b"rdb_last_load_keys_expired:1\r\nrdb_last_load_keys_loaded:1" in client("INFO", "persistence")
 
 
-def test_what_is_said_of_a_key_may_stand_before_other_fields(tmp_path):
+def test_rdb_fields_of_a_key_may_come_in_any_order(tmp_path):
     """KeyDB with `active-replica yes` has a time stamp between each key and its expiry."""
     deadline_ms = int(time.time() * 1000) + HOUR_MS
     expiry = b"\xfc" + deadline_ms.to_bytes(8, "little")
@@ -179,7 +179,7 @@ def test_shutdown_saves_and_the_counters_tell(tmp_path):
         assert Client(server)("GET", "a") == b"4"
 
 
-def test_nothing_that_was_acknowledged_before_shutdown_save_is_lost(tmp_path):
+def test_shutdown_save_loses_nothing_acknowledged(tmp_path):
     """Two clients write as fast as they can while a third saves and ends the server."""
     acknowledged = [0, 0]
     with Server("--dir", tmp_path, "--threads", "2") as server:
@@ -211,7 +211,7 @@ def test_nothing_that_was_acknowledged_before_shutdown_save_is_lost(tmp_path):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis answers without a reason")
-def test_a_failure_leaves_the_old_file_alone(tmp_path):
+def test_save_that_fails_leaves_the_old_file_alone(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     with Server("--dir", folder) as server:
@@ -248,7 +248,7 @@ def damaged(data, rng):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")
-def test_a_library_that_does_not_load_is_not_left_out(tmp_path):
+def test_library_that_does_not_load_ends_the_start(tmp_path):
     """It would be gone with the next snapshot. Redis does not start either."""
     code = b"#!lua name=lost\nredis.register_function('f', function() return 1 end) error('not here')"
     # FUNCTION2, the code as a string with a length of two bytes; the end, no checksum.

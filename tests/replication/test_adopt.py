@@ -135,7 +135,7 @@ def test_adopt_without_a_word_changes_nothing_but_the_replica():
         assert other.info()["role"] == "master"
 
 
-def test_a_dry_run_changes_nothing_and_names_what_would_be_lost():
+def test_dry_run_changes_nothing_and_names_what_would_be_lost():
     with node("dunlin") as one, node("redis") as other:
         fill(one)
         before = one.digest()
@@ -161,7 +161,7 @@ def has_vectors(server):
     return server.call("COMMAND", "INFO", "vadd") != [None]
 
 
-def test_a_dry_run_counts_types_that_the_new_server_lacks(redis_8):
+def test_dry_run_counts_types_that_the_new_server_lacks(redis_8):
     redis_8.client.set("text", 1)
     for number in range(3):
         redis_8.call("VADD", f"v{number}", "VALUES", 2, 1, number, "element")
@@ -183,7 +183,7 @@ def test_a_dry_run_counts_types_that_the_new_server_lacks(redis_8):
         assert f"STOP  {found}" in said and "which module-data refuse does not load" in said
 
 
-def test_a_dry_run_names_rules_functions_and_directives_that_the_new_server_lacks(redis_8):
+def test_dry_run_names_rules_functions_and_directives_that_are_missing(redis_8):
     redis_8.call("ACL", "SETUSER", "bob", "on", "nopass", "~*", "+@read", "+vsim", "-config|set", "(+vadd ~v*)")
     redis_8.call("FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
     with node("dunlin") as other:
@@ -230,7 +230,7 @@ def test_valkey_and_redis_are_led_by_way_of_dunlin():
 
 
 @pytest.mark.parametrize("change", ["SET text 1", "SET new 1", "DEL hash", "PEXPIRE list 100000", "LPUSH stream2 1"])
-def test_a_difference_is_found_and_stops_the_move(change):
+def test_adopt_finds_a_difference_and_stops(change):
     with node("redis") as one, node("dunlin") as other:
         for words in ["SET text 0", "HSET hash f v", "RPUSH list a"]:
             one.call(*words.split())

@@ -106,7 +106,7 @@ def test_link_that_is_down_is_in_no_list(program):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis lets it, and sends invalidations to the primary")
-def test_nothing_is_redirected_to_the_primary():
+def test_link_client_is_not_redirected_to_the_primary():
     with Node(DUNLIN) as primary, Node(DUNLIN) as replica:
         replica.follow(primary.port)
         settle(primary, replica)

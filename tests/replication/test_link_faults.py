@@ -337,7 +337,7 @@ def test_stream_goes_to_the_replica_while_it_loads():
         settle(primary, replica)
 
 
-def test_a_replica_whose_disk_is_full_obeys():
+def test_replica_with_a_full_disk_obeys():
     """The limit on the size of files stands in for a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with Node(DUNLIN) as primary, Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "always") as replica:
@@ -421,7 +421,7 @@ class OneWay(Link):
 
 
 @pytest.mark.parametrize("deaf", ["primary", "replica"])
-def test_one_way_cut_ends_the_link_and_heals(deaf):
+def test_link_cut_one_way_ends_and_heals(deaf):
     with Node(DUNLIN, "--repl-timeout", 2, "--repl-ping-replica-period", 1) as primary:
         with Node(DUNLIN, "--repl-timeout", 2) as replica, OneWay(primary.port) as link:
             replica.follow(link.port)
@@ -485,7 +485,7 @@ def test_chain_of_four_has_the_same_bytes_and_goes_on_without_its_head():
         assert [node.info("stats")["sync_full"] for node in chain[1:]] == full[1:]
 
 
-def test_ten_replicas_at_once_share_few_snapshots():
+def test_replicas_that_come_at_once_share_few_snapshots():
     with Node(DUNLIN) as primary:
         fill(primary)
         stop = threading.Event()

@@ -76,7 +76,7 @@ def test_cut_links_go_on_where_they_were(pair):
         assert link.made >= 2
 
 
-def test_a_replica_that_lacks_more_than_the_backlog_gets_a_snapshot(pair):
+def test_replica_that_lacks_more_than_the_backlog_gets_a_snapshot(pair):
     primary, replica = pair
     primary.call("CONFIG", "SET", "repl-backlog-size", 20_000)
     with Link(primary.port) as link:
@@ -126,7 +126,7 @@ def test_links_that_flap_during_writes_lose_nothing(pair):
         settle(primary, replica)
 
 
-def test_a_transaction_is_seen_whole_or_not_at_all(pair):
+def test_transaction_is_seen_whole_or_not_at_all(pair):
     primary, replica = pair
     replica.follow(primary.port)
     until(lambda: has_link(replica), "a link")
@@ -174,7 +174,7 @@ def test_expiry_is_the_primarys_business(pair):
     assert replica.call("DBSIZE") == 1
 
 
-def test_a_command_of_very_many_words_reaches_replicas(pair):
+def test_command_of_very_many_words_reaches_replicas(pair):
     primary, replica = pair
     replica.follow(primary.port)
     until(lambda: has_link(replica), "a link")
@@ -373,7 +373,7 @@ def test_hash_fields_that_expire_reach_old_replicas(primary):
         assert new.call("HPEXPIRETIME", "h", "FIELDS", 1, "a") == primary.call("HPEXPIRETIME", "h", "FIELDS", 1, "a")
 
 
-def test_a_replica_with_a_log_starts_with_what_it_had(primary):
+def test_replica_with_a_log_starts_with_what_it_had(primary):
     fill(primary, 100)
     with Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "always") as replica:
         replica.follow(primary.port)
@@ -395,7 +395,7 @@ def test_a_replica_with_a_log_starts_with_what_it_had(primary):
         replica.stop = lambda: replica.kill()
 
 
-def test_a_replica_that_takes_nothing_is_cut_and_holds_up_nobody(primary):
+def test_replica_that_takes_nothing_is_cut_and_holds_up_no_client(primary):
     primary.call("CONFIG", "SET", "client-output-buffer-limit", "replica 4mb 0 0")
     primary.call("CONFIG", "SET", "repl-backlog-size", "1mb")
     with primary.connect() as slow:

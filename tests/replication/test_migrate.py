@@ -235,7 +235,7 @@ def begin(server, target, *words):
     return thread, replies
 
 
-def test_only_writers_of_the_keys_wait_for_the_target():
+def test_migrate_holds_up_only_writers_of_its_keys():
     with node("dunlin", "--threads", "1") as server, Target() as target:
         for name in "abc":
             server.call("SET", name, 1)
@@ -283,7 +283,7 @@ def test_keys_that_a_transaction_changes_under_way_are_sent_again():
         assert server.client.dbsize() == 0
 
 
-def test_one_key_moves_once():
+def test_migrate_moves_a_key_once():
     with node("dunlin") as server, Target() as target, node("redis") as other:
         server.call("SET", "a", 1)
         first, replies = begin(server, target, "a", 0, SLOW)
@@ -297,7 +297,7 @@ def test_one_key_moves_once():
         assert (replies, answers) == ([b"OK"], [b"NOKEY"])
 
 
-def test_a_target_that_ends_half_way_has_what_it_answered():
+def test_migrate_keeps_what_a_target_that_ended_half_way_answered():
     class Half(Target):
         def _talk(self, client):
             stream = client.makefile("rwb")
@@ -317,7 +317,7 @@ def test_a_target_that_ends_half_way_has_what_it_answered():
         assert sorted(server.client.keys()) == [b"b", b"c"]
 
 
-def test_the_removal_reaches_replicas_files_and_watchers():
+def test_migrate_removal_reaches_replicas_files_and_watchers():
     with node("dunlin", "--appendonly", "yes", "--notify-keyspace-events", "KEA") as server:
         with node("dunlin") as replica, node("redis") as other:
             replica.follow(server.port)
@@ -345,7 +345,7 @@ def test_the_removal_reaches_replicas_files_and_watchers():
             assert b"MIGRATE" not in log
 
 
-def test_a_replica_moves_nothing_away():
+def test_migrate_is_refused_on_a_replica():
     with node("dunlin") as server, node("dunlin") as replica, node("redis") as other:
         server.call("SET", "a", 1)
         replica.follow(server.port)
@@ -354,7 +354,7 @@ def test_a_replica_moves_nothing_away():
         assert migrate(replica, other.port, key="a") == refusal
 
 
-def test_a_paused_server_removes_keys_later():
+def test_migrate_removes_keys_after_a_pause():
     with node("dunlin") as server, Target() as target:
         server.call("SET", "a", 1)
         mover, replies = begin(server, target, "a", 0, SLOW)

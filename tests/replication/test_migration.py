@@ -9,38 +9,26 @@ import threading
 import pytest
 import redis
 
-from harness import DUNLIN, ORACLE, ROOT, Server, is_redis
+import pages
+from harness import DUNLIN, ORACLE, Server, is_redis
 from links import Node, has_link, is_online, settle, until
+from pages import page
 from sentinels import NAME, Sentinel
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about moves to Dunlin")
 
-PAGE = (ROOT / "docs" / "migration.md").read_text()
+PAGE = page("migration.md")
 # It needs a cluster: cluster/test_cluster_cli.py, cli_imports_from_a_server.
 ELSEWHERE = "redis-cli --cluster import"
 
 
 def blocks():
-    """The commands of each block of the page, by the heading that it stands under."""
-    found = {}
-    for heading, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S):
-        lines = [line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()]
-        found[heading] = [line for line in lines if not line.startswith(ELSEWHERE)]
-    return {heading: lines for heading, lines in found.items() if lines}
+    return pages.blocks(PAGE, lambda line: line.startswith(ELSEWHERE))
 
 
-def run(line, places, code=0):
-    """Runs a line of the page, with the names of the page replaced by `places`."""
-    for name, place in places.items():
-        line = line.replace(name, str(place))
-    words = shlex.split(line, comments=True)
-    if words[0] == "dunlin":
-        words[0] = DUNLIN
-    if words[:2] == [DUNLIN, "adopt"] and "--into" not in words:
-        words += ["--into", places["NEW"]]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
+def run(line, places):
+    has_no_target = line.startswith("dunlin adopt") and "--into" not in line
+    return pages.run(line, places, more=["--into", places["NEW"]] if has_no_target else [])
 
 
 def fill(server):
@@ -126,7 +114,7 @@ def member():
         yield server
 
 
-def test_a_primary_of_a_redis_cluster_is_copied(member):
+def test_primary_of_a_redis_cluster_is_copied(member):
     lines = blocks()["From Redis Cluster"]
     with Node(DUNLIN) as new:
         places = {"-h new": f"-p {new.port}", "old 6379": f"127.0.0.1 {member.port}"}
@@ -165,7 +153,7 @@ def test_adopt_refuses_dragonfly():
         assert done.returncode == 1 and "STOP  the old server is Dragonfly" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_file_of_an_unknown_version_says_what_to_do(tmp_path):
+def test_file_of_an_unknown_version_says_what_to_do(tmp_path):
     with Server(program=ORACLE) as server:
         client = redis.Redis(port=server.port)
         client.set("a", 1)

@@ -150,7 +150,7 @@ def test_clients_that_take_redirections_are_sent_to_the_primary(house):
         client.close()
 
 
-def test_a_command_that_is_refused_stops_the_link():
+def test_link_stops_at_a_command_that_is_refused():
     with Node(ORACLE) as empty, Node(DUNLIN) as replica, Node(DUNLIN) as behind:
         empty.call("SAVE")
         primary = FakePrimary((empty.folder / "dump.rdb").read_bytes())

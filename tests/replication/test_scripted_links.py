@@ -93,7 +93,7 @@ class ScriptedReplica:
 
 
 @pytest.mark.parametrize("capabilities", [("eof", "psync2"), ("psync2",)], ids=["by a mark", "by its length"])
-def test_a_replica_that_loads_for_longer_than_repl_timeout_is_kept(capabilities):
+def test_replica_that_loads_for_longer_than_repl_timeout_is_kept(capabilities):
     # A machine that stands still for as long as the first one is given time for another.
     assert any(is_kept_while_it_loads(capabilities, timeout_s) for timeout_s in (1, 10))
 
@@ -121,7 +121,7 @@ def is_kept_while_it_loads(capabilities, timeout_s):
             return True
 
 
-def test_a_replica_that_asks_again_has_what_it_has_asked_for():
+def test_replica_that_asks_again_has_what_it_asked_for():
     with Node(DUNLIN) as primary:
         with ScriptedReplica(primary, "eof", "psync2") as replica:
             replica.go_online(primary, replica.synchronize())
@@ -133,7 +133,7 @@ def test_a_replica_that_asks_again_has_what_it_has_asked_for():
             assert primary.info("stats")["sync_full"] == 1
 
 
-def test_the_server_ends_when_its_replicas_have_said_that_they_have_all():
+def test_shutdown_ends_when_the_replicas_have_all():
     # No PING comes in front of the question.
     with Node(DUNLIN, "--save", "", "--shutdown-timeout", "60", "--repl-ping-replica-period", "36000") as primary:
         with ScriptedReplica(primary, "eof", "psync2") as replica:
@@ -201,7 +201,7 @@ def test_wait_counts_from_what_another_worker_has_served():
             client.close()
 
 
-def test_a_block_that_cannot_be_applied_leaves_nothing():
+def test_block_that_cannot_be_applied_leaves_nothing():
     with Node(DUNLIN) as empty, Node(DUNLIN) as replica, Node(DUNLIN) as other:
         empty.call("SAVE")
         primary = FakePrimary((empty.folder / "dump.rdb").read_bytes())
@@ -220,7 +220,7 @@ def test_a_block_that_cannot_be_applied_leaves_nothing():
         settle(other, replica)
 
 
-def test_what_a_primary_has_run_is_not_acknowledged_by_a_replica():
+def test_replica_does_not_acknowledge_what_it_ran_as_a_primary():
     directives = ("--min-sync-replicas", "1", "--sync-replicas-missing", "wait", "--threads", "2")
     with Node(DUNLIN, *directives) as primary, Node(DUNLIN) as other, raw(primary.port) as operator:
         operator.execute_command("CLIENT", "DURABILITY", "async")

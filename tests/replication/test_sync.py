@@ -96,7 +96,7 @@ def test_replies_wait_for_replicas_and_for_what_they_show(house):
             assert received == b"$1\r\n2\r\n+PONG\r\n"
 
 
-def test_a_connection_chooses_what_it_waits_for():
+def test_client_durability_is_chosen_by_each_connection():
     with Group() as (primary, replica):
         with primary.connect() as payment, primary.connect() as cache:
             assert ask(payment, "CLIENT DURABILITY sync 1") == b"+OK\r\n"
@@ -140,7 +140,7 @@ def test_disk_of_the_primary_is_waited_for():
                 assert other.execute_command("WAITAOF", 1, 0, 1)[0] == 1
 
 
-def test_a_reply_waits_for_the_first_replica_that_there_ever_is():
+def test_reply_waits_for_the_first_replica_there_ever_is():
     with Node(DUNLIN, *SYNC) as primary, Node(DUNLIN) as replica, primary.connect() as writer:
         writer.sendall(b"SET k 1\r\n")
         quiet_turns(primary)
@@ -226,7 +226,7 @@ def test_pushes_wait_for_replicas(kind, protocol, threads):
                 await_push(peer, push)
 
 
-def test_a_push_that_waits_holds_up_the_listeners_replies_behind_it():
+def test_push_that_waits_holds_up_later_replies_of_its_listener():
     with Group(*SYNC, "--notify-keyspace-events", "KEA") as (primary, replica), Peer(primary, 3) as listener:
         with Peer(primary) as writer:
             assert listener.line("CLIENT DURABILITY async") == "OK"
@@ -283,7 +283,7 @@ def test_pushes_of_a_demoted_primary_are_not_delivered(kind):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_acknowledged_survives_the_primary(seed):
+def test_acknowledged_writes_survive_the_primary(seed):
     """Writers append to lists of their own until the primary is killed; the replica has all that they were told."""
     with Node(DUNLIN, *SYNC) as primary, Node(DUNLIN) as replica:
         replica.follow(primary.port)

@@ -85,7 +85,7 @@ def test_dunlin_is_a_primary_of_each_version(version):
         follow_and_cut(primary, replica, 4)
 
 
-def test_a_script_that_is_loaded_in_another_database_leaves_the_stream_there():
+def test_script_loaded_in_another_database_leaves_the_stream_there():
     with server("6.2") as primary, Node(DUNLIN, "--appendonly", "yes", "--appendfsync", "always") as replica:
         replica.follow(primary.port)
         until(lambda: has_link(replica), "a link")

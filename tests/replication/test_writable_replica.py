@@ -19,7 +19,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("house", HOUSES)
-def test_a_writable_replica_expires_what_was_written_on_it(house):
+def test_writable_replica_expires_what_was_written_on_it(house):
     with Node(HOUSES[house]) as primary, Node(HOUSES[house], "--replica-read-only", "no") as replica:
         replica.follow(primary.port)
         settle(primary, replica)

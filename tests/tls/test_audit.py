@@ -33,7 +33,7 @@ def events(path, kind):
     return [line for line in lines(path) if line["event"] == kind]
 
 
-def test_what_is_recorded(audited):
+def test_audit_records_each_kind_of_event(audited):
     path, start = audited
     with start() as server:
         with Session(server) as session:
@@ -108,7 +108,7 @@ def test_origins(files, tmp_path):  # noqa: F811
         assert found == {("tls", "certificate", "client", "success"), ("unix", "unix socket", "client", "success")}
 
 
-def test_a_file_that_is_renamed_is_begun_anew(audited):
+def test_audit_file_that_is_renamed_is_begun_anew(audited):
     path, start = audited
     with start() as server, Session(server) as session:
         session("FLUSHALL")
@@ -122,7 +122,7 @@ def test_a_file_that_is_renamed_is_begun_anew(audited):
 
 
 @pytest.mark.parametrize("when_full", ["drop", "refuse"])
-def test_a_log_that_cannot_be_written(tmp_path, when_full):
+def test_audit_log_that_cannot_be_written(tmp_path, when_full):
     """Behind /dev/full nothing is ever written."""
     target = tmp_path / "audit.log"
     os.symlink("/dev/full", target)
@@ -164,13 +164,13 @@ def test_a_log_that_cannot_be_written(tmp_path, when_full):
         (["--audit-log-categories", "@nothing"], "there is no category '@nothing'"),
     ],
 )
-def test_a_start_with_what_cannot_be_is_refused(directives, reason):
+def test_audit_directives_that_are_wrong_end_the_start(directives, reason):
     with pytest.raises(AssertionError, match="ended with 1") as failure:
         Server(*directives)
     assert reason in str(failure.value)
 
 
-def test_only_those_who_may_change_protected_directives_change_it():
+def test_audit_log_is_a_protected_directive():
     with Server() as server, Session(server) as session:
         assert "can't set protected config" in session("CONFIG", "SET", "audit-log", "stderr")
 

@@ -55,7 +55,7 @@ def test_common_name(server, session):
         assert wrapped.recv(64) == b"$7\r\ndefault\r\n", "without a certificate"
 
 
-def test_a_certificate_that_names_no_user(server, session):
+def test_certificate_that_names_no_user(server, session):
     assert session("CONFIG", "SET", "tls-auth-clients-user", "CN") == "OK"
     before = denied(session)
     with server.session(server.files.client) as wrapped:
@@ -79,12 +79,12 @@ def test_uris(server, session):
         assert wrapped.recv(64) == b"$20\r\nspiffe://example/app\r\n", "the first that is an enabled user's"
 
 
-def test_a_user_without_passwords_comes_by_certificate_only(server, session):
+def test_user_without_passwords_comes_by_certificate_only(server, session):
     assert session("AUTH", "alice", "") == "-WRONGPASS invalid username-password pair or user is disabled."
     assert session("AUTH", "alice", "alice") == "-WRONGPASS invalid username-password pair or user is disabled."
 
 
-def test_a_user_that_goes_takes_its_clients_along(server, session):
+def test_user_that_is_deleted_takes_its_clients_along(server, session):
     assert session("CONFIG", "SET", "tls-auth-clients-user", "CN") == "OK"
     bob = server.files.authority.issue("bob")
     assert session("ACL", "SETUSER", "bob", "on", "~*", "+@all") == "OK"
@@ -131,7 +131,7 @@ def test_unix_peers(word):
             )
 
 
-def test_a_unix_peer_whose_user_is_off_stays_the_default_user():
+def test_unix_peer_whose_user_is_off_stays_the_default_user():
     with Server("--unixsocket-user", f"uid={os.getuid()}:app") as server, Session(server) as session:
         with server.connect(unix=True) as client:
             client.sendall(command("ACL", "WHOAMI"))

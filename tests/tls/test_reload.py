@@ -50,7 +50,7 @@ def test_config_set_of_the_same_path_loads_again(place):
         assert old.recv(64) == b"+PONG\r\n", "who was connected stays so"
 
 
-def test_a_pair_is_changed_together(place):
+def test_certificate_and_key_are_changed_together(place):
     files, server = place
     cert, key = files.other
     with Session(server) as session:
@@ -171,7 +171,7 @@ def test_sessions_end_with_the_trust_that_they_began_with(place):
                 raise ConnectionResetError
 
 
-def test_a_certificate_that_expires_soon_is_told(place):
+def test_certificate_that_expires_soon_is_told(place):
     files, server = place
     soon = files.authority.issue("soon", days=5)
     with Session(server) as session:
@@ -179,7 +179,7 @@ def test_a_certificate_that_expires_soon_is_told(place):
         assert f"{serial_of(soon[0])} (server) expires in 1" in server.log()
 
 
-def test_a_start_with_wrong_files_fails_with_the_reason():
+def test_start_with_wrong_files_fails_with_the_reason():
     files = Files()
     other = files.authority.issue("other")
     try:

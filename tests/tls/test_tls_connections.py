@@ -51,7 +51,7 @@ def test_versions(server, version):
         assert wrapped.version() == ("TLSv1.2" if version == ssl.TLSVersion.TLSv1_2 else "TLSv1.3")
 
 
-def test_only_tls(files):  # noqa: F811
+def test_tls_port_serves_alone_and_moves(files):  # noqa: F811
     port, given = files.directives("--tls-auth-clients", "no")
     with Server(*given, "--tls-replication", "no") as server:
         server.files, server.tls_port = files, port
@@ -68,7 +68,7 @@ def test_only_tls(files):  # noqa: F811
             assert "PONG" not in redis_cli(server, "PING", port=other).stdout
 
 
-def test_a_start_with_tls_alone(files):  # noqa: F811
+def test_start_with_tls_alone(files):  # noqa: F811
     port, given = files.directives("--tls-auth-clients", "no")
     log = files.folder / "alone.log"
     words = [DUNLIN, "server", "--port", "0", "--save", "", "--dir", str(files.folder), *map(str, given)]
@@ -329,7 +329,7 @@ def test_pushes_to_a_reader_that_stops(server):
             assert exactly(wrapped, len(expected)) == expected
 
 
-def test_many_half_open_handshakes(files):  # noqa: F811
+def test_handshakes_that_are_half_open_displace_no_client(files):  # noqa: F811
     """Connections that say nothing displace each other, not clients."""
     with TlsServer(files, "--tls-auth-clients", "no", "--maxclients", "400") as server:
         silent = []

@@ -45,14 +45,14 @@ def test_links_inside_tls(files, programs):
             assert below("DBSIZE") == above("DBSIZE")
 
 
-def test_a_link_without_tls_does_not_come_up_at_the_port_for_tls(files):
+def test_link_without_tls_does_not_come_up_at_the_port_for_tls(files):
     with node(files, DUNLIN) as primary, Server() as replica, Session(replica) as below:
         assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
         eventually(lambda: "link to the primary" in replica.log().lower(), "a line of the log")
         assert not link(below)
 
 
-def test_a_primary_that_nobody_vouches_for_is_refused(files):
+def test_primary_with_an_unknown_certificate_is_refused(files):
     other = Files()
     try:
         with node(other, DUNLIN) as primary, node(files, DUNLIN) as replica, Session(replica) as below:
@@ -77,7 +77,7 @@ def test_migrate_inside_tls(files, programs):
 
 
 @pytest.mark.parametrize("programs", [(ORACLE, ORACLE), (DUNLIN, DUNLIN), (ORACLE, DUNLIN), (DUNLIN, ORACLE)], ids=["redis", "own", "from-redis", "to-redis"])
-def test_one_certificate_that_is_its_own_authority_serves_links_and_migrate(tmp_path, programs):
+def test_self_signed_certificate_serves_links_and_migrate(tmp_path, programs):
     cert, key = self_signed(tmp_path, "all", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
 
     def start(program):

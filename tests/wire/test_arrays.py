@@ -79,7 +79,7 @@ def test_hostile_words(server):
         assert peer.ask("EXISTS", "a") == 0
 
 
-def test_a_payload_that_lies_is_refused(server):
+def test_restore_refuses_an_array_payload_that_lies(server):
     with Peer(server) as peer:
         peer.line("FLUSHALL")
         peer.line("ARSET a 3 x y 12 2.5")
@@ -129,7 +129,7 @@ def test_arrays_survive_a_kill_and_a_rewrite(rdb_preamble):
         server.kill()
 
 
-def test_a_snapshot_has_the_array_of_its_instant():
+def test_snapshot_has_the_array_of_its_instant():
     """A large array that changes while it is saved, by pages and as a whole."""
     with Server("--enable-debug-command", "yes", "--save", "") as server, Peer(server) as peer, Peer(server) as other:
         fill(peer, "a", 60_000)

@@ -212,7 +212,7 @@ def test_commands_that_bring_others_along_meet_every_condition(state):
     assert differences == {}
 
 
-def test_a_paused_script_waits_with_one_worker_too():
+def test_paused_script_waits_with_one_worker_too():
     with Server("--threads", "1") as server, Peer(server) as boss, Peer(server) as client:
         assert boss.line("CLIENT PAUSE 600000 WRITE") == "OK"
         client.send("EVAL", SET, 1, "k")

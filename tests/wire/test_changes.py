@@ -138,7 +138,7 @@ def test_changes_of_newer_commands_are_counted_as_in_valkey(server, newer_oracle
     compare(NEWER_SCENARIOS[family], server, newer_oracle)
 
 
-def test_every_writing_command_has_a_scenario(server):
+def test_writing_commands_all_have_a_scenario(server):
     told = set()
     for scenario in (*SCENARIOS.values(), *NEWER_SCENARIOS.values()):
         for call in calls_of(scenario):
@@ -253,7 +253,7 @@ def test_changes_of_commands_that_no_oracle_has(server):
             assert changes(peer) - before == expected, line
 
 
-def test_a_database_exchanged_with_itself_is_no_change(server):
+def test_swapdb_of_a_database_with_itself_is_no_change(server):
     with Peer(server) as peer:
         before = changes(peer)
         assert peer.line("SWAPDB 0 0") == "OK"

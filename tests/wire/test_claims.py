@@ -29,7 +29,7 @@ def wait(boss, client, line):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_what_comes_of_age_is_claimed_by_whoever_waits(server, stream, protocol):
+def test_xreadgroup_claim_takes_a_delivery_that_comes_of_age(server, stream, protocol):
     with Peer(server, protocol) as bob:
         stream.line("XADD s 1 a 1")
         stream.line("XREADGROUP GROUP g ann STREAMS s >")
@@ -41,7 +41,7 @@ def test_what_comes_of_age_is_claimed_by_whoever_waits(server, stream, protocol)
         assert stream.line("XPENDING s g - + 9")[0][1::2] == ["bob", 2]
 
 
-def test_two_who_wait_get_the_same_entry_one_after_the_other(server, stream):
+def test_xreadgroup_claim_gives_two_waiting_clients_the_entry_in_turn(server, stream):
     with Peer(server) as ann, Peer(server) as bob:
         wait(stream, ann, "XREADGROUP GROUP g ann BLOCK 0 CLAIM 50 STREAMS s >")
         wait(stream, bob, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 50 STREAMS s >")
@@ -51,7 +51,7 @@ def test_two_who_wait_get_the_same_entry_one_after_the_other(server, stream):
         assert (entry, deliveries) == ("1-0", 1) and idle >= 50
 
 
-def test_a_delivery_that_is_made_older_is_claimed_at_once(server, stream):
+def test_xreadgroup_claim_takes_a_delivery_that_is_made_older_at_once(server, stream):
     with Peer(server) as bob:
         stream.line("XADD s 1 a 1")
         stream.line("XREADGROUP GROUP g ann STREAMS s >")
@@ -61,7 +61,7 @@ def test_a_delivery_that_is_made_older_is_claimed_at_once(server, stream):
         assert (entry, deliveries) == ("1-0", 1) and idle >= 600000
 
 
-def test_a_wait_ends_with_its_time_though_deliveries_are_young(server, stream):
+def test_xreadgroup_claim_times_out_while_deliveries_are_young(server, stream):
     with Peer(server) as bob:
         stream.line("XADD s 1 a 1")
         stream.line("XREADGROUP GROUP g ann STREAMS s >")
@@ -69,7 +69,7 @@ def test_a_wait_ends_with_its_time_though_deliveries_are_young(server, stream):
         assert bob.line("XREADGROUP GROUP g bob CLAIM 600000 STREAMS s >") is None
 
 
-def test_several_streams_and_transactions(server, stream):
+def test_xreadgroup_claim_of_several_streams_and_in_transactions(server, stream):
     stream.line("XGROUP CREATE other g 0 MKSTREAM")
     for key in ("s", "other"):
         stream.line(f"XADD {key} 1 a 1")
@@ -100,7 +100,7 @@ def test_mistakes(server, stream):
         assert isinstance(reply, Failure) and reply == error, words
 
 
-def test_the_log_keeps_who_has_what():
+def test_xreadgroup_claim_is_kept_in_the_log():
     log = ("--appendonly", "yes", "--appendfsync", "always")
     with Server(*log) as server, Peer(server) as client:
         for line in (

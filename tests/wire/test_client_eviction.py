@@ -21,7 +21,7 @@ def begin_request(peer, bytes_sent):
 
 
 @own
-def test_the_largest_goes_and_the_rest_stays(server):
+def test_client_eviction_takes_the_largest_and_leaves_the_rest(server):
     with Peer(server) as observer, Peer(server) as large, Peer(server) as small, Peer(server) as spared:
         observer.line("CONFIG RESETSTAT")
         spared.line("CLIENT NO-EVICT on")
@@ -40,7 +40,7 @@ def test_the_largest_goes_and_the_rest_stays(server):
 
 
 @own
-def test_a_client_that_does_not_read_is_closed(server):
+def test_client_that_does_not_read_is_closed(server):
     with Peer(server) as observer, Peer(server) as lazy:
         observer.line("CONFIG RESETSTAT")
         observer.ask("SET", "value", b"v" * MB)
@@ -54,7 +54,7 @@ def test_a_client_that_does_not_read_is_closed(server):
             observer.line("DEL value")
 
 
-def test_the_directive_takes_bytes_and_percent_as_in_redis(server, oracle):
+def test_maxmemory_clients_takes_bytes_and_percent_as_in_redis(server, oracle):
     values = ["0", "100mb", "5%", "100%", "101%", "-1", "-5%", "x", "%", "1.5%", "12345"]
     replies = []
     for one in (server, oracle):

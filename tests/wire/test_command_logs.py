@@ -66,7 +66,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("scenario", WAITS)
-def test_what_has_waited_is_logged_when_it_is_answered(logging, scenario):
+def test_blocked_command_is_logged_when_it_is_answered(logging, scenario):
     # A machine that is busy may stand still in the very moment that is measured, but not each time.
     times = (times_of_what_has_waited(logging, *WAITS[scenario]) for _ in range(4))
     assert any(max(found) < SLEEP_US for found in times), "the time that it has waited is not its own"
@@ -94,7 +94,7 @@ def times_of_what_has_waited(logging, waits, ends):
         return took_us, usec(peer, name)
 
 
-def test_a_wait_that_times_out_is_logged_and_one_that_is_left_is_not(logging):
+def test_blocked_command_is_logged_if_it_times_out_and_not_if_it_is_left(logging):
     with Peer(logging) as peer, Peer(logging) as waiting:
         forget(peer)
         assert waiting.line("BLPOP nothing 0.01") is None
@@ -107,7 +107,7 @@ def test_a_wait_that_times_out_is_logged_and_one_that_is_left_is_not(logging):
         assert [line for line, *_ in slow(peer)] == ["BLPOP nothing 0.01"]
 
 
-def test_what_is_served_long_after_it_began_has_its_own_time_only(logging):
+def test_blocked_command_served_late_is_logged_with_its_own_time(logging):
     """Other commands of the same pipeline are logged as themselves."""
     with Peer(logging) as peer, Peer(logging) as waiting:
         number = waiting.line("CLIENT ID")

@@ -81,7 +81,7 @@ def family(name):
     return name.split("|")[0]
 
 
-def test_every_command_is_described_as_redis_does(server):
+def test_commands_are_described_as_in_redis(server):
     mine, theirs = tables(server, ORACLE)
     found = {(name, field): (value, other) for name, field, value, other in differences(mine, theirs)}
     assert {what: how for what, how in found.items() if what not in MEANT} == {}
@@ -90,7 +90,7 @@ def test_every_command_is_described_as_redis_does(server):
 
 
 @pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
-def test_every_newer_command_is_described_as_valkey_does(server):
+def test_newer_commands_are_described_as_in_valkey(server):
     mine, redis = tables(server, ORACLE)
     _, valkey = tables(server, VALKEY)
     newer = {name: fields for name, fields in mine.items() if name not in redis}

@@ -168,7 +168,7 @@ def fields(line):
     return dict(field.split("=", 1) for field in line.decode().split())
 
 
-def test_what_follows_auth_in_the_same_write(guarded):
+def test_auth_lifts_the_limits_within_the_same_write(guarded):
     """The limits for strangers end with AUTH, not with the write that AUTH came in."""
     big = b"x" * 100_000
     with guarded.connect() as client:
@@ -189,7 +189,7 @@ def test_select_inside_a_pipeline(server):
         assert exactly(client, len(expected)) == expected
 
 
-def test_the_line_of_a_client(server, oracle):
+def test_client_list_line_has_the_fields_of_redis(server, oracle):
     """Fields, their order and their values: every field of Redis, in its order."""
 
     def line(which):
@@ -252,7 +252,7 @@ def test_quit_closes_without_replies_too(server):
     assert talk(server, ["CLIENT REPLY OFF", "ECHO a"]) == b""
 
 
-def test_who_kills_itself_is_answered_first(server):
+def test_client_kill_of_itself_is_answered_first(server):
     with server.connect() as client:
         number = ask(client, "CLIENT", "ID")[1:]
         kill = command("CLIENT", "KILL", "ID", number, "SKIPME", "no")
@@ -275,7 +275,7 @@ def test_kill_in_the_middle_of_a_large_reply(server):
         assert ask(killer, "DEL", "big") == b":1"
 
 
-def test_many_kill_each_other(server):
+def test_client_kill_by_many_kills_each_once(server):
     """Every client is killed once, however many want to."""
     clients = [server.connect() for _ in range(40)]
     numbers = [ask(client, "CLIENT", "ID")[1:] for client in clients]
@@ -298,7 +298,7 @@ def test_many_kill_each_other(server):
         client.close()
 
 
-def test_a_password_that_comes_and_goes(server, oracle):
+def test_requirepass_set_and_removed_while_clients_are_connected(server, oracle):
     """A client that is in stays in; one that came while there was a password is let in when there
     is none."""
 

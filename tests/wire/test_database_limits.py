@@ -32,7 +32,7 @@ def limited():
         yield server, peer
 
 
-def test_a_database_evicts_its_own_keys_alone(limited):
+def test_database_limit_evicts_its_own_keys_only(limited):
     _, peer = limited
     # However long it takes to make room.
     peer.line("CONFIG SET maxmemory-eviction-tenacity 100")
@@ -90,7 +90,7 @@ def test_scripts_transactions_and_copies_keep_to_the_limit(limited):
     assert peer.line("EXISTS large") == 1
 
 
-def test_a_limit_comes_with_its_number_when_databases_are_exchanged(limited):
+def test_database_limit_stays_with_its_number_after_swapdb(limited):
     _, peer = limited
     assert fill(peer, 8000) == []
     assert peer.line("SWAPDB 0 3") == "OK"
@@ -151,7 +151,7 @@ ELSEWHERE = "redis.call('SELECT', 3) " + WRITE
     ],
     ids=lambda lines: " ".join(str(word)[:60] for word in lines[-1]),
 )
-def test_no_way_leads_into_a_full_database(full, lines):
+def test_database_that_is_full_takes_no_write_by_any_way(full, lines):
     server, peer = full
     library = "#!lua name=lib\nredis.register_function('write', function(keys, args) %s end)"
     assert peer.ask("FUNCTION", "LOAD", library % ELSEWHERE.replace("ARGV", "args")) == "lib"
@@ -177,7 +177,7 @@ def dumped(server, key):
         return exactly(client, int(size[1:]))
 
 
-def test_a_transaction_that_selects_a_full_database_is_refused(full):
+def test_transaction_that_selects_a_full_database_is_refused(full):
     _, peer = full
     assert [peer.line(line) for line in ("MULTI", "SELECT 3", "SET new 1")] == ["OK", "QUEUED", OOM]
     assert peer.line("EXEC") == Failure("EXECABORT Transaction discarded because of previous errors.")
@@ -187,7 +187,7 @@ def test_a_transaction_that_selects_a_full_database_is_refused(full):
     assert figures(peer, 3)[1] > MB
 
 
-def test_a_transaction_is_refused_whose_commands_together_do_not_fit(full):
+def test_transaction_whose_commands_do_not_fit_together_is_refused(full):
     _, peer = full
     assert peer.line("MULTI") == "OK" and peer.line("SELECT 4") == "QUEUED"
     for number in range(150):
@@ -197,7 +197,7 @@ def test_a_transaction_is_refused_whose_commands_together_do_not_fit(full):
 
 
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-lru"])
-def test_a_value_larger_than_the_limit_is_refused_by_an_empty_database(full, policy):
+def test_empty_database_refuses_a_value_larger_than_its_limit(full, policy):
     server, peer = full
     peer.line(f"CONFIG SET maxmemory-policy {policy}")
     compressed = peer.line("CONFIG SET rdbcompression yes") and dumped(server, "large")
@@ -231,7 +231,7 @@ def test_migrated_keys_keep_to_the_limit(full):
         assert client.line("EXISTS small") == 1
 
 
-def test_a_waiting_client_is_served_in_a_full_database(full):
+def test_blocked_client_is_served_in_a_full_database(full):
     """It moves an element: the database takes no more than before."""
     server, peer = full
     with Peer(server) as waiting:
@@ -249,7 +249,7 @@ def test_a_waiting_client_is_served_in_a_full_database(full):
         assert figures(peer, 3)[1] <= used + 64
 
 
-def test_a_data_set_that_is_above_the_limit_is_loaded_and_refuses():
+def test_data_set_above_the_limit_is_loaded_and_refuses_writes():
     with Server() as server, Peer(server) as peer:
         peer.line("SELECT 3")
         assert fill(peer, 3000) == [] and peer.line("SAVE") == "OK"

@@ -98,7 +98,7 @@ def test_answers_do_not_depend_on_data(place):
         assert len(answers) == 1, (line, answers)
 
 
-def test_a_denied_command_in_a_transaction_or_a_script_reveals_nothing(place):
+def test_denied_command_in_a_transaction_or_script_reveals_nothing(place):
     root, user = place
     for state in STATES:
         root("DEL", "other:1")

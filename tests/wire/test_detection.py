@@ -41,7 +41,7 @@ def test_modules_are_announced_if_and_only_if_their_commands_are_there(server, p
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_command_that_is_not_there_is_described_as_redis_does(server, oracle, protocol):
+def test_unknown_command_is_described_as_in_redis(server, oracle, protocol):
     with Peer(server, protocol) as client, Peer(oracle, protocol) as redis:
         for line in ("COMMAND INFO no.such", "COMMAND INFO get no.such|x", "COMMAND DOCS no.such", "COMMAND COUNT x", "COMMAND GETKEYS no.such a"):
             ours, theirs = client.line(line), redis.line(line)
@@ -67,7 +67,7 @@ user stats on nopass ~* resetchannels +@all -@timeseries -@bloom -@cuckoo -@cms 
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis 7.0 has no such categories")
-def test_a_file_of_users_of_redis_8_loads_and_its_rules_are_kept(tmp_path):
+def test_aclfile_of_redis_8_loads_and_keeps_its_rules(tmp_path):
     path = tmp_path / "users.acl"
     path.write_text(USERS_OF_8)
     with Server("--aclfile", path) as server, Peer(server) as client:

@@ -91,7 +91,7 @@ def test_errors_are_counted_as_in_redis(server, oracle, scenario):
     assert scenario in ("passed over",) or any("error" in name for name in ours[1])
 
 
-def test_a_call_fails_once_whatever_errors_its_reply_has(server):
+def test_call_fails_once_whatever_errors_its_reply_has(server):
     # redis-server 7.0 counts two failed calls of this one.
     text = "return {redis.pcall('incr', 'text'), redis.error_reply('MINE no')}"
     _, found = told(server, script(text))
@@ -151,7 +151,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("ending", WAITS)
-def test_what_has_waited_is_counted_when_it_is_answered(server, ending):
+def test_blocked_command_is_counted_when_it_is_answered(server, ending):
     command, enders, expected, code = WAITS[ending]
     name = "cmdstat_" + command.split(" ")[0].lower()
     with Peer(server) as peer, Peer(server) as waiting:
@@ -172,7 +172,7 @@ def test_what_has_waited_is_counted_when_it_is_answered(server, ending):
         assert found.get("cmdstat_client|unblock", "failed_calls=0").endswith("failed_calls=0")
 
 
-def test_a_client_that_leaves_while_it_waits_is_not_counted(server):
+def test_blocked_client_that_leaves_is_not_counted(server):
     with Peer(server) as peer, Peer(server) as waiting:
         peer.line("CONFIG RESETSTAT")
         number = waiting.line("CLIENT ID")
@@ -191,7 +191,7 @@ def test_errors_are_counted_that_nobody_hears(server):
         assert counts(peer)["cmdstat_incr"] == "calls=0,rejected_calls=1,failed_calls=0"
 
 
-def test_what_a_thread_of_its_own_has_run_is_counted_once():
+def test_offloaded_command_is_counted_once():
     with Server("--enable-debug-command", "yes") as server, Peer(server) as peer:
         peer.ask("RPUSH", "list", *range(50_000))
         peer.line("CONFIG RESETSTAT")

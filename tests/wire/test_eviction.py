@@ -64,7 +64,7 @@ def fill(peer, count, value=b"x" * 1000, start=0, more=()):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_keeps_to_the_limit_and_refuses_nothing(full, policy):
+def test_eviction_keeps_to_the_limit_and_refuses_nothing(full, policy):
     config(full, maxmemory_policy=policy, maxmemory_eviction_tenacity=100)
     more = ("EX", 1000) if policy.startswith("volatile") else ()
     assert fill(full, 12_000, more=more) == []
@@ -86,7 +86,7 @@ def test_volatile_policies_leave_keys_without_an_expiry_alone(full):
     assert sum(full.ask("EXISTS", f"stays:{number}") for number in range(1000)) == 1000
 
 
-def test_a_write_is_refused_where_nothing_may_go(full):
+def test_write_is_refused_if_no_key_may_be_evicted(full):
     for policy in ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-auto"):
         full.line("FLUSHALL")
         config(full, maxmemory_policy=policy)
@@ -192,7 +192,7 @@ def test_restore_and_functions_make_room(full):
 
 
 @own
-def test_a_value_larger_than_the_limit_is_refused_and_evicts_nothing(full):
+def test_value_larger_than_the_limit_is_refused_and_evicts_nothing(full):
     limit = info(full, "maxmemory")
 
     def keys_left():
@@ -208,7 +208,7 @@ def test_a_value_larger_than_the_limit_is_refused_and_evicts_nothing(full):
 
 
 @own
-def test_a_value_that_was_refused_is_no_reason_to_refuse_others(full):
+def test_value_that_was_refused_does_not_get_others_refused(full):
     huge = b"x" * (info(full, "maxmemory") + 12 * MB)
     for turn in range(60):
         # What clients hold is summed up ten times a second: some of these sums are of a moment when much of it has come.
@@ -216,7 +216,7 @@ def test_a_value_that_was_refused_is_no_reason_to_refuse_others(full):
         assert full.ask("SET", "k", turn) == "OK", turn
 
 
-def test_a_limit_that_is_lowered_is_reached_by_itself(full):
+def test_limit_that_is_lowered_is_reached_without_commands(full):
     fill(full, 3500)
     limit = info(full, "maxmemory") - 2 * MB
     config(full, maxmemory=limit)
@@ -256,7 +256,7 @@ def test_idle_times_and_counters_are_answered_by_policy(server, oracle):
 
 
 @own
-def test_an_lfu_counter_grows_with_use(full):
+def test_lfu_counter_grows_with_use(full):
     config(full, maxmemory_policy="allkeys-lfu")
 
     def play():
@@ -289,7 +289,7 @@ def test_directives_have_the_limits_of_redis(server, oracle):
         assert got[0] == got[1], (name, value)
 
 
-def test_an_evicted_key_is_an_event(full, server):
+def test_evicted_key_is_an_event(full, server):
     config(full, notify_keyspace_events="Ee")
     with Peer(server) as listener:
         listener.line("SUBSCRIBE __keyevent@0__:evicted")
@@ -300,7 +300,7 @@ def test_an_evicted_key_is_an_event(full, server):
         assert all(full.ask("EXISTS", key) == 0 for key in list(heard)[:100])
 
 
-def test_who_caches_an_evicted_key_is_told(full, server):
+def test_evicted_key_invalidates_client_caches(full, server):
     with Peer(server, 3) as reader:
         reader.line("CLIENT TRACKING ON NOLOOP")
         fill(full, 3000)
@@ -322,7 +322,7 @@ def test_who_caches_an_evicted_key_is_told(full, server):
         assert len(gone) > 500
 
 
-def test_an_evicted_key_dirties_a_watch(full, server):
+def test_evicted_key_dirties_a_watch(full, server):
     config(full, maxmemory_policy="allkeys-random")
     with Peer(server) as one:
         full.line("SET watched 1")
@@ -336,7 +336,7 @@ def test_an_evicted_key_dirties_a_watch(full, server):
         assert one.line("EXEC") is None
 
 
-def test_a_client_that_waits_is_served_under_pressure(full, server):
+def test_blocked_client_is_served_under_pressure(full, server):
     fill(full, 5000)
     with Peer(server) as waiting:
         for number in range(50):
@@ -398,7 +398,7 @@ def test_expiry_beside_eviction(full):
 
 @pytest.mark.parametrize("pusher", ["on", "off"])
 @pytest.mark.parametrize("waiter", ["on", "off"])
-def test_a_client_that_waits_is_served_under_its_own_no_touch(server, waiter, pusher):
+def test_blocked_client_is_served_under_its_own_no_touch(server, waiter, pusher):
     with Peer(server) as one, Peer(server) as two:
         # A counter would lose 1 where a minute begins.
         config(one, maxmemory_policy="allkeys-lfu", lfu_log_factor=0, lfu_decay_time=0)

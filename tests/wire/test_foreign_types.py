@@ -47,7 +47,7 @@ def has_commands(client, name):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_kept_value_has_the_name_of_its_type(client, name):
+def test_kept_value_has_the_name_of_its_type(client, name):
     if has_commands(client, name):
         pytest.skip("the type is there")
     dump = payload(name, TYPES[name], b"a value")
@@ -78,7 +78,7 @@ def test_types_that_are_not_there_are_counted_by_no_other_type(client):
 
 
 @pytest.mark.skipif("8.2" not in REDIS_VERSIONS, reason="no server of Redis 8.2 (scripts/get-redis.sh)")
-def test_a_vector_set_of_redis_answers_as_there(client):
+def test_vector_set_of_redis_answers_as_there(client):
     if has_commands(client, "vectorset"):
         pytest.skip("the type is there")
     with Server(program=REDIS_VERSIONS["8.2"]) as redis, Peer(redis) as other:

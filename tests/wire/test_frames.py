@@ -89,7 +89,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_a_line_without_end(server, oracle, name):
+def test_endless_line_is_refused_as_in_redis(server, oracle, name):
     def ask(which):
         with which.connect() as client:
             client.sendall(ENDLESS[name])
@@ -133,7 +133,7 @@ def test_byte_by_byte(server, protocol):
         assert exactly(client, len(expected)) == expected
 
 
-def test_every_split_in_two(server):
+def test_requests_may_be_split_in_two_anywhere(server):
     stream = command("SET", "key", "value") + b"GET key\r\n" + command("APPEND", "key", "s")
     expected = b"+OK\r\n$5\r\nvalue\r\n:6\r\n"
     with server.connect() as client:
@@ -175,7 +175,7 @@ def test_protocol_versions(server, oracle):
         assert after_hello(version)(server) == after_hello(version)(oracle)
 
 
-def test_a_reply_before_the_error_is_not_lost(server):
+def test_reply_before_the_protocol_error_is_not_lost(server):
     """The replies before a protocol error arrive, however many bytes they are."""
     big = b"x" * 100_000
     stream = command("SET", "big", big) + command("GET", "big") * 50 + b"*1\r\n$x\r\n"

@@ -32,7 +32,7 @@ def ranking(told, name):
     return list(zip(pairs[::2], pairs[1::2]))
 
 
-def test_a_session_begins_ends_and_is_forgotten(client):
+def test_hotkeys_session_begins_ends_and_is_forgotten(client):
     assert client.line("HOTKEYS GET") is None
     assert client.line("HOTKEYS STOP") is None
     assert client.line("HOTKEYS START METRICS 2 CPU NET COUNT 3 SAMPLE 1") == "OK"
@@ -81,7 +81,7 @@ def test_commands_of_transactions_count_one_by_one_and_scripts_as_a_whole(client
     client.line("DEL n l")
 
 
-def test_a_session_ends_by_itself(client):
+def test_hotkeys_session_ends_by_itself(client):
     assert client.line("HOTKEYS START METRICS 1 CPU DURATION 1") == "OK"
     while (told := collected(client))["tracking-active"]:
         client.line("SET k v")

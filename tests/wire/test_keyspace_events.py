@@ -319,7 +319,7 @@ def test_expired_keys_are_told_of(server):
     listener.of(["CONFIG", "SET", "notify-keyspace-events", ""])
 
 
-def test_what_has_expired_when_it_is_set_comes_and_goes(server):
+def test_set_with_a_past_expiry_publishes_both_events(server):
     listener = Listener(server)
     listener.of(["CONFIG", "SET", "notify-keyspace-events", "EAn"])
     listener.of(["FLUSHALL"])

@@ -38,7 +38,7 @@ def session():
         yield server, session
 
 
-def test_another_port(session):
+def test_config_set_port_listens_there(session):
     server, session = session
     other = free_port()
     with client_of(server) as old_client:
@@ -57,7 +57,7 @@ def test_another_port(session):
     assert not answers(server, port=other)
 
 
-def test_a_port_that_is_taken(session):
+def test_config_set_port_that_is_taken_changes_nothing(session):
     server, session = session
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -69,7 +69,7 @@ def test_a_port_that_is_taken(session):
         assert session("CONFIG", "SET", "port", port).startswith("-ERR CONFIG SET failed")
 
 
-def test_other_addresses(session):
+def test_config_set_bind_listens_at_other_addresses(session):
     server, session = session
     assert not answers(server, host="127.0.0.2")
     assert session("CONFIG", "SET", "bind", "127.0.0.1 127.0.0.2") == "OK"
@@ -83,7 +83,7 @@ def test_other_addresses(session):
     assert answers(server) and not answers(server, host="127.0.0.2")
 
 
-def test_without_tcp_and_back():
+def test_config_set_port_0_closes_tcp_until_set_again():
     with Server() as server, server.connect(unix=True) as client:
         client.sendall(b"CONFIG SET port 0\r\n")
         assert client.recv(64) == b"+OK\r\n"

@@ -21,7 +21,7 @@ def send_aside(client, data):
 
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
-def test_a_hundred_thousand_commands_in_one_write(server, unix):
+def test_pipeline_of_a_hundred_thousand_commands_in_one_write(server, unix):
     count = 100_000
     with Bystander(server) as other, server.connect(unix=unix) as client:
         client.sendall(command("DEL", "n"))
@@ -33,7 +33,7 @@ def test_a_hundred_thousand_commands_in_one_write(server, unix):
         sender.join()
 
 
-def test_a_hundred_thousand_inline_commands(server):
+def test_pipeline_of_a_hundred_thousand_inline_commands(server):
     with server.connect() as client:
         sender = send_aside(client, b"PING\r\n" * 100_000)
         assert exactly(client, 700_000) == b"+PONG\r\n" * 100_000
@@ -73,7 +73,7 @@ def test_huge_value(server, size):
         assert exactly(client, 4) == b":1\r\n"
 
 
-def test_a_value_that_is_announced_and_never_sent(server):
+def test_announced_value_that_never_comes_takes_no_memory(server):
     """Announcing the largest value costs the server nothing until bytes arrive."""
     before = memory(server)
     clients = [server.connect() for _ in range(50)]
@@ -86,7 +86,7 @@ def test_a_value_that_is_announced_and_never_sent(server):
         client.close()
 
 
-def test_an_array_that_is_announced_and_never_sent(server):
+def test_announced_array_that_never_comes_takes_no_memory(server):
     before = memory(server)
     clients = [server.connect() for _ in range(50)]
     with Bystander(server) as other:
@@ -138,7 +138,7 @@ def test_slow_reader_is_bounded():
         eventually(lambda: connected(server) == 1, "the slow reader is still connected")
 
 
-def test_a_reply_over_the_output_limit():
+def test_reply_over_the_output_limit_closes_the_client():
     """One reply that is larger than the limit closes the connection; nothing of it is kept."""
     with Server("--client-output-buffer-limit", "normal", "16mb", "0", "0") as server:
         with Bystander(server) as other, server.connect() as client:
@@ -201,7 +201,7 @@ def test_clients_that_vanish(server):
     eventually(lambda: connected(server) == 1, "connections are left over")
 
 
-def test_ten_thousand_connections():
+def test_connections_of_ten_thousand_clients():
     available = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     count = min(10_000, available - 500)
     with Server("--maxclients", "11000") as server, Bystander(server) as other:

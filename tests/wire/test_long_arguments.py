@@ -144,7 +144,7 @@ def received_bytes(observer, number):
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="redis-server 7.0 does not show what it has read of a client")
 @pytest.mark.parametrize("length", [BLOCK_BYTES_MAX + 1, 4 * MIB + 5])
-def test_a_long_argument_may_be_cut_anywhere(server, length):
+def test_long_argument_may_be_cut_anywhere(server, length):
     dice = random.Random(length)
     value, other = dice.randbytes(length), dice.randbytes(length)
     stream = command("SET", "cut", value) + command("APPEND", "cut", other) + command("GET", "cut")
@@ -179,7 +179,7 @@ def test_requests_around_a_long_one_keep_their_order(server):
         assert same(replies, expected)
 
 
-def test_a_long_argument_waits_for_the_end_of_a_pause(server):
+def test_long_argument_waits_for_the_end_of_a_pause(server):
     value = random.Random(2).randbytes(MIB)
     with Session(server) as client, Session(server) as other:
         assert other("CLIENT", "PAUSE", 100_000, "WRITE") == "OK"
@@ -193,14 +193,14 @@ def test_a_long_argument_waits_for_the_end_of_a_pause(server):
 
 @pytest.mark.parametrize("tail, line", [(b"xx", "expected CRLF after bulk"), (b"\rx", "expected CRLF after bulk")])
 @pytest.mark.skipif(is_redis(DUNLIN), reason="redis-server takes any two bytes for the end of an argument")
-def test_a_long_argument_ends_with_its_line(server, tail, line):
+def test_long_argument_ends_with_its_line(server, tail, line):
     request = command("SET", "k", b"x" * MIB)
     with Bystander(server), server.connect() as client:
         client.sendall(request[:-2] + tail)
         assert rest(client) == (f"-ERR Protocol error: {line}\r\n".encode(), True)
 
 
-def test_a_stranger_announces_no_long_argument():
+def test_long_argument_of_a_stranger_is_refused():
     with Server("--requirepass", "secret") as server:
         for length in (16 * KIB + 1, BLOCK_BYTES_MAX + 1, 512 * MIB):
             with server.connect() as client:
@@ -220,7 +220,7 @@ def memory(server, name):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="redis-server keeps a long value twice for a while")
-def test_a_long_value_is_in_memory_once():
+def test_long_value_is_in_memory_once():
     length = 200 * MIB
     with Server() as server, Session(server) as client:
         before = memory(server, "VmRSS")
@@ -285,7 +285,7 @@ def test_memory_of_long_arguments_that_lead_nowhere_returns(ending):
 
 
 @pytest.mark.parametrize("loader", [DUNLIN, ORACLE])
-def test_the_log_has_long_arguments(loader):
+def test_log_has_long_arguments(loader):
     dice = random.Random(3)
     value, other = dice.randbytes(5 * MIB + 7), dice.randbytes(MIB - 1)
     log = ["--appendonly", "yes"]

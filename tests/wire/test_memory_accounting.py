@@ -36,7 +36,7 @@ REGISTERED = {
 
 
 @pytest.mark.parametrize("kind", REGISTERED)
-def test_what_a_client_registers_counts_as_its_own(server, kind):
+def test_client_memory_counts_what_it_registers(server, kind):
     words, end = REGISTERED[kind]
     with Peer(server) as observer, Peer(server, 3) as client:
         number = client.line("CLIENT ID")
@@ -51,7 +51,7 @@ def test_what_a_client_registers_counts_as_its_own(server, kind):
         assert info(observer, "used_memory") <= used + 128 * 1024
 
 
-def test_a_client_that_registers_too_much_is_evicted(server):
+def test_client_that_registers_too_much_is_evicted(server):
     with Peer(server) as observer, Peer(server) as greedy:
         observer.line("CONFIG RESETSTAT")
         try:
@@ -91,7 +91,7 @@ def test_connections_count(server):
         assert each > 300
 
 
-def test_the_log_counts_and_evicts_nothing():
+def test_log_buffers_count_and_evict_nothing():
     with Server("--appendonly", "yes") as server, Peer(server) as peer:
         for number in range(4000):
             peer.send("SET", f"key:{number}", b"x" * 1000)
@@ -106,7 +106,7 @@ def test_the_log_counts_and_evicts_nothing():
         assert info(peer, "evicted_keys") == 0
 
 
-def test_a_log_that_is_idle_takes_little_and_has_a_line_of_its_own():
+def test_idle_log_takes_little_and_has_its_own_info_line():
     """A segment of the ring remains, of 1 MB."""
     with Server("--appendonly", "yes", "--threads", 2) as server, Peer(server) as peer:
         before = info(peer, "used_memory")
@@ -157,7 +157,7 @@ def test_copies_of_a_snapshot_count_while_they_wait():
         eventually(lambda: info(peer, "mem_not_counted_for_evict") > MB, "copies wait")
 
 
-def test_a_limit_below_the_empty_server_refuses_writes_and_evicts_nothing(server):
+def test_limit_below_the_empty_server_refuses_writes_and_evicts_nothing(server):
     with Peer(server) as peer:
         peer.line("FLUSHALL")
         peer.line("SET k v")

@@ -161,7 +161,7 @@ def test_memory_of_values_of_some_kib_returns(kind):
 
 
 @pytest.mark.parametrize("sizes", [(3000, 60), (1800, 9000, 60), (5000, 2300, 1700)])
-def test_no_sequence_of_sizes_keeps_more_than_the_limit_allows(sizes):
+def test_memory_stays_below_the_limit_after_any_sequence_of_sizes(sizes):
     limit = 48 * MIB
     with Server("--maxmemory", limit, "--maxmemory-policy", "allkeys-lru", "--threads", "2") as server, Session(server) as client:
         for round_, size in enumerate(sizes):

@@ -159,11 +159,11 @@ def compare(oracle_program, protocol):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_every_option_does_what_it_does_in_redis(protocol):
+def test_options_do_what_they_do_in_redis(protocol):
     compare(ORACLE, protocol)
 
 
 @pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_every_newer_option_does_what_it_does_in_valkey(protocol):
+def test_newer_options_do_what_they_do_in_valkey(protocol):
     compare(VALKEY, protocol)

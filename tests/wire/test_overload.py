@@ -55,7 +55,7 @@ def test_at_maxclients_newcomers_are_told_and_others_served():
                 assert newcomer("PING") == "PONG"
 
 
-def test_a_storm_of_connections_leaves_the_others_served():
+def test_storm_of_connections_leaves_the_others_served():
     port = free_port()
     with Server("--http-port", port) as server, Session(server) as steady:
         before = info(steady, "total_connections_received")
@@ -159,7 +159,7 @@ def peak_bytes(process):
     return int(status["VmHWM"].split()[0]) - int(status["RssFile"].split()[0]) << 10
 
 
-def test_a_server_with_a_fifth_more_memory_than_its_limit_survives():
+def test_server_survives_with_a_fifth_more_memory_than_its_limit():
     """Values of changing sizes, snapshots, the log, subscribers and clients that do not read, all at once."""
     limit = 320 * MIB
     flags = ["--maxmemory", limit, "--maxmemory-policy", "allkeys-lru", "--maxmemory-clients", "5%"]

@@ -60,7 +60,7 @@ def test_writes_wait_and_reads_do_not(server):
         assert exactly(client, 4) == b":1\r\n"
 
 
-def test_a_pause_ends_by_itself(server):
+def test_pause_ends_by_itself(server):
     with server.connect() as boss, server.connect() as client:
         start = time.monotonic()
         order(boss, "CLIENT", "PAUSE", 300)
@@ -69,7 +69,7 @@ def test_a_pause_ends_by_itself(server):
         assert time.monotonic() - start >= 0.3
 
 
-def test_the_pipeline_that_pauses_is_held_back_too(server):
+def test_pause_holds_back_its_own_pipeline_too(server):
     with server.connect() as boss, server.connect() as other:
         boss.sendall(command("CLIENT", "PAUSE", LONG_MS, "WRITE") + command("INCR", "own") + command("DEL", "own"))
         assert exactly(boss, 5) == OK
@@ -89,7 +89,7 @@ def test_unpause_passes_a_pause_of_everything(server):
         assert exactly(client, 7) == PONG
 
 
-def test_a_second_pause_does_not_shorten_the_first(server):
+def test_pause_for_the_second_time_does_not_shorten_the_first(server):
     with server.connect() as boss, server.connect() as client:
         start = time.monotonic()
         order(boss, "CLIENT", "PAUSE", 400, "WRITE")
@@ -99,7 +99,7 @@ def test_a_second_pause_does_not_shorten_the_first(server):
         assert time.monotonic() - start >= 0.4
 
 
-def test_a_longer_pause_keeps_those_who_wait(server):
+def test_pause_that_is_longer_keeps_waiting_clients(server):
     with server.connect() as boss, server.connect() as client:
         while True:
             begun = time.monotonic()
@@ -128,7 +128,7 @@ def test_errors_are_told_at_once(server):
         assert exactly(client, len(expected)) == expected
 
 
-def test_who_waits_can_be_killed_and_can_leave(server):
+def test_paused_client_can_be_killed_and_can_leave(server):
     with server.connect() as boss, server.connect() as killed, server.connect() as leaving:
         killed.sendall(command("CLIENT", "ID"))
         number = exactly(killed, 1)
@@ -148,7 +148,7 @@ def test_who_waits_can_be_killed_and_can_leave(server):
         assert exactly(boss, 4) == b":0\r\n", "nothing was run for them"
 
 
-def test_nothing_expires_while_writes_wait(server):
+def test_pause_of_writes_lets_nothing_expire(server):
     """The data set stands still: a key whose time has come is hidden from all clients, and still counted."""
     with server.connect() as boss:
         order(boss, "SELECT", 9)
@@ -173,7 +173,7 @@ def test_nothing_expires_while_writes_wait(server):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no commands that run apart")
-def test_what_was_computed_apart_is_not_stored_while_writes_wait(server):
+def test_pause_of_writes_stores_no_offloaded_result(server):
     """A failover counts on a pause: nothing is written behind it, not even the result of a command that began before."""
     with server.connect() as boss, server.connect() as client:
         for start in range(0, 300_000, 10_000):
@@ -192,7 +192,7 @@ def test_what_was_computed_apart_is_not_stored_while_writes_wait(server):
         assert exactly(client, 4) == b":2\r\n"
 
 
-def test_a_thousand_clients_wait_in_order(server):
+def test_paused_clients_wait_in_order(server):
     count, commands = 1000, 20
     clients = [server.connect() for _ in range(count)]
     with server.connect() as boss:

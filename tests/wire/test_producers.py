@@ -73,7 +73,7 @@ def test_transactions_and_settings(server):
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
-def test_the_log_and_its_base_keep_producers(preamble):
+def test_log_and_its_base_keep_producers(preamble):
     log = ("--appendonly", "yes", "--appendfsync", "always", "--aof-use-rdb-preamble", preamble)
     with Server(*log, *DEBUG) as server, Peer(server) as client:
         first, gone = fill(client)

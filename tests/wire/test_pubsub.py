@@ -48,7 +48,7 @@ def test_confirmations_count_channels_and_patterns_together(server):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_message_reaches_channels_patterns_and_shard_channels(server, protocol):
+def test_publish_reaches_channels_patterns_and_shard_channels(server, protocol):
     with Peer(server, protocol) as peer, Peer(server) as publisher:
         peer.send_all("SUBSCRIBE news", "PSUBSCRIBE n?ws", "PSUBSCRIBE *", "SSUBSCRIBE news")
         confirmations = [peer.read() for _ in range(4)]
@@ -81,7 +81,7 @@ def test_messages_of_any_size_arrive_whole(server, size):
             assert peer.read() == ["message", "big", payload.decode("latin1")]
 
 
-def test_a_listener_in_resp2_may_do_little(server):
+def test_subscriber_in_resp2_may_do_little(server):
     with Peer(server) as peer:
         peer.line("SUBSCRIBE a")
         for line, name in [("GET k", "get"), ("CONFIG GET x", "config|get"), ("PUBLISH a b", "publish"), ("HELLO 3", "hello")]:
@@ -99,7 +99,7 @@ def test_a_listener_in_resp2_may_do_little(server):
         assert peer.is_closed()
 
 
-def test_a_listener_in_resp3_may_do_everything(server):
+def test_subscriber_in_resp3_may_do_everything(server):
     with Peer(server, 3) as peer:
         assert peer.line("SUBSCRIBE a") == Push(["subscribe", "a", 1])
         assert peer.line("SET pubsub-key 1") == "OK"
@@ -124,7 +124,7 @@ def test_pushes_leave_whatever_replies_are_wanted(server):
         ]
 
 
-def test_only_what_comes_behind_the_subscription_is_delivered(server):
+def test_subscriber_gets_only_what_follows_its_subscription(server):
     with Peer(server, 3) as peer:
         peer.send_all("PUBLISH self 0", "SUBSCRIBE self", "PUBLISH self 1", "UNSUBSCRIBE self", "PUBLISH self 2", "PING")
         got = [peer.read() for _ in range(7)]
@@ -133,7 +133,7 @@ def test_only_what_comes_behind_the_subscription_is_delivered(server):
         assert [reply for reply in got if not isinstance(reply, Push)] == [0, 1, 0, "PONG"]
 
 
-def test_who_has_been_counted_is_sent_the_message_before_it_leaves(server):
+def test_subscriber_that_was_counted_gets_the_message_before_it_leaves(server):
     peers = [Peer(server) for _ in range(8)]
     with Peer(server) as publisher:
         for turn in range(200):
@@ -150,7 +150,7 @@ def test_who_has_been_counted_is_sent_the_message_before_it_leaves(server):
         peer.close()
 
 
-def test_all_subscribers_see_one_order(server):
+def test_subscribers_all_see_one_order(server):
     publishers, messages = 4, 2000
     listeners = [Peer(server, protocol) for protocol in (2, 3) * 4]
     for number, listener in enumerate(listeners):
@@ -176,7 +176,7 @@ def test_all_subscribers_see_one_order(server):
         listener.close()
 
 
-def test_what_is_listened_to_is_told(server):
+def test_pubsub_lists_what_is_subscribed_to(server):
     with Peer(server) as one, Peer(server) as other, Peer(server) as asker:
         one.line("SUBSCRIBE told")
         one.line("PSUBSCRIBE told*")
@@ -204,7 +204,7 @@ def test_what_is_listened_to_is_told(server):
         assert asker.line("PUBLISH told x") == 0
 
 
-def test_a_listener_that_does_not_read_is_closed():
+def test_subscriber_that_does_not_read_is_closed():
     with Server("--client-output-buffer-limit", "pubsub 1mb 0 0") as server:
         with Peer(server) as slow, Peer(server) as reader, Peer(server) as publisher:
             slow.line("SUBSCRIBE flood")

@@ -222,7 +222,7 @@ def answer(peer, listener):
     return item, pushes
 
 
-def test_the_writers_reply_comes_after_the_push(listeners, others):
+def test_push_comes_before_the_writers_reply(listeners, others):
     late = 0
     for number, writer in zip(range(1, ROUNDS), itertools.cycle(others)):
         for listener in listeners:
@@ -257,7 +257,7 @@ def writes(number, change):
     ][number % 3]
 
 
-def test_who_reads_a_later_change_comes_after_the_push(listeners, others):
+def test_push_comes_before_a_reply_that_shows_a_later_change(listeners, others):
     """The writer has not been answered yet, and another client sees its change."""
     late = 0
     for number in range(1, ROUNDS):
@@ -281,7 +281,7 @@ def test_who_reads_a_later_change_comes_after_the_push(listeners, others):
     assert late == 0, f"{late} pushes of {ROUNDS * len(listeners)} were late"
 
 
-def test_a_listener_that_reads_a_later_change_has_the_push_before(listeners, others):
+def test_push_comes_before_the_listeners_own_read_of_a_later_change(listeners, others):
     """In the one stream of a connection, whether it asks one by one or in a pipeline."""
     if listeners[0].protocol == 2:
         pytest.skip("who only listens reads no keys")
@@ -315,7 +315,7 @@ def test_a_listener_that_reads_a_later_change_has_the_push_before(listeners, oth
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no commands that run apart")
 @pytest.mark.parametrize("mode", ["", " BCAST"])
-def test_a_reply_that_takes_its_time_comes_before_pushes_about_later_changes(mode):
+def test_push_about_a_later_change_comes_after_an_offloaded_reply(mode):
     """An offloaded read replies with the key's value at its begin: had the push about a later change come
     before the reply, the client would keep a copy that nobody invalidates any more."""
     with Server("--threads", "2", "--enable-debug-command", "yes") as server:
@@ -343,7 +343,7 @@ def test_a_reply_that_takes_its_time_comes_before_pushes_about_later_changes(mod
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has one thread, which the script would take")
-def test_a_listener_whose_worker_is_busy_is_sent_its_pushes():
+def test_push_reaches_a_listener_whose_worker_is_busy():
     """No client waits for that worker: others write for it. Messages that the script itself has
     published leave while it runs."""
     with Server("--threads", "2", "--busy-reply-threshold", "60000") as server:

@@ -146,7 +146,7 @@ def step(rng, draw):
 
 @pytest.mark.parametrize("draw", [message, invalidation])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_client_hears_what_it_would_from_redis(draw, seed):
+def test_clients_hear_what_they_would_from_redis(draw, seed):
     threads = [] if is_redis(DUNLIN) else ["--threads", "2"]
     rng = random.Random(seed)
     with Server(*threads) as server, Server(program=ORACLE) as oracle:

@@ -85,7 +85,7 @@ def test_keyspace_events_of_each(server, boss):
     boss.ask("CONFIG", "SET", "notify-keyspace-events", "")
 
 
-def test_a_client_that_wants_more_lets_others_pass(server, boss):
+def test_blmovem_that_waits_for_more_lets_others_pass(server, boss):
     with Peer(server) as one, Peer(server) as other:
         wait(boss, one, "BLMOVEM a b LEFT RIGHT 0 EXACTLY 3 BULK")
         boss.line("RPUSH a 1 2")
@@ -97,7 +97,7 @@ def test_a_client_that_wants_more_lets_others_pass(server, boss):
         assert boss.line("LRANGE b 0 -1") == ["2", "3"]
 
 
-def test_a_wait_ends_by_timeout_unblock_and_wrong_type(server, boss):
+def test_blmovem_ends_by_timeout_unblock_and_wrong_type(server, boss):
     with Peer(server) as one:
         assert one.line("BLMOVEM a b LEFT RIGHT 0.01 EXACTLY 3 BULK") is None
         number = one.line("CLIENT ID")

@@ -10,7 +10,7 @@ RENAMED = "rename-command CONFIG admin\nrename-command FLUSHALL \"\"\nrename-com
 
 
 @pytest.mark.parametrize("program", [DUNLIN, ORACLE], ids=["dunlin", "redis"])
-def test_other_names(program):
+def test_renamed_commands_have_their_new_names_only(program):
     with Server(program=program, config=RENAMED) as server, Session(server) as session:
         assert session("CONFIG", "GET", "port").startswith("-ERR unknown command 'CONFIG'")
         assert session("ADMIN", "GET", "port") == [b"port", str(server.port).encode()]
@@ -35,7 +35,7 @@ def test_other_names(program):
         assert session("ADMIN", "GET", "port").startswith("-NOPERM")
 
 
-def test_the_log_has_the_old_names(tmp_path):
+def test_renamed_commands_are_logged_by_their_old_names(tmp_path):
     files = tmp_path / "files"
     with Server("--appendonly", "yes", "--appendfsync", "always", config=RENAMED) as server:
         with Session(server) as session:
@@ -59,7 +59,7 @@ def test_the_log_has_the_old_names(tmp_path):
         ("rename-command get", "takes a command and its new name"),
     ],
 )
-def test_what_cannot_be_renamed(line, reason):
+def test_rename_command_refuses_what_cannot_be_renamed(line, reason):
     with pytest.raises(AssertionError, match="ended with 1") as failure:
         Server(config=f"hz 10\n{line}\n")
     assert reason in str(failure.value) and "server.conf:2" in str(failure.value)

@@ -113,7 +113,7 @@ def test_heaps_are_given_up(short, purge):
     assert plain(short, "return 5") == 5
 
 
-def test_a_library_that_is_gone_counts_no_longer(short):
+def test_library_that_is_gone_counts_no_longer(short):
     held = "local kept = {} for i = 1, 150000 do kept[i] = {i} end"
     code = f"#!lua name=keeper\n{held}\nredis.register_function('keeper', function() return #kept end)"
     assert short.ask("FUNCTION", "LOAD", code) == "keeper"

@@ -54,7 +54,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize("script", RAISED)
-def test_an_error_says_what_and_where(session, script):
+def test_script_error_says_what_and_where(session, script):
     sha = session("SCRIPT", "LOAD", script).decode()
     line = script.count("\n") + 1
     assert session("EVALSHA", sha, 0) == "-" + RAISED[script] + WHERE.format(sha=sha, line=line)
@@ -133,7 +133,7 @@ def test_values_cross_the_border(session, script):
     assert session("EVAL", script, 0) == ANSWERED[script]
 
 
-def test_nothing_of_a_script_is_left_to_the_next(session):
+def test_script_leaves_nothing_to_the_next(session):
     session("EVAL", "KEYS[1] = 'changed' local t = getmetatable('') t = nil", 1, "k")
     session("EVAL", "pcall(function() string.len = nil end) pcall(rawset, string, 'len', nil)", 0)
     session("EVAL", "collectgarbage('stop')", 0)
@@ -145,7 +145,7 @@ def test_compiled_chunks_are_refused(session):
     assert session("EVAL", script, 0) == b"nil"
 
 
-def test_a_script_is_known_by_its_sha_until_the_flush(session):
+def test_script_is_known_by_its_sha_until_the_flush(session):
     sha = session("SCRIPT", "LOAD", "return 7").decode()
     assert session("SCRIPT", "EXISTS", sha, "f" * 40) == [1, 0]
     assert session("EVALSHA", sha.upper(), 0) == 7
@@ -202,7 +202,7 @@ REFUSED_LIBRARIES = {
 
 
 @pytest.mark.parametrize("library", REFUSED_LIBRARIES)
-def test_a_library_that_does_not_load_leaves_nothing(session, library):
+def test_library_that_does_not_load_leaves_nothing(session, library):
     assert session("FUNCTION", "LOAD", library) == "-" + REFUSED_LIBRARIES[library]
     assert session("FUNCTION", "LIST") == []
 
@@ -286,7 +286,7 @@ def test_memory_runs_short_for_scripts_in_transactions(crowded):
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no limit")
 @pytest.mark.parametrize("growth", ["s = s .. s", "t[#t + 1] = s .. #t"])
-def test_a_script_that_takes_memory_without_end_is_ended(crowded, growth):
+def test_script_that_takes_memory_without_end_is_ended(crowded, growth):
     script = f"local s, t = ('x'):rep(1000000), {{}} while true do {growth} end"
     assert crowded("EVAL", script, 0).endswith("not enough memory")
     caught = f"local ok, e = pcall(function() {script} end) return {{tostring(ok), e}}"

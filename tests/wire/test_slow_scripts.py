@@ -68,7 +68,7 @@ def end(slow, other):
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("script, keys", [(LOOP, ("1", "k")), (LOOP_ALONE, ("0",))])
-def test_nobody_waits_for_a_slow_script_and_anybody_can_end_it(threads, script, keys):
+def test_slow_script_holds_up_no_client_and_any_client_can_end_it(threads, script, keys):
     for killer in range(3):
         with held_up(threads, "EVAL", script, *keys) as (_, slow, others):
             for other in others:
@@ -79,7 +79,7 @@ def test_nobody_waits_for_a_slow_script_and_anybody_can_end_it(threads, script, 
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_only_what_ends_a_script_or_begins_a_conversation_is_let_through(threads):
+def test_slow_script_lets_through_what_ends_it_or_begins_a_conversation(threads):
     with held_up(threads, "EVAL", LOOP_ALONE, 0) as (server, slow, others):
         for other in others:
             for refused in ["PING", "INFO", "CLIENT LIST", "SUBSCRIBE c", "FLUSHALL", "KEYS *", "SAVE", "SELECT 1"]:
@@ -130,7 +130,7 @@ def test_transactions_are_spoiled(threads):
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("ending", ["DISCARD", "UNWATCH", "RESET"])
-def test_a_watch_can_be_ended_meanwhile_and_another_begun_afterwards(threads, ending):
+def test_watch_can_be_ended_during_a_slow_script_and_begun_afterwards(threads, ending):
     def watch(slow, first, *_):
         assert first("WATCH", "k") == "OK"
         if ending == "DISCARD":
@@ -170,7 +170,7 @@ def test_pipelines_and_requests_in_pieces_are_answered_in_order(threads):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_request_too_long_for_one_read_arrives_meanwhile(threads):
+def test_request_too_long_for_one_read_arrives_during_a_slow_script(threads):
     with held_up(threads, "EVAL", LOOP_ALONE, 0) as (_, slow, (first, second, _)):
         first.send("SET", "k", b"x" * 4_000_000)
         assert first.read() == BUSY
@@ -179,7 +179,7 @@ def test_a_request_too_long_for_one_read_arrives_meanwhile(threads):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_what_is_sent_behind_the_script_is_run_after_it(threads):
+def test_pipeline_behind_a_slow_script_is_run_after_it(threads):
     with served(threads) as (_, (slow, other, *_)):
         behind = command("SET", "behind", "v") + command("GET", "behind")
         slow.socket.sendall(command("EVAL", LOOP, 1, "k") + behind)
@@ -208,7 +208,7 @@ def test_newcomers_are_let_in_and_who_hangs_up_makes_room(threads):
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("script", [LOOP, LOOP_ALONE])
-def test_who_has_watched_or_waited_can_hang_up_meanwhile(threads, script):
+def test_client_that_watched_or_waited_can_hang_up_during_a_slow_script(threads, script):
     def wait(slow, first, second, third):
         assert first("WATCH", "k", "watched") == "OK"
         second.send("BLPOP", "k", "list", 0)
@@ -232,7 +232,7 @@ def test_who_has_watched_or_waited_can_hang_up_meanwhile(threads, script):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_the_client_of_the_script_can_hang_up(threads):
+def test_client_of_a_slow_script_can_hang_up(threads):
     with held_up(threads, "EVAL", LOOP, 1, "k") as (server, slow, (first, *_)):
         slow.hang_up()
         assert first("GET", "k") == BUSY
@@ -247,7 +247,7 @@ redis.register_function('loop', function(keys) while true do end end)"""
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_slow_function_has_an_end_of_its_own(threads):
+def test_slow_function_has_an_end_of_its_own(threads):
     def load(slow, *_):
         assert slow("FUNCTION", "LOAD", LIBRARY) == b"slow"
 
@@ -265,7 +265,7 @@ def test_a_slow_function_has_an_end_of_its_own(threads):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_slow_script_in_a_transaction_can_be_ended(threads):
+def test_slow_script_in_a_transaction_can_be_ended(threads):
     with served(threads) as (_, (slow, other, *_)):
         slow.socket.sendall(
             command("MULTI") + command("SET", "k", 1) + command("EVAL", LOOP_ALONE, 0)
@@ -279,7 +279,7 @@ def test_a_slow_script_in_a_transaction_can_be_ended(threads):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_script_that_has_written_is_not_ended(threads):
+def test_script_that_has_written_is_not_ended(threads):
     script = "redis.call('set', KEYS[1], 'begun') while redis.call('time')[1] < ARGV[1] do end return 'done'"
     with served(threads) as (_, (slow, *others)):
         # The others ask meanwhile; nothing ends the script before its time.
@@ -293,7 +293,7 @@ def test_a_script_that_has_written_is_not_ended(threads):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
-def test_a_slow_script_holds_up_only_what_it_has_locked():
+def test_slow_script_holds_up_only_what_it_has_locked():
     with served(2) as (_, (slow, *others)):
         slow.send("EVAL", LOOP, 1, "k")
         for other in others:
@@ -310,7 +310,7 @@ def test_a_slow_script_holds_up_only_what_it_has_locked():
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
-def test_who_makes_a_key_ready_does_not_wait_for_a_script_that_holds_where_it_would_be_moved():
+def test_blmove_writer_does_not_wait_for_a_script_on_the_destination():
     with served(2, clients=8) as (_, (slow, *others)):
         waiters = {f"source:{n}": other for n, other in enumerate(others[:3])}
         for source, waiter in waiters.items():
@@ -442,7 +442,7 @@ def test_sigterm_that_waits_for_a_script_can_be_made_a_shutdown_nosave(threads, 
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("line", ["SAVE", "BGSAVE", "DEBUG RELOAD", "SHUTDOWN"])
-def test_what_wants_to_be_alone_does_not_wait_for_a_slow_script(threads, line):
+def test_exclusive_command_does_not_wait_for_a_slow_script(threads, line):
     directives = ["--enable-debug-command", "yes", "--save", "900 1"]
     with held_up(threads, "EVAL", LOOP, 1, "k", directives=directives) as (_, slow, others):
         for other in others:
@@ -472,7 +472,7 @@ def test_clients_of_the_held_up_worker_can_be_killed():
 
 
 @pytest.mark.parametrize("words", [("CLIENT", "PAUSE", 1, "WRITE"), ("CLIENT", "TRACKING", "ON", "BCAST")])
-def test_who_waits_for_a_slow_script_keeps_no_others_waiting(words):
+def test_client_waiting_for_a_slow_script_holds_up_no_others(words):
     with served(2, "--busy-reply-threshold", "1000") as (_, clients):
         first, second, _, other = clients
         first.send("EVAL", LOOP, 1, "k")

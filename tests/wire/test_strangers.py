@@ -71,7 +71,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("data", FLOODS.values(), ids=FLOODS.keys())
-def test_who_does_not_read_replies_is_closed(guarded, data):
+def test_stranger_that_does_not_read_replies_is_closed(guarded, data):
     with Owner(guarded) as owner:
         before, strangers = owner.used_bytes(), [guarded.connect() for _ in range(8)]
         for stranger in strangers:
@@ -140,7 +140,7 @@ def test_half_a_request_takes_little(guarded, data):
     ],
     ids=range(11),
 )
-def test_a_stranger_is_told_what_redis_tells(guarded, data):
+def test_stranger_gets_the_replies_of_redis(guarded, data):
     with Server("--requirepass", "secret", program=ORACLE) as oracle:
         answers = []
         for server in (guarded, oracle):
@@ -156,7 +156,7 @@ def test_longer_arguments_together_are_refused_as_one_is(guarded):
         assert rest(client) == (b"-ERR Protocol error: unauthenticated bulk length\r\n", True)
 
 
-def test_a_paused_stranger_holds_little(guarded):
+def test_stranger_that_is_paused_holds_little(guarded):
     with Owner(guarded) as owner:
         before, strangers = owner.used_bytes(), [guarded.connect() for _ in range(8)]
         owner("CLIENT", "PAUSE", 60_000, "ALL")
@@ -172,7 +172,7 @@ def test_a_paused_stranger_holds_little(guarded):
             stranger.close()
 
 
-def test_who_authenticates_has_all_the_room(guarded):
+def test_stranger_that_authenticates_has_all_the_room(guarded):
     """A client may send its password and a long pipeline at once, and read afterwards."""
     count = 20_000
     with guarded.connect() as client:
@@ -232,7 +232,7 @@ def test_slow_http_clients_do_not_keep_others_out():
         assert any(is_answered() for _ in range(5))
 
 
-def test_a_burst_of_http_clients_is_answered_to_the_last():
+def test_http_clients_in_a_burst_are_answered_to_the_last():
     port = free_port()
     with Server("--http-port", port) as server:
         clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(100)]

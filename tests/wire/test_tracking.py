@@ -97,7 +97,7 @@ def test_modes_are_shown_and_cannot_be_mixed(peers):
     assert "tracking_total_prefixes:0" in other.line("INFO stats")
 
 
-def test_who_has_read_a_key_is_told_once(peers):
+def test_tracking_tells_a_reader_once(peers):
     one, other = peers
     one.line("CLIENT TRACKING ON")
     one.line("MGET a b")
@@ -127,7 +127,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("before, write", WRITES, ids=[write for _, write in WRITES])
-def test_every_write_tells(peers, before, write):
+def test_tracking_tells_of_every_write(peers, before, write):
     one, other = peers
     other.line(before)
     one.line("CLIENT TRACKING ON")
@@ -137,7 +137,7 @@ def test_every_write_tells(peers, before, write):
     invalidated(one, "k")
 
 
-def test_what_changes_nothing_tells_nothing(peers):
+def test_tracking_tells_nothing_of_commands_without_effect(peers):
     one, other = peers
     other.line("SADD k x")
     one.line("CLIENT TRACKING ON")
@@ -163,7 +163,7 @@ def test_expired_keys_are_told(peers):
 
 @pytest.mark.parametrize("flush", ["FLUSHALL", "FLUSHDB ASYNC", "SELECT 5|FLUSHDB"])
 @pytest.mark.parametrize("mode", ["", " NOLOOP", " BCAST PREFIX x"])
-def test_a_flush_tells_everyone_of_everything(peers, flush, mode):
+def test_tracking_tells_all_clients_of_a_flush(peers, flush, mode):
     one, other = peers
     one.line("CLIENT TRACKING ON" + mode)
     one.line("GET a")
@@ -174,7 +174,7 @@ def test_a_flush_tells_everyone_of_everything(peers, flush, mode):
     invalidated(one)
 
 
-def test_one_may_choose_keys(peers):
+def test_tracking_optin_and_optout_choose_keys(peers):
     one, other = peers
     one.line("CLIENT TRACKING ON OPTIN")
     one.line("GET a")
@@ -219,7 +219,7 @@ def test_prefixes_tell_of_all_keys_together(peers):
     assert told(one) == []
 
 
-def test_who_asks_twice_is_told_once(peers):
+def test_tracking_turned_on_twice_tells_once(peers):
     one, other = peers
     one.line("CLIENT TRACKING ON BCAST")
     one.line("CLIENT TRACKING ON BCAST")
@@ -230,7 +230,7 @@ def test_who_asks_twice_is_told_once(peers):
     one.line("CLIENT TRACKING OFF")
 
 
-def test_another_client_can_be_told_instead(server):
+def test_tracking_redirects_to_another_client(server):
     with Peer(server) as cache, Peer(server) as listener, Peer(server) as other:
         number = listener.line("CLIENT ID")
         listener.line("SUBSCRIBE __redis__:invalidate")
@@ -245,7 +245,7 @@ def test_another_client_can_be_told_instead(server):
         assert cache.line("PING") == "PONG"
 
 
-def test_a_redirection_may_break(server):
+def test_tracking_redirection_may_break(server):
     with Peer(server, 3) as cache, Peer(server) as other:
         with Peer(server, 3) as listener:
             number = listener.line("CLIENT ID")
@@ -270,7 +270,7 @@ def test_resp2_without_redirection_is_told_nothing(server):
         assert one.is_silent()
 
 
-def test_the_table_is_limited(peers):
+def test_tracking_table_is_limited(peers):
     one, other = peers
     other.line("CONFIG SET tracking-table-max-keys 10")
     one.line("CLIENT TRACKING ON")
@@ -283,7 +283,7 @@ def test_the_table_is_limited(peers):
     other.line("CONFIG SET tracking-table-max-keys 1000000")
 
 
-def test_no_copy_stays_stale(server):
+def test_tracking_leaves_no_copy_stale(server):
     """Random writers; the values in a cache in the end are those of the server."""
     keys = [f"cached:{number}" for number in range(20)]
     stop = threading.Event()

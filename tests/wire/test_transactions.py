@@ -46,7 +46,7 @@ def test_commands_run_together_or_not_at_all(peers):
 
 
 @pytest.mark.parametrize("line", ["NOSUCH", "GET", "CONFIG NOSUCH", "SHUTDOWN NOSAVE", "DISCARD x", "GET a b"])
-def test_a_refused_command_spoils_the_transaction(peers, line):
+def test_exec_is_aborted_by_a_command_refused_in_the_queue(peers, line):
     one, _ = peers
     one.line("MULTI")
     assert isinstance(one.line(line), Failure)
@@ -55,7 +55,7 @@ def test_a_refused_command_spoils_the_transaction(peers, line):
 
 
 @pytest.mark.parametrize("line", ["MULTI", "WATCH a"])
-def test_what_runs_at_once_spoils_nothing(peers, line):
+def test_multi_is_not_spoiled_by_commands_that_run_at_once(peers, line):
     one, _ = peers
     one.line("MULTI")
     assert isinstance(one.line(line), Failure)
@@ -135,7 +135,7 @@ def test_shard_channels_cannot_be_subscribed_to_inside(server, protocol):
         assert one.line("PING") == "PONG"
 
 
-def test_the_protocol_may_change_inside(peers):
+def test_hello_may_change_the_protocol_inside_a_transaction(peers):
     one, _ = peers
     one.send_all("MULTI", "HGETALL h", "HELLO 3", "HGETALL h", "EXEC")
     replies = [one.read() for _ in range(5)][-1]
@@ -207,7 +207,7 @@ WRITES = [
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("key, write, changes", WRITES, ids=[f"{key}: {write}" for key, write, _ in WRITES])
-def test_a_change_of_a_watched_key_stops_exec(server, peers, key, write, changes, protocol):
+def test_exec_fails_after_a_change_of_a_watched_key(server, peers, key, write, changes, protocol):
     _, other = peers
     for line in ("SET w 1", "HSET h f v", "SADD s a", "SELECT 2", "SET gone 1", "SELECT 0"):
         other.line(line)
@@ -224,7 +224,7 @@ def test_a_change_of_a_watched_key_stops_exec(server, peers, key, write, changes
         assert one.line("EXEC") == [], "the watch is over"
 
 
-def test_a_key_that_expires_while_it_is_watched_has_changed(peers):
+def test_watch_notices_that_its_key_expires(peers):
     one, other = peers
 
     def is_watched():
@@ -239,7 +239,7 @@ def test_a_key_that_expires_while_it_is_watched_has_changed(peers):
     assert one.line("EXEC") is None
 
 
-def test_a_key_that_has_expired_before_is_as_good_as_none(peers):
+def test_watch_of_an_expired_key_is_as_of_a_missing_one(peers):
     one, other = peers
     one.line("DEBUG SET-ACTIVE-EXPIRE 0")
     one.line("SET w 1 PX 1")
@@ -263,7 +263,7 @@ def test_watches_end(peers, end):
     assert one.line("EXEC") == []
 
 
-def test_the_watches_of_who_has_gone_are_forgotten(server, peers):
+def test_watches_of_a_closed_client_are_forgotten(server, peers):
     one, other = peers
     for _ in range(50):
         with Peer(server) as gone:
@@ -305,7 +305,7 @@ def test_client_list_shows_transactions(peers):
     assert (listed()["multi"], listed()["flags"], listed()["multi-mem"]) == ("-1", "N", "0")
 
 
-def test_a_transaction_that_lacks_memory_is_refused(peers):
+def test_exec_that_lacks_memory_is_refused(peers):
     one, other = peers
     one.line("MULTI")
     one.line("SET k 1")
@@ -324,7 +324,7 @@ def test_a_transaction_that_lacks_memory_is_refused(peers):
         other.line("CONFIG SET maxmemory 0")
 
 
-def test_a_pause_of_writes_holds_transactions_with_writes_back(peers):
+def test_exec_with_writes_waits_for_a_pause_of_writes(peers):
     one, other = peers
     one.line("MULTI")
     one.line("SET k 1")
@@ -340,7 +340,7 @@ def test_a_pause_of_writes_holds_transactions_with_writes_back(peers):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis 7.0 does not count the queue")
-def test_a_queue_counts_as_a_request_that_is_not_complete():
+def test_queue_of_a_transaction_counts_for_the_query_buffer_limit():
     with Server("--client-query-buffer-limit", "1mb") as server, Peer(server) as one:
         one.line("MULTI")
         with pytest.raises((EOFError, ConnectionError)):

@@ -39,13 +39,13 @@ def test_hello_info_and_scripts_agree_on_the_version(server, protocol):
 
 
 @pytest.mark.parametrize("line", WITHOUT_CLUSTER)
-def test_a_server_without_a_cluster_says_so(server, oracle, line):
+def test_cluster_commands_without_a_cluster_answer_as_in_redis(server, oracle, line):
     for protocol in (2, 3):
         with Peer(server, protocol) as client, Peer(oracle, protocol) as redis:
             assert client.line(line) == redis.line(line)
 
 
-def test_the_cluster_commands_are_described_as_in_redis(server, oracle):
+def test_cluster_commands_are_described_as_in_redis(server, oracle):
     def described(which):
         with Peer(which) as client:
             told = client.ask("COMMAND", "INFO", "cluster", "readonly", "readwrite", "asking")
@@ -61,7 +61,7 @@ def test_the_cluster_commands_are_described_as_in_redis(server, oracle):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis does so from 8.2.2 on")
-def test_a_group_has_not_read_more_than_there_was(server):
+def test_xgroup_entries_read_is_limited_to_what_there_was(server):
     with Peer(server, 3) as client:
         for number in range(1, 4):
             client.ask("XADD", "stream", f"{number}-0", "f", "v")
@@ -77,7 +77,7 @@ def test_a_group_has_not_read_more_than_there_was(server):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis knows them from 7.2 and 7.4 on")
-def test_what_came_up_to_the_announced_version_is_there(server):
+def test_commands_up_to_the_announced_version_are_there(server):
     """The commands and options of Redis 7.2 and 7.4."""
     seven_two_and_four = """client|no-touch client|setinfo cluster|myshardid waitaof hexpire hexpireat hexpiretime hpersist
     hpexpire hpexpireat hpexpiretime hpttl httl""".split()

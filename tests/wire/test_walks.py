@@ -66,7 +66,7 @@ def test_scan_finds_everything_once_at_any_count(store):
             assert sorted(found) == sorted(names)
 
 
-def test_the_digest_is_that_of_where_it_stands(store):
+def test_debug_digest_by_offload_equals_the_one_in_place(store):
     with Session(store) as session:
         for number in range(500):
             session("SET", f"key:{number}", "v")
@@ -115,7 +115,7 @@ def test_keys_that_are_there_throughout_come_once_beside_writers(store):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_a_pipeline_is_answered_in_order(store, protocol):
+def test_pipeline_with_offloaded_commands_is_answered_in_order(store, protocol):
     with Peer(store, protocol) as peer:
         peer.line("MSET a 1 b 2")
         peer.send_all("PING", "KEYS *", "SET c 3", "KEYS c*", "CLIENT REPLY SKIP", "KEYS *", "DBSIZE")
@@ -158,7 +158,7 @@ def test_clients_that_end_their_side_are_answered_and_closed(store, line):
         assert got.endswith(b"$8\r\nthe last\r\n") and len(got) > 10_000
 
 
-def test_an_output_limit_holds_for_what_is_answered_apart(store):
+def test_output_limit_holds_for_offloaded_replies(store):
     with Session(store) as session:
         session("DEBUG", "POPULATE", 100_000)
         session("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0")
@@ -196,7 +196,7 @@ def test_shutdown_does_not_wait_for_a_walk(store):
 
 
 @pytest.mark.parametrize("line", ["FLUSHALL SYNC", "FLUSHDB SYNC"])
-def test_what_a_flush_frees_is_freed_apart(store, line):
+def test_flush_frees_in_the_background(store, line):
     """The answer comes when it is done, as that of Redis does, and others are served meanwhile."""
     with Bystander(store) as bystander, Session(store) as session:
         session("DEBUG", "POPULATE", 400_000, "key", 100)
@@ -209,7 +209,7 @@ def test_what_a_flush_frees_is_freed_apart(store, line):
         assert session("EXEC") == ["OK"]
 
 
-def test_a_walk_waits_for_a_script_that_holds_keys_for_long():
+def test_walk_waits_for_a_script_that_holds_keys_for_long():
     with Server("--threads", "2", "--busy-reply-threshold", "200", *DEBUG) as server:
         with Session(server) as first, Session(server) as second, Session(server) as third:
             first("DEBUG", "VISITS-MAX", 0)

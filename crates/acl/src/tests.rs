@@ -188,7 +188,7 @@ fn decisions_name_what_is_denied() {
 }
 
 #[test]
-fn one_selector_has_to_allow_all_of_a_request() {
+fn selector_alone_must_allow_the_whole_request() {
     let both = user("+get ~a (+set ~b) (+mget ~a ~b)");
     for (line, expected) in [
         ("GET a", Ok(())),
@@ -218,7 +218,7 @@ fn databases_are_looked_at_before_commands() {
 }
 
 #[test]
-fn two_passwords_work_at_once() {
+fn user_may_have_two_passwords_at_once() {
     let commands = example();
     let rotating = user("on >old >new");
     assert!(rotating.accepts(b"old") && rotating.accepts(b"new") && !rotating.accepts(b""));
@@ -448,7 +448,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_rules_or_are_refused(words in prop::collection::vec(any::<Vec<u8>>(), 0..6)) {
+    fn rules_of_any_bytes_parse_or_are_refused(words in prop::collection::vec(any::<Vec<u8>>(), 0..6)) {
         let commands = example();
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let _ = User::new(b"u", NOTHING, &commands).with_rules(&words, NOTHING, &commands);

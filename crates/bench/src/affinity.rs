@@ -26,7 +26,7 @@ pub fn pin(processor: Option<usize>) -> io::Result<()> {
 }
 
 /// The processors that this process may use.
-#[cfg(all(target_os = "linux", feature = "lab"))]
+#[cfg(all(target_os = "linux", feature = "compare"))]
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect())

@@ -52,7 +52,7 @@ mod tests {
     use mio::{Events, Poll};
 
     #[test]
-    fn a_poller_wakes_at_each_time_and_not_before() {
+    fn alarm_wakes_the_poller_at_each_time_and_not_before() {
         let (mut poll, mut events) = (Poll::new().unwrap(), Events::with_capacity(4));
         let mut alarm = Alarm::new(poll.registry(), Token(7)).unwrap();
         for wait in [Duration::from_micros(1500), Duration::from_micros(300), Duration::ZERO] {

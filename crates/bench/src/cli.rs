@@ -40,8 +40,6 @@ Examples:
     $ dunlin bench -x SET page < index.html
   This server beside others, written to docs/benchmarks:
     $ dunlin bench compare --help
-  Published experiments, against Dunlin and others:
-    $ dunlin bench lab list
   Hit ratios at a memory limit, Dunlin's and others':
     $ dunlin bench cache --help
   Real traffic, recorded through MONITOR and sent again:
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_redis_benchmark() {
+    fn defaults_are_those_of_redis_benchmark() {
         let arguments = parse("").unwrap();
         assert_eq!(arguments.target().unwrap(), Target::new(Address::Tcp("127.0.0.1".into(), 6379)));
         let tests = arguments.tests(&mut std::io::empty()).unwrap();
@@ -283,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_reaches_the_plan() {
+    fn flags_all_reach_the_plan() {
         let arguments = parse(
             "-h db -p 7000 -c 8 -n 77 -d 10 -r 500 -P 16 -t get --threads 2 -a pw --user ann --dbnum 4 -k 0 \
              -3 --seed 5 --rate 1000 --timeout 0 -q --precision 1 -e --allow-errors -l",
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_takes_everything_behind_it() {
+    fn command_takes_all_words_behind_it() {
         let arguments = parse("-r 10 ZADD key -1 -n __rand_int__").unwrap();
         let tests = arguments.tests(&mut std::io::empty()).unwrap();
         assert_eq!(tests[0].title, "ZADD key -1 -n __rand_int__");
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_the_default_of_every_flag_with_a_value() {
+    fn help_names_the_default_of_every_flag_with_a_value() {
         let command = <BenchArguments as clap::CommandFactory>::command();
         for flag in command.get_arguments().filter(|flag| flag.get_action().takes_values()) {
             let help = flag.get_help().map(ToString::to_string).unwrap_or_default();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_a_million_is_as_heavy_as_it_should_be() {
+    fn zipf_head_of_a_million_has_its_weight() {
         let (zipf, mut random) = (Zipf::new(1_000_000, 0.99), Random::new(1));
         let samples = 200_000;
         let firsts = (0..samples).filter(|_| zipf.sample(&mut random) == 1).count();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_number_of_rounds_takes_the_mean_of_the_middle_two() {
+    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
         let mut table = Table::new(vec!["a".into()], "redis");
         for value in [4.0, 1.0, 2.0, 3.0] {
             table.add("growth", "a", vec![sample("m", "u", value)]);
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_not_measured_leaves_its_cell_empty() {
+    fn table_leaves_cells_of_unmeasured_servers_empty() {
         let mut table = table();
         table.servers.push("limit".into());
         assert!(table.markdown().contains("| 4.00 [3.00..5.00] | – |"));
     }
 
     #[test]
-    fn a_metric_that_only_a_later_server_has_stays_in_its_row() {
+    fn table_keeps_the_row_of_a_metric_that_one_server_lacks() {
         let mut table = table();
         table.add("set", "dunlin", vec![sample("CPU", "µs", 1.0)]);
         table.add("get", "redis", vec![sample("memory", "B", 1.0)]);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_run_has_zeros_and_an_endless_wait_is_capped() {
+    fn summary_of_nothing_is_zero_and_endless_waits_are_capped() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.summary().columns().map(|(_, value)| value), [0.0; 7]);
         latencies.record(u64::MAX, 1);

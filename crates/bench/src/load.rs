@@ -121,7 +121,7 @@ impl Outcome {
     }
 
     /// Adds the outcome of another thread, or of the load of another server.
-    pub(crate) fn add(&mut self, other: Outcome) {
+    pub fn add(&mut self, other: Outcome) {
         self.tally.add(&other.tally);
         for (text, count) in other.errors {
             *self.errors.entry(text).or_default() += count;
@@ -249,7 +249,7 @@ impl<'a> Load<'a> {
         let results: Vec<Result<Outcome, LoadError>> = thread::scope(|scope| {
             let mut handles = Vec::new();
             for (index, connections) in groups.into_iter().enumerate() {
-                let random = Random::new(seeds.next());
+                let random = Random::new(seeds.draw());
                 let (ready, error_texts) = (&ready, error_texts.clone());
                 handles.push(scope.spawn(move || {
                     let schedule = plan.rate.map(|rate| Schedule::new(rate, index as u64, threads as u64));

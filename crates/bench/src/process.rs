@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_at_once_is_quoted() {
+    fn process_error_quotes_a_program_that_ends_at_once() {
         let script = "echo starting; echo 'fatal: no luck' >&2; echo bye; exit 3".to_string();
         let folder = ScratchFolder::new().unwrap();
         let kept = folder.path().to_path_buf();

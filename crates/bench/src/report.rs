@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_says_what_matters() {
+    fn quiet_report_is_one_line() {
         assert_eq!(
             report().text(Layout::Quiet, 3),
             "GET \"k\": 500.00 requests per second, p50=1.000 ms, server CPU per request: 4.000 µs, \
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_report_labels_the_loop_and_lists_errors() {
+    fn full_report_labels_the_loop_and_lists_errors() {
         let text = report().text(Layout::Full, 1);
         for part in [
             "1000 requests completed in 2.00 seconds",

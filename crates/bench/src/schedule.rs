@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thread_sends_at_equal_intervals() {
+    fn schedule_of_one_thread_has_equal_intervals() {
         let mut schedule = Schedule::new(1000.0, 0, 1);
         assert_eq!(schedule.due(0), 1);
         assert_eq!((schedule.issue(), schedule.issue(), schedule.issue()), (0, 1_000_000, 2_000_000));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_makes_all_missed_requests_due_at_their_own_times() {
+    fn schedule_after_a_stall_keeps_the_times_of_missed_requests() {
         let mut schedule = Schedule::new(1000.0, 0, 1);
         schedule.issue();
         let after_stall_ns = 1_000_000_000;

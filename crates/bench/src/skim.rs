@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn skim_refuses_malformed_replies() {
         let cases: &[&[u8]] = &[
             b"hello\r\n",
             b"HTTP/1.1 400 Bad Request\r\n",

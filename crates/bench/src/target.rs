@@ -488,7 +488,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_introduction_follows_the_settings() {
+    fn introduction_follows_the_settings() {
         let mut target = Target::new(Address::Tcp("localhost".into(), 1));
         assert!(target.introduction().is_empty());
         target.credentials = Some(Credentials { username: Some("ann".into()), password: "secret".into() });
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_is_one_clear_line() {
+    fn connection_refused_is_one_clear_line() {
         // Port 1 has no listener; one that was free a moment ago may be another test's by now.
         let error = Target::new(Address::Tcp("127.0.0.1".into(), 1)).client().unwrap_err().to_string();
         assert!(error.starts_with("cannot connect to 127.0.0.1:1: Connection refused"), "{error}");

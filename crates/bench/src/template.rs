@@ -250,7 +250,7 @@ pub struct RequestBuffer {
 impl RequestBuffer {
     /// Renders up to `requests_max` requests ahead; at least one, and only as many as stay in cache.
     pub fn new(template: &Template, requests_max: usize, filling: Filling, mut random: Random) -> Self {
-        let keys = Keys::new(filling, Random::new(random.next()));
+        let keys = Keys::new(filling, Random::new(random.draw()));
         let mut render = |template: &Template| match template {
             Template::Inline(text) => Rendered::inline(text, requests_max),
             Template::Command(Arguments(arguments)) => {
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_placeholders_is_sent_as_written() {
+    fn template_without_placeholders_is_sent_as_written() {
         let mut buffer = buffer(&Template::command(&["GET", "a b"]), 2, None, 3);
         assert_eq!(buffer.fresh(2, 0), b"*2\r\n$3\r\nGET\r\n$3\r\na b\r\n*2\r\n$3\r\nGET\r\n$3\r\na b\r\n");
         assert_eq!(buffer.fresh(1, 0).len(), 22);
     }
 
     #[test]
-    fn every_occurrence_is_drawn_anew_below_the_key_space() {
+    fn placeholders_are_drawn_anew_below_the_key_space() {
         let template = Template::words("MSET k:__rand_int__ v__rand_int__x k:__rand_int__ __data__");
         let mut buffer = buffer(&template, 50, Some(1_000_000), 20);
         let mut seen = HashSet::new();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_space_there_is_one_key() {
+    fn placeholder_without_a_key_space_is_one_key() {
         let mut buffer = buffer(&Template::words("GET key:__rand_int__"), 3, None, 3);
         for request in requests(buffer.fresh(3, 0)) {
             assert_eq!(request[1], b"key:000000000000");
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_draws_its_commands_by_their_shares() {
+    fn mix_draws_its_commands_by_their_shares() {
         let mix = Template::mix(&[(80, "GET key:__rand_int__"), (20, "SET key:__seq_int__ __data__")]);
         let mut buffer = buffer(&mix, 16, Some(1000), 10);
         let (mut gets, mut sets) = (0, 0);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn by_zipfs_law_few_keys_get_many_requests() {
+    fn zipf_exponent_gives_few_keys_many_requests() {
         let filling = Filling { zipf_exponent: Some(0.99), ..Filling::new(Some(10_000), 3) };
         let mut buffer =
             RequestBuffer::new(&Template::words("GET __rand_int__"), 100, filling, Random::new(1));

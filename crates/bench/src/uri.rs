@@ -6,7 +6,7 @@ use crate::tls::TlsOptions;
 /// Reads `redis://[[user:]password@]host[:port][/database]`, the same with `rediss://` for TLS, or `unix://path`;
 /// `valkey://` and `valkeys://` are other names. Behind a `?`, what [`TlsOptions`] has can be given:
 /// `rediss://host?cacert=FILE&cert=FILE&key=FILE&sni=NAME&insecure=true`.
-#[cfg(any(feature = "lab", test))]
+#[cfg(any(feature = "compare", test))]
 pub fn parse(uri: &str) -> Result<Target, String> {
     parse_with(uri, None)
 }

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_due_but_never_sent_is_charged_for_its_wait() {
+    fn requests_due_but_unsent_are_charged_for_their_wait() {
         let mut schedule = Schedule::new(1000.0, 0, 1);
         let mut latencies = Latencies::default();
         let end_ns = 10_000_000;

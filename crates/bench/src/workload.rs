@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_keys_means_ten() {
+    fn workloads_of_ten_keys_have_ten() {
         assert_eq!(MSET_10.matches("key:__rand_int__ __data__").count(), 10);
         assert_eq!(MGET_10.matches("key:__rand_int__").count(), 10);
     }

@@ -94,7 +94,7 @@ fn code(code: ExitCode) -> String {
 }
 
 #[test]
-fn every_request_is_sent_once_and_every_reply_is_counted() {
+fn load_sends_every_request_once_and_counts_every_reply() {
     for (requests, clients, pipeline, threads) in
         [(1, 1, 1, 1), (1000, 3, 7, 2), (101, 50, 100, 1), (5000, 2, 1000, 2)]
     {
@@ -109,7 +109,7 @@ fn every_request_is_sent_once_and_every_reply_is_counted() {
 }
 
 #[test]
-fn an_open_loop_sends_its_requests_too() {
+fn open_loop_sends_all_its_requests() {
     let fake = Fake::start(|_| Some(b"+OK\r\n"));
     let plan = Plan { rate: Some(50_000.0), ..plan("PING", 2000, 4, 2) };
     let outcome = fake.run(&plan).unwrap();
@@ -161,27 +161,27 @@ fn nonsense_ends_the_run_and_is_quoted() {
 }
 
 #[test]
-fn more_replies_than_requests_end_the_run() {
+fn load_ends_at_more_replies_than_requests() {
     let fake = Fake::start(|_| Some(b"+OK\r\n+OK\r\n"));
     assert!(matches!(fake.run(&plan("GET k", 10, 1, 1)).unwrap_err(), LoadError::Unasked));
 }
 
 #[test]
-fn a_closed_connection_ends_the_run() {
+fn load_ends_when_the_connection_closes() {
     let fake = Fake::start(|_| None);
     let error = fake.run(&plan("GET k", 10, 2, 1)).unwrap_err();
     assert!(matches!(error, LoadError::Target(TargetError::Closed | TargetError::Io { .. })), "{error}");
 }
 
 #[test]
-fn a_silent_server_is_given_up() {
+fn load_gives_up_a_silent_server() {
     let fake = Fake::start(|_| Some(b""));
     let plan = Plan { stall_max: Some(Duration::from_millis(50)), ..plan("GET k", 10, 2, 1) };
     assert!(matches!(fake.run(&plan).unwrap_err(), LoadError::Stalled(_)));
 }
 
 #[test]
-fn a_silent_server_is_charged_for_all_that_was_due() {
+fn open_loop_charges_a_silent_server_for_all_due_requests() {
     let fake = Fake::start(|_| Some(b""));
     let plan = Plan {
         requests: None,
@@ -195,7 +195,7 @@ fn a_silent_server_is_charged_for_all_that_was_due() {
 }
 
 #[test]
-fn the_introduction_comes_first_and_a_refusal_ends_the_run() {
+fn introduction_comes_first_and_its_refusal_ends_the_run() {
     let fake =
         Fake::start(|words| Some(if is(words, b"AUTH") { b"-WRONGPASS invalid\r\n" } else { b"+OK\r\n" }));
     let mut target = fake.target();
@@ -230,7 +230,7 @@ fn json_and_the_cpu_time_come_from_the_server_that_was_asked() {
 }
 
 #[test]
-fn a_cluster_is_refused_clearly() {
+fn cluster_flag_is_refused_clearly() {
     let fake = Fake::start(|_| Some(b"+OK\r\n"));
     assert_eq!(code(fake.bench("--cluster PING")), code(ExitCode::FAILURE));
     assert_eq!(fake.requests.load(Ordering::Relaxed), 0);

@@ -82,7 +82,7 @@ fn run(arguments: &str) -> bool {
 }
 
 #[test]
-fn every_built_in_test_runs_without_an_error_reply() {
+fn built_in_tests_run_without_error_replies() {
     let redis = Redis::start("all");
     assert!(redis.bench("-q -n 500 -c 5 -r 1000 -P 3"));
     assert!(redis.bench("-n 500 -c 5 -3 --threads 2 --csv"), "RESP3");
@@ -90,7 +90,7 @@ fn every_built_in_test_runs_without_an_error_reply() {
 }
 
 #[test]
-fn a_sequence_fills_a_database_exactly() {
+fn sequence_fills_a_database_exactly() {
     let redis = Redis::start("fill");
     assert!(redis.bench("-q -n 12345 -P 100 --threads 2 -d 70000 -c 3 SET short:__seq_int__ x"));
     assert_eq!(redis.call(&["DBSIZE"]), Value::Integer(12345));
@@ -109,7 +109,7 @@ fn errors_of_the_server_fail_the_program() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_quick_comparison_writes_all_pages() {
+fn quick_comparison_writes_all_pages() {
     // Fails with its own clear line when redis-server is missing.
     let folder = std::env::temp_dir().join(format!("dunlin-bench-compare-{}", std::process::id()));
     let out = folder.display();

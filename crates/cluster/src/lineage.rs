@@ -181,7 +181,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::{Outcome, Store};
+    use crate::meta::{Store, TransactionOutcome};
 
     fn node(number: u8) -> NodeId {
         NodeId::from_bytes([number; 20])
@@ -223,21 +223,24 @@ mod tests {
             let (transaction, mark) = writer.sign(Transaction::default(), &keys, id);
             let outcome = store.commit(&transaction);
             match outcome {
-                Outcome::Done(revision) => writer.done(revision, mark),
+                TransactionOutcome::Done(revision) => writer.done(revision, mark),
                 _ => writer.undone(mark),
             }
             outcome
         };
-        assert!(matches!(write(&mut store, &mut writer, 1), Outcome::Done(_)));
+        assert!(matches!(write(&mut store, &mut writer, 1), TransactionOutcome::Done(_)));
         let backup = store.clone();
-        assert!(matches!(write(&mut store, &mut writer, 2), Outcome::Done(_)));
+        assert!(matches!(write(&mut store, &mut writer, 2), TransactionOutcome::Done(_)));
         let mut restored = backup;
         // Others have brought its numbers beyond those that the writer knows.
         for _ in 0..9 {
             restored.commit(&Transaction::default().put("/dunlin/c/other", "x"));
         }
-        assert!(matches!(write(&mut restored, &mut writer, 3), Outcome::Refused(_)));
-        assert!(matches!(write(&mut store, &mut writer, 4), Outcome::Done(_)), "its own line goes on");
+        assert!(matches!(write(&mut restored, &mut writer, 3), TransactionOutcome::Refused(_)));
+        assert!(
+            matches!(write(&mut store, &mut writer, 4), TransactionOutcome::Done(_)),
+            "its own line goes on"
+        );
     }
 
     /// Found by the simulator (seed 13294): the store goes back behind a change whose answer was lost.

@@ -17,14 +17,14 @@
 //! - The source executes nothing on the slots from [`SourceAction::Park`] until it knows the outcome.
 //! - The source gives the slots away only when the target's shard has committed all that was ever executed on them.
 //! - The source gives nothing away before all that it was given itself is visible, and committed. Then imported slots that a new
-//!   primary finds are either all its shard's or none ([`Target::settle`]).
+//!   primary finds are either all its shard's or none ([`MoveTarget::settle`]).
 //! - A failover of either shard changes its record, so the transaction fails, and the move is void.
 //! - A new primary serves no slot before it has read the record of slots *after* its takeover ([`Ownership`]): a transaction of
 //!   the primary before may have come in until then, and none can afterwards.
 
 use crate::{
     MoveId, NodeId, ShardId, SlotSet,
-    meta::{Outcome, Revision, Transaction},
+    meta::{Revision, Transaction, TransactionOutcome},
     records::{Key, Keys, Move, Record, SlotsRecord},
     shard::Fault,
     times,
@@ -132,7 +132,7 @@ pub enum SourceEvent<'a> {
     Shards(Revisions),
     /// The outcome of the proposal with this number. Numbers of proposals and reads are a move's own: the caller keeps answers
     /// to different moves apart.
-    Outcome(u64, Outcome),
+    Outcome(u64, TransactionOutcome),
     /// The operator ends the move.
     Cancel,
 }
@@ -314,7 +314,7 @@ impl Source {
         &mut self,
         now_ms: u64,
         answered: u64,
-        outcome: Outcome,
+        outcome: TransactionOutcome,
         actions: &mut Vec<SourceAction>,
     ) {
         let State::Giving { number, is_unknown, .. } = &mut self.state else { return };
@@ -322,15 +322,17 @@ impl Source {
             return;
         }
         match outcome {
-            Outcome::Done(revision) => {
+            TransactionOutcome::Done(revision) => {
                 self.state = State::Over;
                 actions.extend(self.given().map(|record| SourceAction::Given(revision, record)));
             }
-            Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
+            TransactionOutcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
                 self.send_again(now_ms, actions)
             }
             // Refused: an earlier copy may be in, so the record decides.
-            Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Failed(_) => *is_unknown = true,
+            TransactionOutcome::Refused(_)
+            | TransactionOutcome::Unknown(_)
+            | TransactionOutcome::Failed(_) => *is_unknown = true,
         }
     }
 
@@ -437,9 +439,9 @@ pub enum TargetAction {
 }
 
 /// The target's side of a move. This side lives in the shard's log: a new primary of the target finds what was imported
-/// there, and asks [`Target::settle`] what to do with it.
+/// there, and asks [`MoveTarget::settle`] what to do with it.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct MoveTarget {
     one: Move,
     /// Places of the stream, and the offsets of this shard's log at which they stand; ascending.
     places: std::collections::VecDeque<(u64, u64)>,
@@ -451,7 +453,7 @@ pub struct Target {
 /// Places at most that wait to be committed. The next ones are merged into the last.
 const PLACES_MAX: usize = 1_024;
 
-impl Target {
+impl MoveTarget {
     /// Begins: the record names the move, and this node leads its target in the epoch that the move names.
     pub fn new(one: Move) -> Self {
         Self { one, places: Default::default(), received: 0, held: 0, is_over: false }

@@ -79,8 +79,6 @@ mod tests {
         };
         assert!(options_of("check").contains("--fix"));
         assert!(options_of("convert").contains("--rdb-version"));
-        #[cfg(feature = "full")]
-        assert!(script.contains("pipelining"), "names of experiments");
         assert!(script.contains("allkeys-lfu"), "words of a directive");
     }
 

@@ -137,7 +137,7 @@ fn commands_are_counted_exactly_however_they_are_pipelined() {
 }
 
 #[test]
-fn the_time_that_keys_have_left_is_told_on_average() {
+fn info_keyspace_averages_the_time_to_live() {
     const AT_MS: u64 = 4_000_000_000_000;
     let mut server = Server::start(&[]);
     let mut average_expiry_ms = |commands: &[String], expires: usize| {
@@ -187,7 +187,7 @@ fn info_answers_the_sections_asked_for() {
 }
 
 #[test]
-fn the_slow_log_keeps_a_short_form_of_every_slow_command() {
+fn slowlog_keeps_a_short_form_of_every_slow_command() {
     let mut server = Server::start(&["--slowlog-log-slower-than", "0", "--slowlog-max-len", "3"]);
     let long = "y".repeat(130);
     let many: Vec<&str> = std::iter::once("del").chain(std::iter::repeat_n("k", 40)).collect();

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_go_first() {
+    fn eviction_takes_the_least_recently_used_first() {
         let count = of_first_half(EvictionOrder::Recency, |scenario| {
             for number in 0..KEYS {
                 scenario.caller.now_ms += 10_000;
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_frequently_used_go_first() {
+    fn eviction_takes_the_least_frequently_used_first() {
         let count = of_first_half(EvictionOrder::Frequency, |scenario| {
             for number in 0..KEYS {
                 ask(scenario, &format!("SET k:{number} v"));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_age_the_least_used_go_first_and_of_equal_use_the_oldest() {
+    fn eviction_weighs_use_at_equal_age_and_age_at_equal_use() {
         let by_use = of_first_half(EvictionOrder::Weighed, |scenario| {
             for number in 0..KEYS {
                 ask(scenario, &format!("SET k:{number} v"));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_expire_go_first() {
+    fn eviction_takes_the_first_to_expire_first() {
         let count = of_first_half(EvictionOrder::Deadline, |scenario| {
             for number in 0..KEYS {
                 ask(scenario, &format!("SET k:{number} v EX {}", 1000 + number));
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_that_somebody_holds_is_left_alone() {
+    fn eviction_leaves_a_locked_stripe_alone() {
         let mut scenario = Scenario::new();
         (0..KEYS).for_each(|number| ask(&mut scenario, &format!("SET k:{number} v")));
         let held = scenario.engine.keyspace.stripe_of(b"k:7");

@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_expires_what_its_own_clients_have_written() {
+    fn replica_expires_keys_that_its_own_clients_wrote() {
         let mut scenario = Scenario::new();
         scenario.reply("SET before v PX 1000", Protocol::Resp2);
         scenario.engine.follow(true);
@@ -705,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_is_freed_apart_before_its_command_is_answered() {
+    fn large_value_is_freed_in_the_background_before_the_reply() {
         let mut scenario = Scenario::new();
         let member = "x".repeat(1000);
         for number in 0..6000 {
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_that_is_published_is_what_is_in_use() {
+    fn used_memory_as_published_is_what_is_in_use() {
         let (short, large) = ("x".repeat(100), "x".repeat(9000));
         let mut lines: Vec<String> = [
             "SET n 100",
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_or_has_expired_is_freed_as_the_configuration_says() {
+    fn replaced_and_expired_values_are_freed_as_configured() {
         let large = "x".repeat(100_000);
         for lazy in [false, true] {
             let mut scenario = Scenario::new();

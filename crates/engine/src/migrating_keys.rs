@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_removed_and_what_has_changed_stays() {
+    fn migrate_removes_sent_keys_and_keeps_changed_ones() {
         let mut scenario = Scenario::new();
         for line in
             ["SET a 1", "SET b 1", "SET c 1 PX 50", "RPUSH d x", "SET e 1", "SET f 1", "SET g 1 PX 50"]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_removal_is_one_record() {
+    fn migrate_removal_is_one_record() {
         let (mut scenario, records) = Scenario::recorded();
         reply(&mut scenario, "MSET a 1 b 1");
         let MigrationStart::Ready(migrating) = depart(&mut scenario, &["b", "a"]) else {

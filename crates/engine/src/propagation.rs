@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_not_recorded() {
+    fn commands_without_effect_are_not_recorded() {
         check(
             "
             GET k =>
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_apart_is_told_as_what_is_taken_where_it_stands() {
+    fn xautoclaim_offloaded_is_recorded_as_in_place() {
         let told = |visits_max: Option<usize>, count: usize| {
             let (mut scenario, records) = Scenario::recorded();
             for line in
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_once_is_told_with_its_id() {
+    fn xadd_of_a_producer_is_recorded_with_its_id() {
         check(
             "
             XADD s IDMP LIMIT maxlen MAXLEN ~ 5 * a 1 => XADD s IDMP LIMIT maxlen MAXLEN = 1 1700000000000-0 a 1
@@ -887,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_removed_by_the_record() {
+    fn expired_keys_are_removed_by_the_record() {
         check(
             "
             SET k v PX 10 => SET k v PXAT 1700000000010
@@ -911,7 +911,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_begins_and_ends_in_database_0() {
+    fn record_begins_and_ends_in_database_0() {
         check(
             "
             @ database 3
@@ -936,7 +936,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_recorded_in_one_form_however_it_comes() {
+    fn command_is_recorded_in_one_form_however_it_arrives() {
         let (mut scenario, records) = Scenario::recorded();
         let table = Arc::clone(&scenario.table);
         for input in [
@@ -955,7 +955,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_write_command_writes_is_canonical_and_nothing_else_that_says_the_same(
+        fn canonical_form_is_exactly_what_write_command_writes(
             words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1200), 1..12),
             before in prop::sample::select(vec!["", "*0\r\n", "\r\n", "*-1\r\n"]),
         ) {
@@ -973,7 +973,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_recorded_while_the_log_is_off() {
+    fn log_that_is_off_records_nothing() {
         let (mut scenario, records) = Scenario::recorded();
         scenario.reply("SET k v", Protocol::Resp2);
         assert_eq!(records.take(), ["SET k v"]);

@@ -80,7 +80,7 @@ impl<'a> Scenario<'a> {
 }
 
 #[test]
-fn who_came_first_is_served_first() {
+fn blpop_serves_in_order_of_arrival() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.check(1, "BLPOP k 0", "(waits)", &[]);
@@ -96,7 +96,7 @@ fn who_came_first_is_served_first() {
 }
 
 #[test]
-fn what_is_served_can_make_other_keys_ready() {
+fn served_client_can_make_other_keys_ready() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.check(1, "BLPOP c 0", "(waits)", &[]);
@@ -108,7 +108,7 @@ fn what_is_served_can_make_other_keys_ready() {
 }
 
 #[test]
-fn a_mistake_that_shows_late_is_told_and_costs_no_element() {
+fn blmove_with_a_late_error_loses_no_element() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.check(1, "BLMOVE a text LEFT RIGHT 0", "(waits)", &[]);
@@ -198,7 +198,7 @@ fn xread_with_limits_is_served_with_no_more() {
 }
 
 #[test]
-fn every_way_in_which_a_list_appears_serves() {
+fn blpop_is_served_however_a_list_appears() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.check(1, "BLPOP k 0", "(waits)", &[]);
@@ -226,7 +226,7 @@ fn every_way_in_which_a_list_appears_serves() {
 }
 
 #[test]
-fn each_waits_for_a_value_of_its_type() {
+fn blocked_clients_wait_for_values_of_their_type() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.check(1, "BZPOPMIN k 0", "(waits)", &[]);
@@ -246,7 +246,7 @@ fn each_waits_for_a_value_of_its_type() {
 }
 
 #[test]
-fn where_nobody_can_wait_the_answer_is_nil() {
+fn blocking_commands_that_cannot_wait_answer_nil() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.client.caller.deny_blocking = true;
@@ -282,7 +282,7 @@ fn mistakes_are_told_at_once() {
 }
 
 #[test]
-fn who_withdraws_is_not_served_and_the_next_one_is() {
+fn withdrawn_client_is_not_served_and_the_next_one_is() {
     let store = Store::new(1);
     let mut scenario = Scenario::new(&store);
     scenario.client.caller.client = ClientToken(1, 0);
@@ -344,7 +344,7 @@ fn deliveries_that_come_of_age_are_served_in_order() {
 const GROUP_GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
 
 #[test]
-fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
+fn client_needing_a_taken_lock_is_served_before_later_ones() {
     let store = Store::new(2);
     let keyspace = &store.engine.keyspace;
     // Locks are taken in ascending order: a thread that waits for that of `taken` does not hold that of `key`.
@@ -488,7 +488,7 @@ impl Actor<'_> {
 }
 
 #[test]
-fn every_element_is_taken_once_and_nobody_is_forgotten() {
+fn elements_are_taken_once_and_no_client_is_forgotten() {
     const PHASES: usize = 3_000;
     const STEPS: usize = 8;
     let store = Store::new(THREADS);

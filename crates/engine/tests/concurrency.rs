@@ -36,7 +36,7 @@ fn hammer(lines: &[&str], work: impl Fn(usize, &mut Client<'_>) + Sync, check: i
 }
 
 #[test]
-fn no_increment_is_lost() {
+fn incr_from_many_threads_loses_no_increment() {
     const ROUNDS: usize = 20_000;
     hammer(
         &[],
@@ -60,7 +60,7 @@ fn no_increment_is_lost() {
 }
 
 #[test]
-fn a_renamed_key_is_never_lost_and_never_in_two_places() {
+fn rename_never_loses_a_key_nor_shows_it_twice() {
     const ROUNDS: usize = 20_000;
     hammer(
         &["SET ping value", "PEXPIRE ping 1000000"],

@@ -59,7 +59,7 @@ fn is_held(client: &mut Client<'_>, line: &str) -> bool {
 }
 
 #[test]
-fn what_is_read_is_what_there_was() {
+fn deferred_read_gives_the_state_of_its_begin() {
     let store = Store::new(1);
     let mut client = client(&store);
     let members = defer(&mut client, "SMEMBERS s");
@@ -75,7 +75,7 @@ fn what_is_read_is_what_there_was() {
 }
 
 #[test]
-fn who_would_have_to_copy_waits_and_nobody_else() {
+fn writer_that_would_copy_a_lent_value_waits_alone() {
     let store = Store::new(1);
     let mut client = client(&store);
     let members = defer(&mut client, "SMEMBERS s");
@@ -93,7 +93,7 @@ fn who_would_have_to_copy_waits_and_nobody_else() {
 }
 
 #[test]
-fn nobody_defers_in_a_transaction() {
+fn transaction_defers_nothing() {
     let store = Store::new(1);
     let mut client = client(&store);
     client.caller.deny_blocking = true;
@@ -102,7 +102,7 @@ fn nobody_defers_in_a_transaction() {
 }
 
 #[test]
-fn what_was_computed_is_stored_while_it_holds() {
+fn deferred_result_is_stored_while_its_sources_hold() {
     let store = Store::new(1);
     let mut client = client(&store);
     // As the host does: the view of what was computed is still there.
@@ -131,7 +131,7 @@ fn what_was_computed_is_stored_while_it_holds() {
 }
 
 #[test]
-fn a_group_reads_on_apart_or_has_come_too_late() {
+fn deferred_xreadgroup_delivers_or_has_come_too_late() {
     let store = Store::new(1);
     let mut client = client(&store);
     client.caller.waits_for_views = false;
@@ -217,7 +217,7 @@ fn deliveries_are_taken_over_apart_as_where_they_stand() {
 }
 
 #[test]
-fn a_takeover_that_has_come_too_late_begins_anew() {
+fn deferred_xautoclaim_that_comes_too_late_begins_anew() {
     let store = Store::new(1);
     let mut client = client(&store);
     deliver_thirty(&mut client);

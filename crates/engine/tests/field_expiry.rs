@@ -43,7 +43,7 @@ fn fields_vanish_on_time_and_give_their_memory_back() {
 }
 
 #[test]
-fn a_slice_reclaims_no_more_than_it_may() {
+fn field_expiry_slice_reclaims_no_more_than_its_limit() {
     let store = Store::new(1);
     let mut client = store.client(0);
     for number in 0..1000 {

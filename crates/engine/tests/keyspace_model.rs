@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_keyspace_is_a_map_whose_keys_expire(
+    fn keyspace_is_a_map_whose_keys_expire(
         steps in proptest::collection::vec(step(), 1..1500),
     ) {
         let store = Store::new(1);
@@ -353,7 +353,7 @@ proptest! {
 }
 
 #[test]
-fn everything_with_an_expiry_vanishes_on_time_without_being_asked_for() {
+fn keys_with_an_expiry_vanish_on_time_without_access() {
     let store = Store::new(1);
     let mut client = store.client(0);
     for number in 0..20_000 {

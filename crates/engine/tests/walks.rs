@@ -112,7 +112,7 @@ fn walks_answer_apart_what_they_answer_where_they_stand() {
 }
 
 #[test]
-fn what_is_small_or_named_or_in_a_transaction_is_answered_where_it_stands() {
+fn walk_of_few_or_named_keys_or_in_multi_answers_in_place() {
     let store = Store::new(1);
     let mut client = client(&store);
     for number in 0..40 {
@@ -171,7 +171,7 @@ fn randomkey_searches_apart_where_nearly_everything_has_expired() {
 }
 
 #[test]
-fn a_walk_that_nobody_waits_for_ends_early() {
+fn walk_ends_early_when_its_client_is_gone() {
     let store = Store::new(1);
     let mut client = client(&store);
     for number in 0..10_000 {
@@ -186,7 +186,7 @@ fn a_walk_that_nobody_waits_for_ends_early() {
 }
 
 #[test]
-fn an_emptied_or_exchanged_database_ends_a_walk_well() {
+fn walk_ends_well_when_its_database_is_emptied_or_swapped() {
     for line in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1"] {
         let store = Store::new(2);
         let mut client = client(&store);
@@ -215,7 +215,7 @@ proptest! {
     /// The keys below `stay` are there throughout, each of the others comes and goes: the tables of all stripes grow and shrink
     /// through several doublings while the walk goes on.
     #[test]
-    fn each_key_that_is_there_throughout_comes_once(
+    fn walk_meets_each_key_that_stays_once(
         stay in 1_usize..3000,
         guests in 0_usize..4000,
         changes in proptest::collection::vec((any::<bool>(), 0..2000_usize), 1..20),

@@ -314,7 +314,7 @@ mod tests {
 
     /// By the codes of gRPC, as etcd 3.4 to 3.6 and the gateway in front of it use them.
     #[test]
-    fn only_an_error_that_comes_before_a_request_is_applied_says_that_nothing_is_done() {
+    fn judge_says_not_done_only_of_errors_before_applying() {
         let is_unknown = |code, message: &str| {
             matches!(judge(GatewayError { code, message: message.to_owned() }), Failure::Unknown(_))
         };

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_before_its_successor() {
+    fn prefix_range_ends_before_its_successor() {
         assert_eq!(end_of_prefix("/a/"), b"/a0");
         assert_eq!(end_of_prefix(""), b"\0");
     }

@@ -4,7 +4,7 @@
 //! one thread of the server makes them.
 //!
 //! Invariants:
-//! - A transaction that may have reached an etcd is never sent again. Its outcome is [`Outcome::Unknown`] instead.
+//! - A transaction that may have reached an etcd is never sent again. Its outcome is [`TransactionOutcome::Unknown`] instead.
 //! - Every wait has an end ([`Options::timeout_ms`]), and every answer a largest size.
 //! - An answer that makes no sense is an error, never a panic.
 
@@ -14,7 +14,9 @@ mod tls;
 mod url;
 mod watch;
 
-use dunlin_cluster::meta::{LeaseId, Meta, MetaError, Outcome, Revision, Snapshot, Transaction, Watch};
+use dunlin_cluster::meta::{
+    LeaseId, Meta, MetaError, Revision, Snapshot, Transaction, TransactionOutcome, Watch,
+};
 
 pub use url::{UrlError, parse_url};
 
@@ -78,15 +80,15 @@ impl Meta for Etcd {
         self.range_of(key, None)
     }
 
-    fn commit(&self, transaction: &Transaction) -> Outcome {
+    fn commit(&self, transaction: &Transaction) -> TransactionOutcome {
         let request = json::transaction(transaction);
         match self.gateway.write::<TransactionDone>("/v3/kv/txn", &request) {
             Ok(done) => match done.succeeded {
-                true => Outcome::Done(done.header.revision),
-                false => Outcome::Refused(done.header.revision),
+                true => TransactionOutcome::Done(done.header.revision),
+                false => TransactionOutcome::Refused(done.header.revision),
             },
-            Err(Failure::NotDone(error)) => Outcome::Failed(error),
-            Err(Failure::Unknown(why)) => Outcome::Unknown(why),
+            Err(Failure::NotDone(error)) => TransactionOutcome::Failed(error),
+            Err(Failure::Unknown(why)) => TransactionOutcome::Unknown(why),
         }
     }
 

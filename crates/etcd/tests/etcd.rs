@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_cluster::meta::{Meta, MetaError, Outcome, Revision, Transaction};
+use dunlin_cluster::meta::{Meta, MetaError, Revision, Transaction, TransactionOutcome};
 use dunlin_etcd::{Etcd, Options, Tls};
 use tempfile::TempDir;
 
@@ -191,22 +191,22 @@ fn etcd_conforms() {
 fn transaction_without_an_answer_is_unknown() {
     let server = Server::start();
     let (client, hasty) = (server.client(), hasty(vec![server.url.clone()]));
-    assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(client.commit(&put("a")), TransactionOutcome::Done(_)));
     server.suspend();
     // If this process stood still for a second before the request has left, it asks again.
-    let has_not_left = |outcome: &Outcome| {
-        let Outcome::Failed(MetaError::Unavailable(why)) = outcome else { return false };
+    let has_not_left = |outcome: &TransactionOutcome| {
+        let TransactionOutcome::Failed(MetaError::Unavailable(why)) = outcome else { return false };
         why.ends_with("timeout: resolve") || why.ends_with("timeout: connect")
     };
     let mut outcomes = (0..10).map(|_| hasty.commit(&put("b").compare("b", 0)));
     let outcome = outcomes.find(|outcome| !has_not_left(outcome)).unwrap();
-    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(matches!(outcome, TransactionOutcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(hasty.range(""), Err(MetaError::Unavailable(_))));
     server.signal("-CONT");
     // The put may be in by now, or come yet. Proposing it again settles it: exactly one of the two succeeds.
     let again = put("b").compare("b", 0);
     let began = Instant::now();
-    while !matches!(client.commit(&again), Outcome::Done(_) | Outcome::Refused(_)) {
+    while !matches!(client.commit(&again), TransactionOutcome::Done(_) | TransactionOutcome::Refused(_)) {
         assert!(began.elapsed() < Duration::from_secs(60), "etcd does not answer");
     }
     assert_eq!(client.get("b").unwrap().items.len(), 1);
@@ -215,18 +215,18 @@ fn transaction_without_an_answer_is_unknown() {
 #[test]
 fn transaction_that_reaches_nobody_has_failed() {
     let client = hasty(vec![NOBODY.to_owned()]);
-    assert!(matches!(client.commit(&put("a")), Outcome::Failed(MetaError::Unavailable(_))));
+    assert!(matches!(client.commit(&put("a")), TransactionOutcome::Failed(MetaError::Unavailable(_))));
     assert!(matches!(client.range(""), Err(MetaError::Unavailable(_))));
     let client = Etcd::new(patient(vec!["http://no-such-host.invalid:2379".to_owned()])).unwrap();
     let outcome = client.commit(&put("a"));
-    assert!(matches!(outcome, Outcome::Failed(MetaError::Unavailable(_))), "{outcome:?}");
+    assert!(matches!(outcome, TransactionOutcome::Failed(MetaError::Unavailable(_))), "{outcome:?}");
 }
 
 #[test]
-fn another_endpoint_answers_where_one_is_gone() {
+fn client_uses_another_endpoint_when_one_is_gone() {
     let mut server = Server::start();
     let client = Etcd::new(patient(vec![NOBODY.to_owned(), server.url.clone()])).unwrap();
-    assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(client.commit(&put("a")), TransactionOutcome::Done(_)));
     let mut watch = client.watch("", 0).unwrap();
     assert_eq!(watch.next(60_000).unwrap().len(), 1);
     // A restart in between: reads go on, over a new connection; so does the watch, after its error.
@@ -234,7 +234,7 @@ fn another_endpoint_answers_where_one_is_gone() {
     assert!(watch.next(60_000).is_err());
     server.restart();
     assert_eq!(client.range("").unwrap().items.len(), 1);
-    assert!(matches!(client.commit(&put("b")), Outcome::Done(_) | Outcome::Unknown(_)));
+    assert!(matches!(client.commit(&put("b")), TransactionOutcome::Done(_) | TransactionOutcome::Unknown(_)));
     let began = Instant::now();
     while client.get("b").unwrap().items.is_empty() {
         assert!(began.elapsed() < Duration::from_secs(60));
@@ -263,7 +263,7 @@ fn watch_stays_open_while_nothing_changes() {
         assert_eq!(watch.next(20).unwrap(), []);
     }
     assert_eq!(watches(&server), 1);
-    assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(client.commit(&put("a")), TransactionOutcome::Done(_)));
     assert_eq!(watch.next(60_000).unwrap()[0].key, "a");
     assert_eq!(watches(&server), 1);
 }
@@ -282,15 +282,15 @@ fn password_is_asked_for() {
         Etcd::new(Options { user, ..patient(vec![server.url.clone()]) }).unwrap()
     };
     assert!(matches!(server.client().range(""), Err(MetaError::Denied(_))));
-    assert!(matches!(server.client().commit(&put("a")), Outcome::Failed(MetaError::Denied(_))));
-    assert!(matches!(with("wrong").commit(&put("a")), Outcome::Failed(MetaError::Denied(_))));
+    assert!(matches!(server.client().commit(&put("a")), TransactionOutcome::Failed(MetaError::Denied(_))));
+    assert!(matches!(with("wrong").commit(&put("a")), TransactionOutcome::Failed(MetaError::Denied(_))));
     let client = with("secret");
-    assert!(matches!(client.commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(client.commit(&put("a")), TransactionOutcome::Done(_)));
     let mut watch = client.watch("", 0).unwrap();
     assert_eq!(watch.next(60_000).unwrap().len(), 1);
     // The token's time ends without a sign.
     thread::sleep(Duration::from_secs(4));
-    assert!(matches!(client.commit(&put("b")), Outcome::Done(_)));
+    assert!(matches!(client.commit(&put("b")), TransactionOutcome::Done(_)));
     assert_eq!(client.range("").unwrap().items.len(), 2);
 }
 
@@ -347,21 +347,21 @@ fn tls_proves_both_ends() {
     let with = |tls: Tls| Etcd::new(Options { tls, ..patient(vec![server.url.clone()]) }).unwrap();
     let identity = Some((file("client.pem"), file("client.key")));
     let good = with(Tls { authorities: Some(file("ca.pem")), identity: identity.clone() });
-    assert!(matches!(good.commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(good.commit(&put("a")), TransactionOutcome::Done(_)));
     assert_eq!(good.watch("", 0).unwrap().next(60_000).unwrap().len(), 1);
     // An authority that the system does not know: the request never leaves.
     let stranger = with(Tls { authorities: None, identity });
     let outcome = stranger.commit(&put("b"));
-    assert!(matches!(outcome, Outcome::Failed(MetaError::Unavailable(_))), "{outcome:?}");
+    assert!(matches!(outcome, TransactionOutcome::Failed(MetaError::Unavailable(_))), "{outcome:?}");
     let nameless = with(Tls { authorities: Some(file("ca.pem")), identity: None });
-    assert!(!matches!(nameless.commit(&put("b")), Outcome::Done(_)));
+    assert!(!matches!(nameless.commit(&put("b")), TransactionOutcome::Done(_)));
     assert_eq!(good.range("").unwrap().items.len(), 1);
     let broken = Tls { authorities: Some(b"no PEM".to_vec()), identity: None };
     assert!(Etcd::new(Options { tls: broken, ..patient(vec![server.url.clone()]) }).is_err());
 }
 
 #[test]
-fn a_certificate_that_is_its_own_authority_is_good_for_the_names_that_it_has() {
+fn self_signed_certificate_is_good_for_its_own_names() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().to_owned();
     openssl(
@@ -380,9 +380,9 @@ fn a_certificate_that_is_its_own_authority_is_good_for_the_names_that_it_has() {
         let tls = Tls { authorities: Some(pem.clone()), identity: None };
         Etcd::new(Options { tls, ..patient(vec![url]) }).unwrap()
     };
-    assert!(matches!(at(server.url.clone()).commit(&put("a")), Outcome::Done(_)));
+    assert!(matches!(at(server.url.clone()).commit(&put("a")), TransactionOutcome::Done(_)));
     let other = at(server.url.replace("127.0.0.1", "localhost")).commit(&put("b"));
-    assert!(matches!(other, Outcome::Failed(MetaError::Unavailable(_))), "{other:?}");
+    assert!(matches!(other, TransactionOutcome::Failed(MetaError::Unavailable(_))), "{other:?}");
 }
 
 /// Answers every request with the same bytes.
@@ -414,7 +414,11 @@ fn answers_that_make_no_sense_are_errors() {
     ] {
         let client = Etcd::new(patient(vec![liar(answer)])).unwrap();
         // The request was taken, so its outcome is unknown.
-        assert!(matches!(client.commit(&put("a")), Outcome::Unknown(_)), "{}", answer.escape_ascii());
+        assert!(
+            matches!(client.commit(&put("a")), TransactionOutcome::Unknown(_)),
+            "{}",
+            answer.escape_ascii()
+        );
         assert!(client.range("").is_err(), "{}", answer.escape_ascii());
         let wait_ms = if answer.is_empty() { 3_000 } else { 60_000 };
         assert!(

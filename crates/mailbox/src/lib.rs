@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sleeping_worker_is_woken_and_only_once() {
+    fn mailbox_wakes_only_a_sleeping_worker_and_once() {
         let mailbox = Mailbox::new(Count::default());
         let rings = || mailbox.wakeup.0.load(Ordering::Relaxed);
         mailbox.post(1);

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_socket_leaves_is_the_owners() {
+    fn owner_sends_what_a_full_socket_leaves() {
         let queue = Queue::new(());
         queue.set_writer(Vec::new());
         queue.release(|_| true);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_that_waits_holds_up_those_behind_it_and_leaves_the_queue_to_anybody() {
+    fn waiting_push_holds_up_later_ones_and_leaves_the_queue_open() {
         let queue = Queue::new(());
         queue.set_writer(Vec::new());
         queue.release(|_| true);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_push_can_be_added_to_at_the_same_place() {
+    fn last_push_can_be_extended_in_place() {
         let queue = PushQueue::<String, (), ()>::new(());
         let add = |text: &str| {
             let _ = queue.post(|(), last| match last {
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pending_client_is_flushed_once() {
+    fn pending_clients_are_flushed_once_each() {
         let pending = PendingPushes::new(3);
         for (partition, client) in [(0, "a"), (2, "b"), (2, "c"), (1, "d")] {
             pending.add(partition, client);

@@ -88,7 +88,7 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
 
     #[test]
-    fn who_is_woken_soon_looks_longer() {
+    fn busy_poll_looks_longer_after_a_quick_wake() {
         let (mut busy_poll, mut now) = (BusyPoll::new(), Instant::now());
         let mut after_sleep = |time: Duration| {
             busy_poll.sleeps(now);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_kept_away_does_not_give_way_for_a_while() {
+    fn busy_poll_after_being_kept_away_does_not_yield_for_a_while() {
         let (mut busy_poll, begun) = (BusyPoll::new(), Instant::now());
         busy_poll.has_looked(begun);
         busy_poll.learn(begun + 3000 * US);

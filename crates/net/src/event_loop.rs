@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::net::SendFlags;
 
 use super::busy_poll::BusyPoll;
-use super::connection::{Connection, Outcome, Scratch};
+use super::connection::{Connection, Scratch, TurnEnd};
 use super::handshakes::Handshakes;
 use super::listener::{self, Listener, Refusal};
 use super::nested_poll::NestedPoll;
@@ -317,14 +317,14 @@ impl<S: Service> EventLoop<S> {
         if self.nested_poll.has_ended() {
             outcome = self.catch_up(&mut connection, outcome);
         }
-        if outcome == Outcome::Again && !connection.queued {
+        if outcome == TurnEnd::Again && !connection.queued {
             connection.queued = true;
             self.ready.push(slot);
         }
         let client = connection.client.id();
         let withheld = connection.newly_withheld();
         self.connections[slot as usize] = Some(connection);
-        if outcome == Outcome::Close {
+        if outcome == TurnEnd::Close {
             return self.close(scratch, slot);
         }
         withheld

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_handshakes_make_room_for_new_ones() {
+    fn handshakes_that_are_oldest_make_room() {
         let mut handshakes = Handshakes::default();
         for id in 0..100 {
             handshakes.begin(id as u32, id);

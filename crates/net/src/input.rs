@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_alone_reserves_little() {
+    fn announced_length_alone_reserves_little() {
         let mut input = Input::default();
         input.hold(b"$536870912\r\n");
         arrive(&mut input, 512 << 20, 1);

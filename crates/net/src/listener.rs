@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_one_line() {
+    fn refusal_is_one_line() {
         for refusal in [Refusal::TooManyClients, Refusal::NotLoopback] {
             let reply = refusal.reply();
             assert!(reply.starts_with(b"-") && reply.ends_with(b"\r\n"));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optional_address_may_be_missing_and_others_may_not() {
+    fn listener_may_lack_an_optional_address_only() {
         let options = |addresses: &[&str]| ListenOptions {
             addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
             port: Some(0),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn only_stale_sockets_are_replaced() {
+    fn listener_replaces_stale_sockets_only() {
         let directory = std::env::temp_dir().join(format!("dunlin-listener-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("socket");

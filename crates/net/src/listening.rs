@@ -164,7 +164,7 @@ mod tests {
 
     /// No worker runs here, so that connections stay in the backlog.
     #[test]
-    fn who_waits_in_the_backlog_of_a_port_that_goes_is_accepted() {
+    fn backlog_of_a_closing_port_is_accepted() {
         let (queues, messages) = TestQueues::<()>::of_workers(2);
         let addresses = ["127.0.0.1".to_owned(), "127.0.0.2".to_owned()];
         let sockets = listener::listen_on(&addresses, 0, 16).unwrap();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use mio::Events;
 use mio::event::Event;
 
-use super::connection::{Connection, Outcome, Scratch};
+use super::connection::{Connection, Scratch, TurnEnd};
 use super::event_loop::WithheldReply;
 use super::worker::EVENTS_MAX;
 use super::worker_queue::Message;
@@ -193,7 +193,7 @@ impl<S: Service> EventLoop<S> {
 
     /// Acts on events that were kept for a connection whose turn has ended. Returns how it goes on.
     #[cold]
-    pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
+    pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: TurnEnd) -> TurnEnd {
         self.nested_poll.state = State::None;
         for released in self.nested_poll.released.drain(..).rev() {
             self.withheld[usize::from(released.commitment.level)].push_front(released);
@@ -207,6 +207,6 @@ impl<S: Service> EventLoop<S> {
             .drain(..)
             .fold(true, |is_there, event| is_there & connection.note_readiness(&event));
         // There may be something to read, and something to send.
-        if is_there && outcome != Outcome::Close { Outcome::Again } else { Outcome::Close }
+        if is_there && outcome != TurnEnd::Close { TurnEnd::Again } else { TurnEnd::Close }
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_suffices_is_left_alone() {
+    fn open_files_limit_that_suffices_is_left_alone() {
         let before = getrlimit(Resource::Nofile);
         assert_eq!(reserve_open_files(1), Ok(1));
         assert_eq!(getrlimit(Resource::Nofile), before);

@@ -170,7 +170,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_socket_is_offered_so_much_at_once() {
+    fn output_offers_the_socket_a_limited_piece_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_theirs, _) = listener.accept().unwrap();
@@ -199,7 +199,7 @@ mod tests {
     /// Replies of every shape, queued with any part already sent, arrive whole however little the
     /// socket takes at a time.
     #[test]
-    fn every_byte_leaves_once_and_in_order() {
+    fn output_sends_every_byte_once_and_in_order() {
         let large = Arc::new((0..40_000_u32).map(|number| number as u8).collect::<Vec<u8>>());
         let write_reply = |reply: &mut ReplyBuffer| {
             reply.ok();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_tick_of_some_is_measured() {
+    fn stage_clock_measures_one_tick_of_many() {
         let mut clock = StageClock::default();
         let measured = (0..10 * TICKS_PER_SAMPLE).filter(|_| {
             clock.begin_tick();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_holds_up_the_reply_behind_it() {
+    fn bar_holds_up_the_reply_behind_it() {
         let (mut withheld, mut output) = (Withheld::default(), Output::default());
         let mut reply = ReplyBuffer::default();
         withheld.bar(to(2, 5));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_another_level_waits_for_its_own_and_for_those_before() {
+    fn reply_of_another_level_waits_for_itself_and_earlier_ones() {
         let (mut withheld, mut output) = (Withheld::default(), Output::default());
         let mut reply = ReplyBuffer::default();
         for commitment in [to(2, 5), to(0, 5), to(2, 4)] {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_part_keeps_replies_that_have_seen_less() {
+    fn refused_part_keeps_replies_that_saw_less() {
         let (mut withheld, mut reply) = (Withheld::default(), ReplyBuffer::default());
         reply.integer(1);
         reply.integer(2);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_released_or_not_known_is_not_refused() {
+    fn refuse_ignores_parts_released_or_unknown() {
         let (mut withheld, mut reply) = (Withheld::default(), ReplyBuffer::default());
         reply.ok();
         withheld.push_one(to(0, 5), &mut reply);

@@ -391,7 +391,7 @@ mod tests {
     const REDIS: &str = "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.1.incr.aof seq 1 type h\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
 
     #[test]
-    fn the_stream_is_read_as_it_is_written_and_nothing_else_is() {
+    fn stream_line_is_read_as_it_is_written_only() {
         let (id, second) = ("0a".repeat(20), ("ff".repeat(20), 71));
         for second in [None, Some(second)] {
             let stream = StreamId { id: id.clone(), base: u64::MAX - 5, second };
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn manifest_errors_name_their_line() {
         for (text, line, reason) in [
             ("", 1, "names no file"),
             ("# only a comment\n", 1, "names no file"),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_takes_its_room_until_it_is_given_back() {
+    fn removed_file_takes_its_room_until_given_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         drop(file(&path));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_a_removed_file_or_has_another_name_for_it_keeps_all_of_it() {
+    fn removed_file_that_is_open_or_linked_stays_whole() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("file"), directory.path().join("link"));
         drop(file(&path));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_file_takes_the_place_of_the_old_one() {
+    fn new_file_replaces_the_old_one() {
         let scratch = Scratch::new("replaced");
         let path = scratch.0.join("dump.rdb");
         for text in ["first", "second"] {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_the_old_file_alone() {
+    fn failure_leaves_the_old_file_alone() {
         let scratch = Scratch::new("failed");
         let path = scratch.0.join("dump.rdb");
         fs::write(&path, "old").unwrap();

@@ -446,7 +446,7 @@ pub(crate) mod faulty {
 mod tests {
     use super::*;
     #[test]
-    fn what_is_read_ahead_is_what_is_there() {
+    fn read_ahead_gives_what_is_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let bytes: Vec<u8> = (0..2 * AHEAD_BYTES + 7).map(|at| (at % 251) as u8).collect();

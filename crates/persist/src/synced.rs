@@ -217,7 +217,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_is_written_is_in_the_file_and_goes_to_disk_in_order() {
+    fn synced_file_has_what_was_written_and_syncs_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut file = File::create(&path).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_far_ahead_waits_until_the_disk_has_come_nearer_or_fails() {
+    fn writer_too_far_ahead_waits_until_the_disk_follows_or_fails() {
         for fails in [false, true] {
             let course = Arc::new(Course::default());
             let writing = {

@@ -178,7 +178,7 @@ fn filled() -> Store {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn rdb_loads_what_was_written() {
     let mut store = filled();
     let digest = store.run(0, "DIGEST");
     for compressed in [false, true] {
@@ -208,7 +208,7 @@ fn deadlines_of_fields_need_a_file_of_valkey() {
 }
 
 #[test]
-fn every_version_that_can_be_written_carries_everything() {
+fn rdb_carries_everything_in_every_writable_version() {
     let mut store = filled();
     let digest = store.run(0, "DIGEST");
     for number in [9, 10, 11, 12, 13, 14, 15, 80] {
@@ -234,7 +234,7 @@ fn every_version_that_can_be_written_carries_everything() {
 }
 
 #[test]
-fn a_file_is_as_new_as_what_it_holds() {
+fn rdb_version_is_as_new_as_its_content() {
     let mut store = Store::new();
     store.run(0, "SET k v");
     assert!(store.file(Version::OLDEST, true, true).starts_with(b"REDIS0010"));
@@ -249,7 +249,7 @@ fn a_file_is_as_new_as_what_it_holds() {
 }
 
 #[test]
-fn a_file_that_is_cut_or_changed_anywhere_is_refused() {
+fn rdb_cut_or_changed_anywhere_is_refused() {
     let file = filled().file(Version::Redis(10), true, true);
     for length in (0..file.len()).step_by(7).chain(file.len() - 9..file.len()) {
         let error = Store::new().load(&file[..length]).unwrap_err();
@@ -276,7 +276,7 @@ fn file(magic: &[u8; 9], parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn everything_that_old_and_new_servers_write_is_understood() {
+fn rdb_of_old_and_new_servers_is_understood() {
     let mut store = Store::new();
     let expiry_s = ((NOW_MS / 1000 + 7) as i32).to_le_bytes();
     let expiry_ms = (NOW_MS + 9000).to_le_bytes();
@@ -358,7 +358,7 @@ fn files_before_version_5_have_no_checksum() {
 }
 
 #[test]
-fn a_type_number_means_what_its_line_of_versions_says() {
+fn rdb_type_number_means_what_its_line_of_versions_says() {
     let mut store = Store::new();
     let deadline = (NOW_MS + 5000).to_le_bytes();
     let field = [b"\x16\x01h\x01\x01a\x011".as_slice(), &deadline].concat();

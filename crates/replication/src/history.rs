@@ -56,7 +56,7 @@ pub struct History {
 
 /// A place in a stream: what a data set that was kept in files is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct StreamPosition {
     /// The history.
     pub history: History,
     /// Bytes of it.

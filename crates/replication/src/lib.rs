@@ -28,7 +28,7 @@ mod stream;
 mod wire;
 
 pub use failover::{Failover, FailoverOptions, FailoverStep};
-pub use history::{History, Id, Place, Resync};
+pub use history::{History, Id, Resync, StreamPosition};
 pub use peer::{OptionError, Peer, PeerTick, Phase, SnapshotForm};
 pub use replica::{Action, Event, LinkState, Replica, ReplicaOptions};
 pub use snapshot::{Framing, SnapshotFrame, SnapshotPart, SnapshotReader};

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_goes_online_with_its_first_acknowledgement() {
+    fn replica_goes_online_with_its_first_acknowledgement() {
         let mut peer = with(&["capa eof capa psync2"]);
         peer.wait(0);
         assert_eq!(peer.tick(999, 5000), PeerTick::Nothing);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_that_stood_still_does_not_take_that_for_silence() {
+    fn primary_that_stood_still_does_not_take_that_for_silence() {
         let mut peer = with(&["capa eof capa psync2"]);
         peer.wait(0);
         peer.begin_sending("id", 7);

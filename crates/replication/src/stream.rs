@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_makes_no_sense_is_refused() {
+    fn stream_that_makes_no_sense_is_refused() {
         for wrong in [
             &b"PING\r\n"[..],
             b"*0\r\n",

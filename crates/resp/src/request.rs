@@ -917,7 +917,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_argument_ends_with_its_line() {
+    fn detached_argument_ends_with_its_line() {
         let (mut decoder, found) = detached(&LIMITS);
         assert_eq!(found, Some(Detached { length: 10_000, arrived: 1 }));
         let (mut batch, mut position) = (Batch::default(), 0);
@@ -934,7 +934,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_detached_for_a_stranger_nor_twice() {
+    fn detach_refuses_unauthenticated_clients_and_second_calls() {
         assert_eq!(detached(&Limits { authenticated: false, ..LIMITS }).1, None);
         let (mut decoder, _) = detached(&LIMITS);
         assert_eq!(decoder.detach(b"*1\r\n$10000\r\n", &LIMITS, DETACHED_BYTES_MIN), None);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_decodes_however_the_input_is_cut() {
+    fn decoder_reads_every_type_however_the_input_is_cut() {
         for (input, expected) in table() {
             for cut in 0..=input.len() {
                 let mut decoder = ValueDecoder::default();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_at_a_time_gives_the_same_replies() {
+    fn decoder_gives_the_same_replies_byte_by_byte() {
         for (input, expected) in table() {
             let mut decoder = ValueDecoder::default();
             let mut replies = Vec::new();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn decoder_refuses_malformed_replies() {
         let limits = ReplyLimits { bulk_bytes_max: 10, elements_max: 4, depth_max: 2 };
         let cases: &[(&[u8], ValueError)] = &[
             (b"hello\r\n", ValueError::UnknownMarker(b'h')),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_allocates_nothing() {
+    fn announced_length_allocates_nothing() {
         let mut decoder = ValueDecoder::default();
         let (used, reply) = decoder.decode(b"*60000000\r\n$500000000\r\nabc").unwrap();
         assert_eq!((used, reply), (26, None));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_given_back_is_taken_next() {
+    fn block_given_back_is_taken_next() {
         let blocks = Blocks::default();
         let first = Taken::from(&blocks, 40);
         let place = first.0;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resized_block_keeps_what_it_held() {
+    fn block_keeps_its_content_when_resized() {
         let blocks = Blocks::default();
         let sizes = [1, 16, 17, 100, SMALL_MAX, SMALL_MAX + 1, 5000];
         for old in sizes {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_kept() {
+    fn blocks_are_kept_up_to_a_limit() {
         let blocks = Blocks::default();
         let taken: Vec<_> = (0..2 * KEPT_MAX).map(|_| Taken::from(&blocks, 64)).collect();
         taken.into_iter().for_each(|taken| taken.give(&blocks));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_nothing_has_is_refused() {
+    fn blocks_refuse_an_impossible_size() {
         let blocks = Blocks::default();
         assert!(blocks.take(usize::MAX).is_null());
         Taken::from(&blocks, 1000).resize(&blocks, usize::MAX).unwrap_err().give(&blocks);

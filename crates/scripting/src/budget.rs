@@ -17,7 +17,7 @@ use crate::{
     INSTRUCTIONS,
     convert::push_error_table,
     stack::{Raised, Stack, enter},
-    state::{Machine, State},
+    state::{LuaState, Machine},
 };
 
 /// From this size on a block counts as work.
@@ -29,7 +29,7 @@ pub(crate) const STEP_BYTES: usize = 64;
 pub(crate) const NO_MEMORY: &str = "not enough memory";
 
 /// Makes Lua ask every [`INSTRUCTIONS`] whether the script is to end.
-pub(crate) fn watch(state: &State) {
+pub(crate) fn watch(state: &LuaState) {
     state.set_hook(hook, INSTRUCTIONS as c_int);
 }
 

@@ -26,7 +26,7 @@ use mlua_sys as ffi;
 
 use crate::{
     stack::{Kind, Reference},
-    state::State,
+    state::LuaState,
 };
 
 /// Bytes beyond the live ones that a limit of memory is compared with, and that a heap grows by before collection is due.
@@ -68,7 +68,7 @@ impl Collection {
     }
 }
 
-impl State {
+impl LuaState {
     /// The machine is set up: its heap is as small as it gets.
     pub(crate) fn note_empty(&self) {
         let stack = self.stack();
@@ -180,7 +180,7 @@ impl State {
 
 /// The heap of a machine that runs no script at the moment.
 #[derive(Clone, Copy)]
-pub struct Heap<'m>(pub(crate) &'m State);
+pub struct Heap<'m>(pub(crate) &'m LuaState);
 
 impl std::fmt::Debug for Heap<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

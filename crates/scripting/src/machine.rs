@@ -19,7 +19,7 @@ use crate::{
     proof::{self, KeyAccess},
     sandbox::{self, Purpose, Sandbox},
     stack::{Kind, Raised, Reference, Stack},
-    state::{Call, State},
+    state::{Call, LuaState},
 };
 
 /// The name of the chunk that a script is.
@@ -100,7 +100,7 @@ pub struct CompileError(pub Vec<u8>);
 
 /// A Lua state and the parts that its calls have in common.
 pub(crate) struct Core {
-    pub(crate) state: State,
+    pub(crate) state: LuaState,
     pub(crate) sandbox: Sandbox,
     /// The buffer into which commands write their replies.
     scratch: Option<ReplyBuffer>,
@@ -108,7 +108,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(used_bytes_max: usize, purpose: Purpose) -> Self {
-        let state = State::new(used_bytes_max);
+        let state = LuaState::new(used_bytes_max);
         let sandbox = sandbox::set_up(&state, purpose);
         budget::watch(&state);
         state.note_empty();

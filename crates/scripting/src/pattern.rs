@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn malformed_pattern_is_refused() {
         for (pattern, expected) in [
             ("%", "malformed pattern (ends with '%')"),
             ("[a", "malformed pattern (missing ']')"),

@@ -27,7 +27,7 @@ use crate::{
     stack::{
         Kind, NativeFn, NativeResult, Raised, Reference, SOURCE_BYTES_MAX, Stack, enter, native, run_native,
     },
-    state::State,
+    state::LuaState,
     strings, tables,
 };
 
@@ -102,7 +102,7 @@ impl Sandbox {
 }
 
 /// Fills an empty state.
-pub(crate) fn set_up(state: &State, purpose: Purpose) -> Sandbox {
+pub(crate) fn set_up(state: &LuaState, purpose: Purpose) -> Sandbox {
     let stack = state.stack();
     for (open, name) in [
         (ffi::luaopen_base as NativeFn, c""),

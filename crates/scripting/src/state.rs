@@ -109,7 +109,7 @@ impl Machine {
     #[inline]
     pub(crate) fn with_call<R>(&self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         let call = self.call.replace(ptr::null_mut());
-        // SAFETY: `State::call` lends it for as long as it is set. The reference is taken out meanwhile: there is only
+        // SAFETY: `LuaState::call` lends it for as long as it is set. The reference is taken out meanwhile: there is only
         // one.
         let result = run(unsafe { call.as_mut() }?);
         self.call.set(call);
@@ -210,15 +210,15 @@ unsafe extern "C" fn allocate(
 }
 
 /// A Lua state of its own.
-pub(crate) struct State {
+pub(crate) struct LuaState {
     state: NonNull<lua_State>,
     machine: NonNull<Machine>,
 }
 
 // SAFETY: nothing outside refers to the state or its machine; both move to another thread together.
-unsafe impl Send for State {}
+unsafe impl Send for LuaState {}
 
-impl State {
+impl LuaState {
     /// An empty state that may take `used_bytes_max` bytes.
     pub(crate) fn new(used_bytes_max: usize) -> Self {
         let machine = Box::new(Machine {
@@ -300,7 +300,7 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for LuaState {
     fn drop(&mut self) {
         // SAFETY: both were made by `new` and are given up here.
         unsafe {

@@ -134,7 +134,7 @@ fn errors_in_callbacks_have_their_own_line() {
 
 /// Tables that share others come to more elements than there is memory for.
 #[test]
-fn few_tables_that_stand_for_many_elements_are_refused() {
+fn script_reply_of_tables_shared_many_times_is_refused() {
     let shared = "local t = {1} for i = 1, 40 do t = {t, t} end";
     assert!(error(&format!("{shared} return t")).contains("the reply of the script is larger than"));
     assert!(error(&format!("{shared} return cjson.encode(t)")).contains("not enough memory"));
@@ -203,7 +203,7 @@ fn sources_are_bounded() {
 
 /// A script that is to end ends, wherever it is, even if it catches errors.
 #[test]
-fn nothing_runs_on_where_it_cannot_be_ended() {
+fn script_that_is_to_end_ends_wherever_it_is() {
     for script in [
         "while true do end",
         "while true do pcall(error) end",
@@ -238,7 +238,7 @@ fn nothing_runs_on_where_it_cannot_be_ended() {
 
 /// The thread's stack: the deepest things that a script can have done, on a quarter of the stack that it is promised.
 #[test]
-fn the_deepest_scripts_keep_to_the_stack() {
+fn script_of_any_depth_keeps_to_the_stack() {
     let at_depth = |what: &str| {
         format!(
             "local function f(n) if n == 0 then {what} end return (select(2, pcall(f, n - 1))) end return tostring(f(180))"

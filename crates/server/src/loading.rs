@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_takes_as_long_as_what_is_done() {
+    fn loading_estimates_seconds_left_by_its_progress() {
         let progress =
             LoadingProgress { started_ms: 7, started_steady_ms: 1000, bytes_total: 400, bytes_loaded: 100 };
         assert_eq!((progress.percent(), progress.seconds_left(11_000)), (25.0, 30));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_may_span_nine_bytes() {
+    fn field_may_span_nine_bytes() {
         let mut bytes = [0; 9];
         write_field(&mut bytes, 7, 64, u64::MAX);
         assert_eq!(bytes, [1, 255, 255, 255, 255, 255, 255, 255, 254]);

@@ -41,7 +41,7 @@ mod tests {
     use super::parse_integer;
 
     #[test]
-    fn only_the_canonical_text_is_an_integer() {
+    fn parse_integer_takes_the_canonical_text_only() {
         for value in [0, 1, -1, 10, i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1] {
             assert_eq!(parse_integer(value.to_string().as_bytes()), Some(value));
         }

@@ -416,7 +416,7 @@ mod tests {
 
     /// A queue of one entry keeps its leaf.
     #[test]
-    fn who_comes_and_goes_alone_allocates_nothing() {
+    fn queue_of_one_entry_allocates_nothing() {
         let mut map = LeafMap::default();
         map.insert(0, ());
         let leaf = map.root.front().map(|(_, leaf)| Arc::as_ptr(leaf));

@@ -538,13 +538,13 @@ mod tests {
 
     #[test]
     #[should_panic]
-    fn a_size_above_the_largest_is_refused() {
+    fn size_above_the_largest_is_refused() {
         class_bytes(CELL_BYTES_MAX + 1);
     }
 
     #[test]
     #[should_panic(expected = "the size it was allocated with")]
-    fn a_cell_freed_as_another_class_is_noticed() {
+    fn cell_freed_as_another_class_is_noticed() {
         let mut slab = Slab::new(Arc::new(PagePool::new()));
         let handle = slab.allocate(16);
         slab.free(handle, 17);
@@ -553,7 +553,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "the cell is live")]
-    fn a_cell_freed_twice_in_a_row_is_noticed() {
+    fn cell_freed_twice_in_a_row_is_noticed() {
         let mut slab = Slab::new(Arc::new(PagePool::new()));
         let (handle, _other) = (slab.allocate(16), slab.allocate(16));
         slab.free(handle, 16);
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_may_be_read_while_the_slab_grows() {
+    fn directory_may_be_read_while_the_slab_grows() {
         let mut slab = Slab::new(Arc::new(PagePool::new()));
         let pages = if cfg!(miri) { 200 } else { 5000 };
         let first = slab.allocate(2048);

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_another_allocator_stays() {
+    fn block_of_another_allocator_stays() {
         let spans = spans();
         let mut other = vec![1_u8; 3000];
         let block = NonNull::new(other.as_mut_ptr()).unwrap();

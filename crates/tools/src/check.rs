@@ -499,7 +499,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_told_from_other_files_by_its_beginning() {
+    fn log_is_told_from_other_files_by_its_beginning() {
         for head in
             ["", "*", "*3", "*3\r", "*3\r\n$3", "*3\0\0", "#TS:1\r\n", "#T", "#CRC32C:", "#####", "\0\0"]
         {
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_described_with_what_no_command_reads() {
+    fn snapshot_description_has_foreign_types_and_modules() {
         let foreign =
             [("ReJSON-RL", 2), ("TopK-TYPE", 1)].map(|(name, count)| (name.to_owned(), count)).into();
         let modules = ["ft_index0".to_owned()].into();

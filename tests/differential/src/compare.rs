@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_accepts_and_refuses() {
+    fn rules_each_accept_and_refuse() {
         use Compare::*;
         let table: &[(Compare, &str, &str, bool)] = &[
             (Exact, ":1\r\n", ":1\r\n", true),

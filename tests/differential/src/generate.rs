@@ -616,7 +616,7 @@ mod tests {
     use crate::families;
 
     #[test]
-    fn a_seed_gives_one_stream() {
+    fn seed_gives_one_stream() {
         let stream = |seed| {
             let steps = Generator::new(seed, families::ALL, families::ALL).stream(500);
             steps.into_iter().map(|step| step.arguments).collect::<Vec<_>>()
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_every_family_is_reached() {
+    fn rows_of_all_families_are_reached() {
         for family in families::ALL {
             let steps = Generator::new(1, &[family], families::ALL).stream(20_000);
             for row in family.rows.iter().filter(|row| !row.name.is_empty()) {

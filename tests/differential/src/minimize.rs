@@ -36,14 +36,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_matters_is_left() {
+    fn minimize_keeps_only_what_matters() {
         let items: Vec<u32> = (0..1000).collect();
         let fails = |part: &[u32]| part.contains(&17) && part.contains(&512) && part.contains(&513);
         assert_eq!(minimize(&items, Duration::from_secs(60), fails), [17, 512, 513]);
     }
 
     #[test]
-    fn without_time_everything_is_left() {
+    fn minimize_without_time_keeps_everything() {
         let mut calls = 0;
         let kept = minimize(&[1, 2, 3], Duration::ZERO, |_| {
             calls += 1;

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_circle_is_found() {
+    fn check_order_finds_a_circle() {
         let in_order = [vec![vec![(0, 1, true), (1, 0, false)]], vec![vec![(1, 1, true), (0, 1, false)]]];
         assert!(check_order(&in_order).is_ok());
         // Each has read a value that the other had not yet overwritten.

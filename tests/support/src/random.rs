@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_stream_for_ever() {
+    fn random_stream_of_a_seed_is_fixed() {
         // The reference values of SplitMix64 for seed 0.
         let mut random = Random::new(0);
         assert_eq!(random.bits(), 0xe220_a839_7b1d_cdaf);

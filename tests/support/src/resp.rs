@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_is_read_to_its_end() {
+    fn parse_reads_every_type_to_its_end() {
         let table: &[(&[u8], &str)] = &[
             (b"+OK\r\n", "+OK"),
             (b"-ERR no\r\n", "-ERR no"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resp_is_refused() {
+    fn parse_refuses_other_bytes() {
         for bytes in [&b"?\r\n"[..], b"$x\r\n", b"$-2\r\n", b"$1\r\nabc\r\n", b"*1\r\n!\r\n"] {
             assert!(matches!(parse(bytes), Err(Malformed::Invalid(_))), "{}", quoted(bytes));
         }

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn cache_arguments_are_consistent() {
         CacheArguments::command().debug_assert();
     }
 

@@ -133,7 +133,7 @@ pub static GENERATORS: &[Generator] = &[
         next: |state, _| {
             let key = state.popular(2);
             // As many keys in each doubling of the size up to 2 KB, then half as many with each.
-            let draw = Random::new(key).next();
+            let draw = Random::new(key).draw();
             let doublings = match draw % 128 {
                 0..=111 => draw % 8,
                 rest => 8 + u64::from((rest - 111).leading_zeros() - 59).min(8) * 2,

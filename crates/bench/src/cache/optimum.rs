@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_kept_in_part() {
+    fn optimum_keeps_part_of_a_loop() {
         // Two of the three stay, and are found in every round but the first; the third is never kept.
         assert_eq!(ratio(&[0, 1, 2, 0, 1, 2, 0, 1, 2], 2), 4.0 / 9.0);
         assert_eq!(ratio(&[0, 1, 2, 0, 1, 2], 3), 0.5);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
+    fn trace_errors_name_their_line() {
         for (text, expected) in [
             ("0,k,1,2,3,get,0\n0,k", "line 2: a column is missing"),
             ("0,k,1,x,3,get,0", "line 1: a number is none"),

@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     figures::{Sample, sample},
-    lab::compaction::{Stretch, stretches},
     latency::Latencies,
     load::Progress,
+    plot::course::{Stretch, stretches},
 };
 
 const VALUE_BYTES: usize = 100;
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_meanwhile_and_afterwards_is_compared_with_what_was_before() {
+    fn figures_during_and_after_compaction_are_relative_to_before() {
         let window = |requests: u64| {
             let mut window = Latencies::default();
             window.record(1_000_000, requests);

@@ -12,9 +12,8 @@ use super::{
 };
 use crate::{
     figures::{Line, Table, short},
-    lab::compaction::plot_course,
     latency::Latencies,
-    plot::{self, Bar, Palette, Plot},
+    plot::{self, Bar, Palette, Plot, course::plot_course},
 };
 
 /// The results of a topic.
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_its_settings_its_table_and_its_plot() {
+    fn page_has_its_settings_its_table_and_its_plot() {
         let text = page().markdown();
         assert!(
             text.contains(
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plot_has_a_bar_for_each_headline_and_server() {
+    fn plot_has_a_bar_for_each_headline_and_server() {
         let page = page();
         let svg = plot::svg(&page.plot(), &page.palette()).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));

@@ -88,7 +88,7 @@ impl Server {
         let mut server = Self { program: program.clone(), process, processors, port, socket };
         let (unix, tcp) = (server.target(Transport::Unix), server.target(Transport::Tcp));
         server.process.await_ready(|| {
-            unix.client().is_ok() && tcp.client().is_ok_and(|mut client| client.call(&["PING"]).is_ok())
+            unix.client().is_ok() && tcp.client().is_ok_and(|mut client| client.call(&["DBSIZE"]).is_ok())
         })?;
         Ok(server)
     }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_axis_has_numbers_in_its_range() {
+    fn axis_has_numbers_in_its_range() {
         for exponent in -8..12 {
             for factor in [1.0, 1.0001, 1.3, 2.7, 9.0, 11.0, 1e3, 1e9] {
                 let low = 3.3 * 10_f64.powi(exponent);

@@ -9,6 +9,7 @@
 //! numbers; a logarithmic axis says that it is one.
 
 mod axis;
+pub mod course;
 mod palette;
 mod svg;
 

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_and_its_variants_share_a_colour() {
+    fn palette_gives_variants_the_colour_of_their_server() {
         let palette =
             Palette::new(["dunlin", "redis-server", "redis-server Unix", "dunlin, GET /health", "dunlin-2"]);
         let number = |name| palette.number(name);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_says_so_and_has_numbers_within_a_decade() {
+    fn logarithmic_axis_is_labelled_and_numbered_within_a_decade() {
         let plot = curves(true, &[(1.0, 300.0), (16.0, 420.0)]);
         let svg = svg(&plot, &palette()).unwrap();
         let texts: Vec<_> = svg.split("<text").skip(1).filter_map(|text| text.split('>').nth(1)).collect();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_none() {
+    fn lines_that_monitor_does_not_write_are_refused() {
         for line in [
             &b"OK"[..],
             b"",

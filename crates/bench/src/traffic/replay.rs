@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_named_by_its_line() {
+    fn recording_errors_name_their_line() {
         let error = |text: &str| Recording::read(text.as_bytes(), 10).unwrap_err();
         assert_eq!(error("OK\nhello\n"), "line 2 is none of MONITOR's");
         assert_eq!(error("OK\n"), "there is no command in it that could be sent again");

@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    Change, Item, LeaseId, Meta, MetaError, Outcome, Revision, Snapshot, Transaction, VALUE_BYTES_MAX, Watch,
-    Write,
+    Change, Item, LeaseId, Meta, MetaError, Revision, Snapshot, Transaction, TransactionOutcome,
+    VALUE_BYTES_MAX, Watch, Write,
 };
 
 /// The keys, their history and the leases.
@@ -64,9 +64,9 @@ impl Store {
         Snapshot { revision: self.revision, items }
     }
 
-    /// Runs a transaction. The outcome is known: [`Outcome::Unknown`] is the network's work.
-    pub fn commit(&mut self, transaction: &Transaction) -> Outcome {
-        let failed = |why: &str| Outcome::Failed(MetaError::Refused(why.to_owned()));
+    /// Runs a transaction. The outcome is known: [`TransactionOutcome::Unknown`] is the network's work.
+    pub fn commit(&mut self, transaction: &Transaction) -> TransactionOutcome {
+        let failed = |why: &str| TransactionOutcome::Failed(MetaError::Refused(why.to_owned()));
         let mut keys: Vec<&str> = transaction.writes.iter().map(Write::key).collect();
         keys.sort_unstable();
         if keys.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -78,7 +78,7 @@ impl Store {
                     return failed("request is too large");
                 }
                 if lease.is_some_and(|lease| !self.leases.contains_key(&lease)) {
-                    return Outcome::Failed(MetaError::NoLease);
+                    return TransactionOutcome::Failed(MetaError::NoLease);
                 }
             }
         }
@@ -87,8 +87,8 @@ impl Store {
             revision == compare.revision
         });
         match holds {
-            true => Outcome::Done(self.apply(transaction.writes.iter().cloned())),
-            false => Outcome::Refused(self.revision),
+            true => TransactionOutcome::Done(self.apply(transaction.writes.iter().cloned())),
+            false => TransactionOutcome::Refused(self.revision),
         }
     }
 
@@ -202,7 +202,7 @@ impl Meta for MemoryMeta {
         Ok(Snapshot { revision: store.revision, items: store.item(key).cloned().into_iter().collect() })
     }
 
-    fn commit(&self, transaction: &Transaction) -> Outcome {
+    fn commit(&self, transaction: &Transaction) -> TransactionOutcome {
         self.store().commit(transaction)
     }
 

@@ -8,7 +8,7 @@
 //! - Every change of the store has a revision, and revisions ascend. All changes of one transaction have the same one.
 //! - A key that is absent has revision 0.
 //! - A transaction does everything or nothing.
-//! - [`Outcome::Unknown`] is neither success nor failure: the transaction may be applied later, too. A read settles it
+//! - [`TransactionOutcome::Unknown`] is neither success nor failure: the transaction may be applied later, too. A read settles it
 //!   that shows a compared key at another revision, because the comparison can no longer hold.
 
 mod memory;
@@ -129,7 +129,7 @@ impl Transaction {
 
 /// The end of a transaction, as far as its author knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TransactionOutcome {
     /// All changes are made, at this revision.
     Done(Revision),
     /// A comparison did not hold at this revision of the store. Nothing is changed, and nothing will be.
@@ -201,7 +201,7 @@ pub trait Meta: Send + Sync {
     fn get(&self, key: &str) -> Result<Snapshot, MetaError>;
 
     /// Runs a transaction.
-    fn commit(&self, transaction: &Transaction) -> Outcome;
+    fn commit(&self, transaction: &Transaction) -> TransactionOutcome;
 
     /// Watches all keys that begin with the prefix, for changes after a revision.
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, MetaError>;

@@ -6,7 +6,7 @@ use super::{Known, Message, Proposal};
 use crate::{
     BootId, HistoryId, NodeId,
     lineage::Lineage,
-    meta::{Outcome, Revision},
+    meta::{Revision, TransactionOutcome},
     records::Restart,
 };
 
@@ -57,7 +57,7 @@ pub enum Event {
     /// have to be reported, this one, too.
     Node(NodeId, Revision, BootId, Option<Restart>),
     /// The outcome of a proposal.
-    Outcome(u64, Outcome),
+    Outcome(u64, TransactionOutcome),
     /// A message of a node.
     Message(NodeId, Message),
     /// The data has grown: the history that it is part of, its end, and how much of it counts. While the stream of the record's

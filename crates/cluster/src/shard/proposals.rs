@@ -3,7 +3,7 @@
 use super::{Action, Facts, Fault, Proposal, Shard, Transition, table};
 use crate::{
     HistoryId, NodeId,
-    meta::{Outcome, Revision},
+    meta::{Revision, TransactionOutcome},
     records::ShardRecord,
 };
 
@@ -94,19 +94,19 @@ impl Shard {
         &mut self,
         now_ms: u64,
         number: u64,
-        outcome: Outcome,
+        outcome: TransactionOutcome,
         actions: &mut Vec<Action>,
     ) {
         let Some(pending) = self.pending.as_mut().filter(|pending| pending.proposal.number == number) else {
             return;
         };
         match outcome {
-            Outcome::Done(revision) => {
+            TransactionOutcome::Done(revision) => {
                 let record = pending.proposal.record.clone();
                 self.adopt(now_ms, (revision, record), actions);
             }
             // Nothing was sent before it. A member that is there again has the word.
-            Outcome::Refused(_)
+            TransactionOutcome::Refused(_)
                 if pending.proposal.transition == Transition::Force
                     && pending.proposal.number == pending.first =>
             {
@@ -114,23 +114,23 @@ impl Shard {
                 self.give_up(actions);
             }
             // An earlier copy of it may have succeeded, so the record decides.
-            Outcome::Refused(_) => {
+            TransactionOutcome::Refused(_) => {
                 (pending.is_unknown, pending.was_refused) = (true, true);
                 self.want_read();
             }
-            Outcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
+            TransactionOutcome::Unknown(_) if self.options.fault == Some(Fault::UnknownIsFailure) => {
                 self.give_up(actions)
             }
-            Outcome::Unknown(_) => {
+            TransactionOutcome::Unknown(_) => {
                 pending.is_unknown = true;
                 self.want_read();
             }
             // This copy was never sent, which says nothing of the ones before it.
-            Outcome::Failed(_) if pending.proposal.number != pending.first => {
+            TransactionOutcome::Failed(_) if pending.proposal.number != pending.first => {
                 pending.is_unknown = true;
                 self.want_read();
             }
-            Outcome::Failed(error) => {
+            TransactionOutcome::Failed(error) => {
                 actions.push(Action::Warn(format!("{:?} failed: {error}", pending.proposal.transition)));
                 self.give_up(actions);
             }

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn every_transition_has_one_row() {
+    fn transitions_have_one_row_each() {
         let named: BTreeSet<Transition> = TABLE.iter().map(|row| row.transition).collect();
         assert_eq!(named.len(), TABLE.len());
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    meta::Outcome,
+    meta::TransactionOutcome,
     records::{History, Key, Keys},
 };
 
@@ -102,7 +102,7 @@ fn member_follows_promises_and_takes_over_when_its_promise_has_run_out() {
     assert_eq!(step(&mut member, 2_510, heartbeat(3, 99)), []);
     assert!(!member.accepts(3, history(1)));
     let number = proposal.number;
-    let actions = step(&mut member, 2_600, Event::Outcome(number, Outcome::Done(11)));
+    let actions = step(&mut member, 2_600, Event::Outcome(number, TransactionOutcome::Done(11)));
     assert!(matches!(actions[0], Action::Lead { epoch: 4, from: 50, .. }), "{actions:?}");
     assert!(member.leads());
 }
@@ -123,7 +123,7 @@ fn member_takes_over_with_all_that_it_acknowledged_whatever_the_history() {
         let begins = proposal.record.history;
         assert_eq!((begins.from, begins.previous), (50, member.local().history));
         let number = proposal.number;
-        let actions = step(&mut member, 2_010, Event::Outcome(number, Outcome::Done(12)));
+        let actions = step(&mut member, 2_010, Event::Outcome(number, TransactionOutcome::Done(12)));
         assert!(matches!(actions[0], Action::Lead { from: 50, .. }), "{actions:?}");
     }
 }
@@ -153,13 +153,14 @@ fn member_whose_data_grow_in_the_history_before_takes_over_with_all_of_them() {
 fn unknown_outcome_is_proposed_again_until_the_record_has_moved() {
     let (mut member, _) = started(M, true);
     let number = proposed(&step(&mut member, 1_500, Event::Tick)).expect("a takeover").number;
-    let actions = step(&mut member, 1_800, Event::Outcome(number, Outcome::Unknown(String::new())));
+    let actions =
+        step(&mut member, 1_800, Event::Outcome(number, TransactionOutcome::Unknown(String::new())));
     assert_eq!(actions, [Action::Read(2)]);
     let actions = step(&mut member, 1_810, Event::Read(2, Some((10, record(3)))));
     let again = proposed(&actions).expect("the same again").clone();
     assert_eq!((again.compare, again.record.epoch), (Some(10), 4));
     // Refused: the first copy was in.
-    step(&mut member, 1_820, Event::Outcome(again.number, Outcome::Refused(11)));
+    step(&mut member, 1_820, Event::Outcome(again.number, TransactionOutcome::Refused(11)));
     let actions = step(&mut member, 2_100, Event::Read(3, Some((11, again.record))));
     assert!(matches!(actions[0], Action::Lead { epoch: 4, .. }), "{actions:?}");
 }
@@ -171,7 +172,7 @@ fn primary_that_restarts_leads_in_a_new_epoch_only() {
     let proposal = proposed(&actions).expect("it takes over from itself");
     assert_eq!((proposal.transition, proposal.record.epoch), (Transition::TakeOver, 4));
     let number = proposal.number;
-    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 10, Event::Outcome(number, TransactionOutcome::Done(11)));
     assert!(primary.leads());
     assert_eq!(primary.lease_until_ms(), 0, "it has no lease yet");
     let echo = |sent_ms, process| {
@@ -206,14 +207,14 @@ fn node_that_follows_a_backup_stops_when_it_hears_of_a_newer_epoch() {
     let (mut primary, _) = started(P, true);
     // P has taken over from itself in the epoch that M leads in, and lacks M's lease.
     let number = proposed(&step(&mut primary, 400, Event::Tick)).map_or(1, |proposal| proposal.number);
-    step(&mut primary, 410, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 410, Event::Outcome(number, TransactionOutcome::Done(11)));
     assert!(primary.leads() && primary.epoch() == 4);
     let newer = ShardRecord { primary: node(M), in_sync: [node(M)].into(), ..record(4) };
     // M may answer, so it answers the heartbeat with its record.
     let mut other = started(M, true).0;
     step(&mut other, 10, Event::Watched((900, ShardRecord { epoch: 3, ..newer.clone() })));
     let number = proposed(&step(&mut other, 20, Event::Tick)).map_or(1, |proposal| proposal.number);
-    step(&mut other, 30, Event::Outcome(number, Outcome::Done(901)));
+    step(&mut other, 30, Event::Outcome(number, TransactionOutcome::Done(901)));
     assert!(other.leads(), "it leads alone, from its restart on");
     let heartbeat =
         Message::Heartbeat { epoch: 4, sent_ms: 0, history: history(1), commit: 0, rank: 0, counted: None };
@@ -363,7 +364,7 @@ fn learner_that_was_admitted_for_what_it_has_no_more_is_no_member() {
 fn primary_confirms_no_copy_while_an_admission_is_open() {
     let (mut primary, actions) = started(P, true);
     let number = proposed(&actions).expect("it takes over from itself").number;
-    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 10, Event::Outcome(number, TransactionOutcome::Done(11)));
     let mut record = primary.known().unwrap().1.clone();
     (record.in_sync, record.learners) = ([node(P)].into(), [node(M)].into());
     step(&mut primary, 20, Event::Watched((12, record)));
@@ -392,7 +393,7 @@ fn primary_confirms_no_copy_while_an_admission_is_open() {
     step(
         &mut primary,
         1_310,
-        Event::Outcome(number, Outcome::Failed(crate::meta::MetaError::Refused(String::new()))),
+        Event::Outcome(number, TransactionOutcome::Failed(crate::meta::MetaError::Refused(String::new()))),
     );
     assert_eq!(counted(&step(&mut primary, 1_400, Event::Tick)), Some((boot(M), 2)));
 }
@@ -402,7 +403,7 @@ fn primary_confirms_no_copy_while_an_admission_is_open() {
 fn primary_forgets_what_a_node_had_before_its_data_was_replaced() {
     let (mut primary, actions) = started(P, true);
     let number = proposed(&actions).expect("it takes over from itself").number;
-    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 10, Event::Outcome(number, TransactionOutcome::Done(11)));
     let history = primary.local().history;
     let mut sent_ms = 10;
     let mut echo = |primary: &mut Shard, held, copy| {
@@ -456,7 +457,7 @@ fn member_that_ends_asks_to_be_expelled_and_takes_nothing_over() {
 fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
     let (mut primary, actions) = started(P, true);
     let number = proposed(&actions).expect("it takes over from itself").number;
-    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 10, Event::Outcome(number, TransactionOutcome::Done(11)));
     let history = primary.local().history;
     let echo = |sent_ms, held| {
         let message = Message::Echo {
@@ -482,7 +483,7 @@ fn handover_is_proposed_when_no_command_is_under_way_and_passed_on() {
     let actions = step(&mut primary, 340, echo(330, 60));
     let proposal = proposed(&actions).expect("a handover").clone();
     assert_eq!((proposal.transition, proposal.record.history.from), (Transition::HandOver, 60));
-    let actions = step(&mut primary, 350, Event::Outcome(proposal.number, Outcome::Done(12)));
+    let actions = step(&mut primary, 350, Event::Outcome(proposal.number, TransactionOutcome::Done(12)));
     assert!(actions.contains(&Action::Send(node(M), stale(12, proposal.record))), "{actions:?}");
 }
 
@@ -504,11 +505,11 @@ fn force_lets_a_learner_lead_with_what_it_has() {
     assert_eq!((proposal.record.history.from, proposal.record.epoch), (50, 4));
     assert!(!learner.accepts(3, history(1)), "its data is at rest meanwhile");
     // A member that is there again has the word, and this node is what it was.
-    step(&mut learner, 9_020, Event::Outcome(proposal.number, Outcome::Refused(11)));
+    step(&mut learner, 9_020, Event::Outcome(proposal.number, TransactionOutcome::Refused(11)));
     assert!(learner.accepts(3, history(1)));
     let actions = step(&mut learner, 9_030, Event::Force([node(P)].into()));
     let number = proposed(&actions).expect("once more").number;
-    let actions = step(&mut learner, 9_040, Event::Outcome(number, Outcome::Done(12)));
+    let actions = step(&mut learner, 9_040, Event::Outcome(number, TransactionOutcome::Done(12)));
     assert!(matches!(actions[0], Action::Lead { epoch: 4, from: 50, .. }), "{actions:?}");
     assert_eq!(learner.lease_until_ms(), u64::MAX, "it is alone");
 }
@@ -526,7 +527,7 @@ fn force_commits_nothing_that_is_not_on_disk() {
     step(&mut member, 30, Event::Grown(history(1), 60, 35));
     let number =
         proposed(&step(&mut member, 9_000, Event::Force([node(P)].into()))).expect("a proposal").number;
-    let actions = step(&mut member, 9_010, Event::Outcome(number, Outcome::Done(12)));
+    let actions = step(&mut member, 9_010, Event::Outcome(number, TransactionOutcome::Done(12)));
     assert!(matches!(actions[0], Action::Lead { from: 60, .. }), "{actions:?}");
     assert_eq!(member.commit(), 35);
     step(&mut member, 9_020, Event::Grown(history(1), 60, 60));
@@ -542,11 +543,11 @@ fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
     step(&mut learner, 10, Event::Watched((11, without.clone())));
     let number =
         proposed(&step(&mut learner, 9_000, Event::Force([node(P)].into()))).expect("a proposal").number;
-    step(&mut learner, 9_100, Event::Outcome(number, Outcome::Unknown(String::new())));
+    step(&mut learner, 9_100, Event::Outcome(number, TransactionOutcome::Unknown(String::new())));
     let actions = step(&mut learner, 9_200, Event::Read(2, Some((11, without.clone()))));
     let number = proposed(&actions).expect("once more").number;
     // The member is there again. The first copy may come when it is gone once more.
-    step(&mut learner, 9_300, Event::Outcome(number, Outcome::Refused(0)));
+    step(&mut learner, 9_300, Event::Outcome(number, TransactionOutcome::Refused(0)));
     let actions = step(&mut learner, 9_500, Event::Read(3, Some((11, without.clone()))));
     assert_eq!(proposed(&actions), None, "it would be refused for ever");
     assert!(actions.iter().any(|action| matches!(action, Action::ReportLoss(..))), "{actions:?}");
@@ -563,7 +564,7 @@ fn force_whose_first_answer_was_lost_is_void_once_the_node_is_recorded_anew() {
 
 /// Found by the simulator (seed 7324, when operators first made nodes take the shard).
 #[test]
-fn nothing_is_committed_beyond_a_copy() {
+fn commit_never_passes_the_copies() {
     let (mut member, _) = started(M, true);
     step(&mut member, 10, heartbeat(3, 7));
     assert_eq!(member.commit(), 40);
@@ -585,7 +586,7 @@ fn primary_by_recovery_admits_nobody_before_its_report_is_gone() {
     let actions = [actions, step(&mut primary, 900, Event::Tick)].concat();
     let number = proposed(&actions).expect("it has most").number;
     assert_eq!(proposed(&actions).unwrap().transition, Transition::Recover);
-    step(&mut primary, 910, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 910, Event::Outcome(number, TransactionOutcome::Done(11)));
     // A learner has everything, and nothing is left in its record.
     step(&mut primary, 920, Event::Node(node(M), 7, boot(M), None));
     let history = primary.local().history;
@@ -668,7 +669,7 @@ fn learner_that_has_more_than_any_member_recovers_the_shard() {
     let proposal = proposed(&actions).expect("it has 50, and the member 20");
     assert_eq!((proposal.transition, proposal.subject), (Transition::Recover, node(M)));
     assert_eq!((proposal.record.primary, proposal.record.history.from), (node(M), 50));
-    let actions = step(&mut learner, 1_300, Event::Outcome(proposal.number, Outcome::Done(15)));
+    let actions = step(&mut learner, 1_300, Event::Outcome(proposal.number, TransactionOutcome::Done(15)));
     assert!(matches!(actions[0], Action::Lead { epoch: 5, from: 50, .. }), "{actions:?}");
 }
 
@@ -677,7 +678,7 @@ fn learner_that_has_more_than_any_member_recovers_the_shard() {
 fn primary_of_a_record_with_another_history_leads_anew() {
     let (mut primary, actions) = started(P, true);
     let number = proposed(&actions).expect("it takes over from itself").number;
-    step(&mut primary, 10, Event::Outcome(number, Outcome::Done(11)));
+    step(&mut primary, 10, Event::Outcome(number, TransactionOutcome::Done(11)));
     assert!(primary.leads());
     // An operator has decided for a line in which it leads, too.
     let actions = step(&mut primary, 20, Event::Watched((30, record(7))));
@@ -723,7 +724,7 @@ fn proposal_compares_the_marks_of_the_records_other_nodes() {
         transaction.compares.iter().any(|one| one.key == keys.text(Key::Mark(node(P))) && one.revision == 9)
     );
     // The other node has changed another record meanwhile.
-    step(&mut member, 2_010, Event::Outcome(proposal.number, Outcome::Refused(30)));
+    step(&mut member, 2_010, Event::Outcome(proposal.number, TransactionOutcome::Refused(30)));
     step(&mut member, 2_020, Event::Obeyed(lineage(&[(P, 4)]), [(node(P), 29)].into()));
     let actions = step(&mut member, 2_400, Event::Read(2, Some((10, record(3)))));
     assert_eq!(proposed(&actions).expect("once more").marks, [(node(P), 29)], "{actions:?}");

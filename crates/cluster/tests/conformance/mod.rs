@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin_cluster::meta::{
-    Change, LeaseId, Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX, Watch,
+    Change, LeaseId, Meta, MetaError, Revision, Transaction, TransactionOutcome, VALUE_BYTES_MAX, Watch,
 };
 
 /// A store under test, with operations that the trait does not offer.
@@ -29,9 +29,9 @@ pub fn run(bed: &dyn Testbed) {
     leases_take_their_keys_along(bed);
 }
 
-fn done(outcome: Outcome) -> Revision {
+fn done(outcome: TransactionOutcome) -> Revision {
     match outcome {
-        Outcome::Done(revision) => revision,
+        TransactionOutcome::Done(revision) => revision,
         other => panic!("{other:?}"),
     }
 }
@@ -44,12 +44,12 @@ fn transactions_compare_and_set(meta: &dyn Meta) {
     let create = Transaction::default().compare("cas/a", 0).put("cas/a", *b"1");
     let first = done(meta.commit(&create));
     assert_eq!(revision_of(meta, "cas/a"), first);
-    let Outcome::Refused(at) = meta.commit(&create) else { panic!("it is there already") };
+    let TransactionOutcome::Refused(at) = meta.commit(&create) else { panic!("it is there already") };
     assert!(at >= first);
     let second = done(meta.commit(&Transaction::default().compare("cas/a", first).put("cas/a", *b"2")));
     assert!(second > first);
     let stale = Transaction::default().compare("cas/a", first).put("cas/a", *b"3");
-    assert!(matches!(meta.commit(&stale), Outcome::Refused(_)));
+    assert!(matches!(meta.commit(&stale), TransactionOutcome::Refused(_)));
     assert_eq!(meta.get("cas/a").unwrap().items[0].value, b"2");
     done(meta.commit(&Transaction::default().compare("cas/a", second).delete("cas/a")));
     assert_eq!(meta.get("cas/a").unwrap().items, []);
@@ -62,7 +62,7 @@ fn transactions_do_everything_or_nothing(meta: &dyn Meta) {
     assert_eq!((revision_of(meta, "all/a"), revision_of(meta, "all/b")), (at, at));
     let half =
         Transaction::default().compare("all/a", at).compare("all/b", 0).put("all/a", *b"2").delete("all/b");
-    assert!(matches!(meta.commit(&half), Outcome::Refused(_)));
+    assert!(matches!(meta.commit(&half), TransactionOutcome::Refused(_)));
     assert_eq!((revision_of(meta, "all/a"), revision_of(meta, "all/b")), (at, at));
     let both =
         Transaction::default().compare("all/a", at).compare("all/b", at).put("all/a", *b"2").delete("all/b");
@@ -77,14 +77,14 @@ fn transactions_do_everything_or_nothing(meta: &dyn Meta) {
 
 fn transactions_that_make_no_sense_are_refused(meta: &dyn Meta) {
     let twice = Transaction::default().put("odd/a", *b"1").put("odd/a", *b"2");
-    assert!(matches!(meta.commit(&twice), Outcome::Failed(MetaError::Refused(_))));
+    assert!(matches!(meta.commit(&twice), TransactionOutcome::Failed(MetaError::Refused(_))));
     let bound = Transaction::default().put_leased("odd/a", *b"1", LeaseId(12345));
-    assert_eq!(meta.commit(&bound), Outcome::Failed(MetaError::NoLease));
+    assert_eq!(meta.commit(&bound), TransactionOutcome::Failed(MetaError::NoLease));
     let large = Transaction::default().put("odd/a", vec![0; 2 * VALUE_BYTES_MAX]);
-    assert!(matches!(meta.commit(&large), Outcome::Failed(MetaError::Refused(_))));
+    assert!(matches!(meta.commit(&large), TransactionOutcome::Failed(MetaError::Refused(_))));
     assert_eq!(revision_of(meta, "odd/a"), 0);
     // A transaction that changes nothing is as good as done.
-    assert!(matches!(meta.commit(&Transaction::default().delete("odd/absent")), Outcome::Done(_)));
+    assert!(matches!(meta.commit(&Transaction::default().delete("odd/absent")), TransactionOutcome::Done(_)));
 }
 
 fn ranges_show_what_has_the_prefix(meta: &dyn Meta) {

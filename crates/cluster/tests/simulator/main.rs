@@ -72,7 +72,7 @@ fn run(setting: Setting) -> Seen {
 }
 
 #[test]
-fn a_storm_breaks_nothing_and_passes() {
+fn storm_breaks_no_invariant_and_passes() {
     let mut sum = Seen::default();
     for seen in over(seeds(1_000), |seed| run(storm(seed, None))) {
         sum.acknowledged += seen.acknowledged;
@@ -97,7 +97,7 @@ fn a_storm_breaks_nothing_and_passes() {
 
 /// I9.
 #[test]
-fn nobody_needs_the_store() {
+fn shard_serves_without_the_store() {
     for seed in seeds(20) {
         let seen = run(Setting { seed, fault: None, is_stormy: false, is_restored: false });
         // The first node may take over from itself when it starts.
@@ -132,7 +132,7 @@ fn find_out(faults: &[(Fault, &[&str])], runs: u64) {
 
 /// I13.
 #[test]
-fn a_store_that_goes_back_takes_nothing_from_nodes_that_have_seen_more() {
+fn store_that_goes_back_takes_nothing_from_nodes_that_saw_more() {
     let mut sum = Seen::default();
     let setting = |seed| Setting { is_restored: true, ..storm(seed, None) };
     for seen in over(seeds(1_000), |seed| run(setting(seed))) {
@@ -206,7 +206,7 @@ fn broken_rules_of_moves_are_found_out() {
 
 #[test]
 #[ignore = "takes some thousand runs"]
-fn a_rarely_broken_rule_of_moves_is_found_out() {
+fn moves_rarely_broken_rule_is_found() {
     find_out_moves(&[Fault::GiveUnsettled], number("SEEDS", 20_000));
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use dunlin_cluster::{
     HistoryId, MoveId, NodeId, SLOTS, ShardId, SlotRange, SlotSet,
-    meta::{Outcome, Store, Transaction},
-    moves::{Options, Ownership, Revisions, Source, SourceAction, SourceEvent, Target, TargetAction},
+    meta::{Store, Transaction, TransactionOutcome},
+    moves::{MoveTarget, Options, Ownership, Revisions, Source, SourceAction, SourceEvent, TargetAction},
     records::{Key, Keys, Move, Record, ShardRecord, SlotsRecord},
     shard::{Facts, Fault, table},
 };
@@ -92,7 +92,7 @@ struct Shard {
     watched: Option<(u64, SlotsRecord)>,
     source: Option<Source>,
     stream: Vec<(u16, Vec<u64>)>,
-    target: Option<Target>,
+    target: Option<MoveTarget>,
     parked: Vec<Command>,
     replies: Vec<Reply>,
     asked: BTreeMap<(MoveId, u64), u64>,
@@ -105,7 +105,7 @@ enum What {
     Read(usize, u64, Option<(MoveId, u64)>),
     ReadDone(usize, u64, Option<(MoveId, u64)>, u64, SlotsRecord),
     Give(usize, u64, (MoveId, u64), Transaction),
-    GiveDone(usize, u64, (MoveId, u64), Outcome),
+    GiveDone(usize, u64, (MoveId, u64), TransactionOutcome),
     Want(usize, u64, MoveId, usize),
     Items(usize, u64, MoveId, usize, Vec<(u16, Vec<u64>)>),
     Held(usize, MoveId, u64),
@@ -321,7 +321,7 @@ impl World {
             }
             What::Give(shard, process, number, transaction) => {
                 let outcome = self.store.commit(&transaction);
-                if matches!(outcome, Outcome::Done(_)) {
+                if matches!(outcome, TransactionOutcome::Done(_)) {
                     self.given += 1;
                 }
                 if !self.is_lost() {
@@ -384,7 +384,7 @@ impl World {
         let key = self.keys.text(Key::Shard(self.shards[at].id));
         let outcome =
             self.store.commit(&Transaction::default().compare(&*key, revision).put(key, record.encode()));
-        assert!(matches!(outcome, Outcome::Done(_)));
+        assert!(matches!(outcome, TransactionOutcome::Done(_)));
         let keep = {
             let shard = &self.shards[at];
             shard.commit + self.random.below((shard.log.len() - shard.commit) as u64 + 1) as usize
@@ -422,7 +422,7 @@ impl World {
         let late = self.shards[at].asked.iter().filter(|(_, until)| **until <= now);
         let late: Vec<(MoveId, u64)> = late.map(|(number, _)| *number).collect();
         for number in late {
-            self.outcome(at, number, Outcome::Unknown(String::new()));
+            self.outcome(at, number, TransactionOutcome::Unknown(String::new()));
         }
         if self.is_settled(at) {
             self.source(at, |source, now, actions| source.step(now, SourceEvent::Settled, actions));
@@ -446,7 +446,7 @@ impl World {
         }
     }
 
-    fn outcome(&mut self, at: usize, (id, number): (MoveId, u64), outcome: Outcome) {
+    fn outcome(&mut self, at: usize, (id, number): (MoveId, u64), outcome: TransactionOutcome) {
         if self.shards[at].asked.remove(&(id, number)).is_some() {
             self.source(at, |source, now, actions| {
                 if source.moving().id == id {
@@ -525,7 +525,7 @@ impl World {
         let imported: Vec<Move> =
             self.shards[at].data.importing.values().map(|(one, _)| one.clone()).collect();
         for one in imported {
-            match Target::settle(&one, &record, epoch) {
+            match MoveTarget::settle(&one, &record, epoch) {
                 Some(TargetAction::Serve) => self.push(at, Op::Serve(one.id)),
                 Some(_) => {
                     self.void += 1;
@@ -549,7 +549,7 @@ impl World {
                 && !self.shards[at].data.importing.contains_key(&one.id)
             {
                 self.push(at, Op::Begin(one.clone()));
-                self.shards[at].target = Some(Target::new(one.clone()));
+                self.shards[at].target = Some(MoveTarget::new(one.clone()));
             }
             if one.from == me
                 && one.from_epoch == epoch

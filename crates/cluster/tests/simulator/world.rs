@@ -13,7 +13,7 @@ use std::{
 use dunlin_cluster::{
     BootId, HistoryId, NodeId, ShardId,
     lineage::{Lineage, Writer},
-    meta::{MetaError, Outcome, Store, Transaction},
+    meta::{MetaError, Store, Transaction, TransactionOutcome},
     records::{Addresses, Key, Keys, Mark, NodeRecord, NodeState, Record, Restart, ShardRecord},
     shard::{
         Action, Attach, Event, Facts, Fault, Known, Local, Message, Options, Proposal, Shard, Transition,
@@ -82,7 +82,7 @@ enum Request {
 
 #[derive(Debug, Clone)]
 enum Answer {
-    Outcome(u64, Outcome, Mark),
+    Outcome(u64, TransactionOutcome, Mark),
     Read(u64, Option<Known>, Seal),
     Watch(Option<Known>, Vec<(NodeId, u64, BootId, Option<Restart>)>, Seal, u64),
     Started,
@@ -686,7 +686,7 @@ impl World {
             process.asked.iter().filter(|(_, until)| **until <= now).map(|(number, _)| *number).collect();
         process.asked.retain(|number, _| !late.contains(number));
         for number in late {
-            self.step(at, Event::Outcome(number, Outcome::Unknown("timeout".to_owned())));
+            self.step(at, Event::Outcome(number, TransactionOutcome::Unknown("timeout".to_owned())));
         }
         self.step(at, Event::Tick);
         if self.random.chance(40) {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_the_one_told() {
+    fn args_report_the_first_error() {
         let words: [&[u8]; 3] = [b"x", b"no", b"1"];
         let mut args = args(&words);
         assert_eq!(args.integer(), 0);

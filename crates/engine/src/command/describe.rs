@@ -488,7 +488,7 @@ mod tests {
     };
 
     #[test]
-    fn the_syntax_reads_like_a_manual() {
+    fn syntax_reads_like_a_manual() {
         let table = CommandTable::new(&[&[EXAMPLE]]);
         assert_eq!(
             table.find(b"example").unwrap().syntax(),

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quotation_keeps_bytes_and_ends_at_a_nul() {
+    fn quoted_error_keeps_bytes_and_ends_at_a_nul() {
         let line = |error: CommandError| error.line().into_owned();
         assert_eq!(line(CommandError::quoting("ERR no ", b"\xffx")), b"ERR no \xffx");
         assert_eq!(line(CommandError::quoting_within("ERR '", b"a\0b", "' is not")), b"ERR 'a' is not");

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_count_is_told_from_no_keys() {
+    fn key_count_that_is_wrong_differs_from_no_keys() {
         let is_miscounted = |spec: KeySpec, request: &str| {
             let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
             spec.is_miscounted(&words)

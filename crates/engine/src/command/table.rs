@@ -362,7 +362,7 @@ mod tests {
     use crate::commands;
 
     #[test]
-    fn every_command_is_found_by_its_name_in_any_case() {
+    fn commands_are_found_by_name_in_any_case() {
         let table = CommandTable::new(commands::FAMILIES);
         for entry in table.commands() {
             let name = entry.command.name;
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_command_is_found_by_its_new_name_only() {
+    fn renamed_command_is_found_by_its_new_name_only() {
         let mut table = CommandTable::new(commands::FAMILIES);
         let get = table.find(b"get").unwrap().index;
         assert_eq!(table.rename(b"GET", b"Fetch-It"), Ok(()));

@@ -24,7 +24,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn no_reply_is_larger_than_memory() {
+    fn random_member_commands_refuse_replies_larger_than_memory() {
         check(
             "
             > SRANDMEMBER s -67108864

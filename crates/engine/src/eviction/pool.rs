@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_are_compared_across_stripes() {
+    fn victim_pool_compares_few_keys_across_stripes() {
         for (order, keys, samples, percent_max) in [
             (EvictionOrder::Recency, 200, 10, 6),
             (EvictionOrder::Recency, 200, 5, 12),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn another_way_of_evicting_has_candidates_of_its_own() {
+    fn victim_pool_has_separate_candidates_for_each_policy() {
         let mut pool = VictimPool::default();
         let how =
             |order, database| Eviction { order, expiring_only: false, samples: 5, database, lazy: false };

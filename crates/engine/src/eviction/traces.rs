@@ -63,7 +63,7 @@ fn hits(trace: &[usize], order: EvictionOrder) -> f64 {
 }
 
 #[test]
-fn the_policy_that_needs_no_choosing_is_as_good_as_the_better_of_the_others() {
+fn auto_policy_matches_the_better_of_lru_and_lfu() {
     for name in ["popular", "scans", "shift", "loop"] {
         let trace = trace(name);
         let [lru, lfu, auto] = [EvictionOrder::Recency, EvictionOrder::Frequency, EvictionOrder::Weighed]

@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_not_twenty_five_minutes() {
+    fn idle_time_of_an_hour_is_not_twenty_five_minutes() {
         let mut model = Model::new();
         model.pass(0);
         model.add(0);
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_grows_as_the_logarithm_of_uses_and_decays_with_time() {
+    fn lfu_counter_grows_logarithmically_and_decays_with_time() {
         let clock = AccessClock::default();
         clock.configure(Ranking::Frequency, 10, 1);
         assert!(clock.due_sweep(START_MS).is_some(), "stamps are converted");
@@ -749,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_makes_nothing_young() {
+    fn clock_set_back_makes_no_key_younger() {
         let mut model = Model::new();
         model.pass(0);
         model.add(0);

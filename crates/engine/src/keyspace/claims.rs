@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_claimed_until_its_last_claim_ends() {
+    fn key_is_claimed_until_its_last_claim_ends() {
         let claims = Arc::new(Claims::default());
         let includes = |key: &[u8]| claims.include([key].into_iter());
         let first = claims.claim([&b"a"[..], b"b"].into_iter());

@@ -236,7 +236,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn who_waits_to_close_it_keeps_nobody_out_while_somebody_stays_for_long() {
+    fn gate_waiting_to_close_keeps_no_thread_out_during_a_long_stay() {
         loom::model(|| {
             let gate = Arc::new(Gate::new(2));
             let long = gate.enter(0);

@@ -171,7 +171,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn nobody_who_need_not_waits_for_a_long_holder() {
+    fn lock_unless_long_does_not_wait_for_a_long_holder() {
         loom::model(|| {
             let lock = Arc::new(StripeLock::new());
             lock.lock();

@@ -21,14 +21,14 @@ use std::{
 };
 
 /// A key of a database.
-pub(crate) type Place = (usize, Arc<[u8]>);
+pub(crate) type DatabaseKey = (usize, Arc<[u8]>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    deadlines: HashMap<Place, u64>,
-    by_deadline: BTreeSet<(u64, Place)>,
+    deadlines: HashMap<DatabaseKey, u64>,
+    by_deadline: BTreeSet<(u64, DatabaseKey)>,
     /// The entry that was verified last.
-    verified: Option<(u64, Place)>,
+    verified: Option<(u64, DatabaseKey)>,
 }
 
 /// The keys with an expiry that clients have written while the data set follows a primary.
@@ -40,7 +40,7 @@ pub(crate) struct OwnExpiries {
 }
 
 impl Entries {
-    fn note(&mut self, place: Place, deadline_ms: u64) {
+    fn note(&mut self, place: DatabaseKey, deadline_ms: u64) {
         if let Some(before) = self.deadlines.insert(place.clone(), deadline_ms) {
             self.by_deadline.remove(&(before, place.clone()));
         }
@@ -68,12 +68,12 @@ impl OwnExpiries {
     }
 
     /// Notes that a client has given a key this expiry. O(log keys).
-    pub(crate) fn note(&self, place: Place, deadline_ms: u64) {
+    pub(crate) fn note(&self, place: DatabaseKey, deadline_ms: u64) {
         self.entries().note(place, deadline_ms);
     }
 
     /// Takes out the keys that are due, at most `keys_max`. O(`keys_max` × log keys).
-    pub(crate) fn take_due(&self, now_ms: u64, keys_max: usize) -> Vec<(u64, Place)> {
+    pub(crate) fn take_due(&self, now_ms: u64, keys_max: usize) -> Vec<(u64, DatabaseKey)> {
         let mut entries = self.entries();
         let mut due = Vec::new();
         while due.len() < keys_max
@@ -87,7 +87,7 @@ impl OwnExpiries {
     }
 
     /// The next `keys_max` keys to verify, round and round. O(`keys_max` × log keys).
-    pub(crate) fn next_to_verify(&self, keys_max: usize) -> Vec<(u64, Place)> {
+    pub(crate) fn next_to_verify(&self, keys_max: usize) -> Vec<(u64, DatabaseKey)> {
         let mut entries = self.entries();
         let from = entries.verified.take().map_or(Bound::Unbounded, Bound::Excluded);
         let next: Vec<_> =
@@ -97,7 +97,7 @@ impl OwnExpiries {
     }
 
     /// Forgets a key, unless another expiry was noted since.
-    pub(crate) fn forget(&self, entry: &(u64, Place)) {
+    pub(crate) fn forget(&self, entry: &(u64, DatabaseKey)) {
         let mut entries = self.entries();
         if entries.by_deadline.remove(entry) {
             entries.deadlines.remove(&entry.1);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_one_is_alone() {
+    fn only_gives_the_stripe_of_a_set_of_one() {
         for stripe in [0, 63, 64, 1023] {
             let mut set = StripeSet::EMPTY;
             assert_eq!(set.only(), None);

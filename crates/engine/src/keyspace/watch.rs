@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watcher_is_marked_by_what_changes_for_him() {
+    fn watcher_is_marked_by_changes_of_its_keys() {
         let marked = |present: bool, happen: &dyn Fn(&Watches)| {
             let (mut watches, watcher) = (Watches::default(), Watcher::default());
             watches.add(3, b"key", &watcher, present);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_watcher_leaves_and_the_other_stays() {
+    fn watcher_that_leaves_lets_the_other_stay() {
         let (mut watches, one, other) = (Watches::default(), Watcher::default(), Watcher::default());
         watches.add(0, b"key", &one, true);
         watches.add(0, b"key", &other, false);

@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_loses_one_for_each_doubling_of_the_age() {
+    fn use_counter_loses_one_for_each_doubling_of_the_age() {
         let lost: Vec<u64> = [0, 49, 50, 99, 100, 199, 200, 1000].map(|age| lost(age, 100)).into();
         assert_eq!(lost, [0, 0, 1, 1, 2, 2, 3, 3]);
         assert_eq!(super::lost(1000, 0), 0, "nothing is evicted");
     }
 
     #[test]
-    fn the_oldest_the_largest_and_the_least_used_go_first() {
+    fn rank_puts_old_large_and_little_used_keys_first() {
         let weighing = Weighing::default();
         let rank = |uses, age_ms, bytes| weighing.rank(stamp(3, uses), age_ms, bytes);
         assert!(rank(0, 2000, 100) > rank(0, 1000, 100));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_follows_the_mistakes() {
+    fn weight_follows_the_mistakes() {
         let weighing = Weighing::default();
         let first = weighing.weight();
         for _ in 0..1000 {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_back_while_it_is_noted_is_a_mistake() {
+    fn key_that_returns_while_noted_is_a_mistake() {
         let mut notes = Notes::new();
         let hash = 0x1234_5678_9ABC_DEF0;
         notes.note_return(hash);

@@ -396,7 +396,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn input_reads_back_what_was_written(
             texts in prop::collection::vec(text(), 0..6),
             lengths in prop::collection::vec((any::<u64>(), 0..64u32), 0..6),
             compress: bool,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_and_does_not_come_is_refused() {
+    fn input_refuses_announced_bytes_that_do_not_come() {
         for bytes in [
             &b""[..],
             b"\x05abcd",

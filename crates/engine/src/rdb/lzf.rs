@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compressed_expands_again(texts in prop::collection::vec(text(), 1..4)) {
+        fn lzf_expands_to_what_was_compressed(texts in prop::collection::vec(text(), 1..4)) {
             let mut compressor = Compressor::default();
             for text in texts {
                 let Some(small) = compressed(&mut compressor, &text) else { continue };
@@ -264,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn what_comes_in_pieces_expands_as_a_whole(text in text(), piece in 1..5000usize) {
+        fn lzf_of_pieces_expands_as_a_whole(text in text(), piece in 1..5000usize) {
             let mut small = Vec::new();
             if Compressor::default().compress_pieces(text.chunks(piece), text.len(), &mut small) {
                 prop_assert!(small.len() + SAVED_BYTES_MIN <= text.len());
@@ -273,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_expand_or_are_refused(input in prop::collection::vec(any::<u8>(), 0..64), length in 0..2000usize) {
+        fn lzf_of_any_bytes_expands_or_is_refused(input in prop::collection::vec(any::<u8>(), 0..64), length in 0..2000usize) {
             if let Ok(output) = decompress(&input, length) {
                 prop_assert_eq!(output.len(), length);
             }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_full_of_old_places_begins_anew() {
+    fn lzf_table_full_of_old_places_begins_anew() {
         let mut compressor =
             Compressor { next: u32::MAX - 50, last_seen: vec![u32::MAX - 60; 1 << HASH_BITS], base: 1 };
         let text = b"a text, a text, a text, a text, a text, a text";

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_relaxed_takes_what_is_to_come() {
+    fn relaxed_version_check_takes_future_versions() {
         for (magic, version) in [
             (b"REDIS0016", Some(Version::Redis(16))),
             (b"VALKEY999", Some(Version::Valkey(999))),

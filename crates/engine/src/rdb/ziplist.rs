@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_encoding_is_translated() {
+    fn ziplist_encodings_are_all_translated() {
         let (bytes, texts) = sample();
         let listpack = to_listpack(&bytes).unwrap();
         let read: Vec<Vec<u8>> = listpack.view().iter().map(|element| element.text().into_owned()).collect();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_redis_writes() {
+    fn ziplist_is_written_as_redis_writes_it() {
         let (_, texts) = sample();
         let (written, elements) = (|elements: &[Element<'_>]| from_elements(elements.iter().copied()), {
             texts.iter().map(|text| Element::String(text)).collect::<Vec<_>>()
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused() {
+    fn ziplist_that_breaks_a_rule_is_refused() {
         let good = ziplist(&[b"\x03abc", b"\xf1"]);
         assert!(to_listpack(&good).is_ok());
         for (at, byte) in

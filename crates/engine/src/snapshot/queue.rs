@@ -381,7 +381,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn who_waits_for_the_queue_is_told_and_no_chunk_is_lost() {
+    fn snapshot_queue_wakes_its_waiters_and_loses_no_chunk() {
         loom::model(|| {
             let model = model();
             let worker = write_twice(&model);
@@ -396,7 +396,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_snapshot_that_was_cancelled() {
+    fn snapshot_queue_keeps_no_waiter_after_a_cancel() {
         loom::model(|| {
             let model = model();
             let worker = write_twice(&model);

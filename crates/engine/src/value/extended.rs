@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range() {
+    fn extended_float_ends_at_the_range_of_redis() {
         let largest = "1.18973149535723176502e+4932";
         assert!(sum(largest, "0").is_some());
         assert_eq!(sum(largest, largest), None, "too large a sum");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_refused() {
+    fn extended_float_refuses_text_that_is_no_number() {
         for text in
             ["", "-", "+", ".", "e5", "1e", "1e+", "0x", "1 ", " 1", "1x", "nan", "1.2.3", "--1", "1_0"]
         {
@@ -448,7 +448,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "[-+0-9a-fx.ep]{0,40}") {
+        fn extended_float_parses_any_text_without_panic(text in "[-+0-9a-fx.ep]{0,40}") {
             if let Some(value) = ExtendedFloat::parse(text.as_bytes()) {
                 value.to_text();
             }

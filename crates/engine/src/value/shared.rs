@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_never_changes() {
+    fn view_never_changes() {
         let mut table = Shared::new(vec![1, 2]);
         table.push(3);
         let view = table.clone();

@@ -35,7 +35,7 @@ proptest! {
 
     /// A single thread, so that every step is known: several snapshots that overlap in every way.
     #[test]
-    fn a_snapshot_is_the_state_at_its_cut(seed: u64) {
+    fn snapshot_is_the_state_at_its_cut(seed: u64) {
         let (store, tape) = recorded_store(1);
         let mut client = client_of(&store, 0);
         let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
@@ -153,7 +153,7 @@ fn snapshots_hold_while_threads_write() {
 }
 
 #[test]
-fn a_cancelled_snapshot_leaves_no_trace() {
+fn cancelled_snapshot_leaves_no_trace() {
     let (store, tape) = recorded_store(1);
     let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
     (0..2000).for_each(|number| drop(client.say(&format!("SET key:{number} {number}"))));
@@ -178,7 +178,7 @@ fn a_cancelled_snapshot_leaves_no_trace() {
 
 /// Writers have to wait while no thread takes their copies, and then may go on.
 #[test]
-fn the_queue_is_bounded_by_who_writes() {
+fn snapshot_queue_bounds_its_writers() {
     let (store, tape) = recorded_store(1);
     let mut client = client_of(&store, 0);
     let value = "x".repeat(1000);

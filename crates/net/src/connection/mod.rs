@@ -95,7 +95,7 @@ pub const fn connection_bytes<T>() -> usize {
 /// How a connection leaves its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Outcome {
+pub(crate) enum TurnEnd {
     /// The poller, a message or a deadline will bring it back.
     Wait,
     /// There is more to do right away; others first.
@@ -219,15 +219,15 @@ impl<T> Connection<T> {
         &mut self,
         scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
-    ) -> Outcome {
+    ) -> TurnEnd {
         let outcome = self.try_turn(scratch, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             if self.is_handshaking {
                 self.note_failed_handshake(event_loop, &error);
             }
-            Outcome::Close
+            TurnEnd::Close
         });
-        if outcome == Outcome::Close {
+        if outcome == TurnEnd::Close {
             // Bytes that could not be sent must not reach another client.
             scratch.reply.clear(REPLY_CAPACITY_MAX);
         }
@@ -239,7 +239,7 @@ impl<T> Connection<T> {
         &mut self,
         scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<TurnEnd> {
         if let Some(pushes) = self.client.pushes.get() {
             let is_open = !self.holds_pushes && !pushes.queue.has_pushes() && !self.stream.has_unsent();
             if !is_open {
@@ -249,11 +249,11 @@ impl<T> Connection<T> {
             self.flush(event_loop)?;
         }
         if self.is_handshaking && self.readable && !event_loop.handshakes.may_step() {
-            return Ok(Outcome::Again);
+            return Ok(TurnEnd::Again);
         }
         let serving = self.is_serving();
-        if !self.closing && self.receive(scratch, event_loop, serving)? == Outcome::Close {
-            return Ok(Outcome::Close);
+        if !self.closing && self.receive(scratch, event_loop, serving)? == TurnEnd::Close {
+            return Ok(TurnEnd::Close);
         }
         let outcome = self.settle(event_loop);
         if self.client.pushes.get().is_some() && self.holds_pushes && !self.has_output() {
@@ -364,12 +364,12 @@ impl<T> Connection<T> {
         reply: &mut ReplyBuffer,
         event_loop: &mut EventLoop<S>,
         lent: Option<&[u8]>,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<TurnEnd> {
         self.hold_pushes(&*service);
         let input = lent.unwrap_or_else(|| self.input.held());
         if input.is_empty() {
             self.backlog = false;
-            return Ok(Outcome::Wait);
+            return Ok(TurnEnd::Wait);
         }
         let was_stranger = service.is_stranger(&self.session);
         let begun = event_loop.stages.now();
@@ -393,7 +393,7 @@ impl<T> Connection<T> {
         self.wanted = wanted;
         self.backlog = false;
         if !self.apply(next) {
-            return Ok(Outcome::Close);
+            return Ok(TurnEnd::Close);
         }
         let withheld_to = service.withhold_to();
         if self.client.pushes.get().is_some() {
@@ -411,7 +411,7 @@ impl<T> Connection<T> {
                 self.release_pushes(service.owes_reply(&self.session), event_loop)?;
             }
         }
-        Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait })
+        Ok(if self.exceeds_query_buffer(event_loop) { TurnEnd::Close } else { TurnEnd::Wait })
     }
 
     /// Withholds replies that have been served, but for those in front that may leave.
@@ -581,16 +581,16 @@ impl<T> Connection<T> {
     }
 
     /// Draws the conclusions at the end of a turn.
-    fn settle<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> Outcome {
+    fn settle<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> TurnEnd {
         if self.ended {
             if self.parked.is_some_and(|parked| !parked.is_answered) {
-                return Outcome::Close;
+                return TurnEnd::Close;
             }
             self.closing |= !self.backlog;
         }
         let has_output = self.has_output();
         if self.closing && !has_output && self.withheld.is_empty() && !self.departing {
-            return Outcome::Close;
+            return TurnEnd::Close;
         }
         if self.stranger && self.waiting_bytes() > STRANGER_OUTPUT_BYTES_MAX {
             tracing::warn!(
@@ -598,15 +598,15 @@ impl<T> Connection<T> {
                 self.client
             );
             event_loop.traffic().output_buffer_disconnections.add(1);
-            return Outcome::Close;
+            return TurnEnd::Close;
         }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
         self.stalled = self.waiting_bytes() > threshold;
         if self.exceeds_output_limit(event_loop) {
-            return Outcome::Close;
+            return TurnEnd::Close;
         }
         if self.watching_writable != has_output && self.watch_writable(event_loop, has_output).is_err() {
-            return Outcome::Close;
+            return TurnEnd::Close;
         }
         self.client.query_buffer_bytes.set((self.input.len() + self.detached_bytes) as u64);
         self.client.query_buffer_free_bytes.set(self.input.unused_bytes() as u64);
@@ -616,7 +616,7 @@ impl<T> Connection<T> {
         let more = (serving && self.backlog)
             || self.wants_input(event_loop, serving)
             || (has_output && self.writable);
-        if more { Outcome::Again } else { Outcome::Wait }
+        if more { TurnEnd::Again } else { TurnEnd::Wait }
     }
 
     fn watch_writable<S: Service<Session = T>>(

@@ -6,7 +6,7 @@
 use std::io;
 
 use super::lent::SHARED_BYTES;
-use super::{Connection, Outcome, STRANGER_INPUT_BYTES_MAX, Scratch};
+use super::{Connection, STRANGER_INPUT_BYTES_MAX, Scratch, TurnEnd};
 use crate::{EventLoop, Limits, Service, input::Input, stream::Received};
 
 /// Input received for a connection that is not served.
@@ -23,16 +23,16 @@ impl<T> Connection<T> {
         scratch: &mut Scratch<'_, S>,
         event_loop: &mut EventLoop<S>,
         serving: bool,
-    ) -> io::Result<Outcome> {
+    ) -> io::Result<TurnEnd> {
         if !self.wants_input(event_loop, serving) {
             if serving && self.backlog {
                 return self.serve(scratch.service, &mut scratch.reply, event_loop, None);
             }
-            return Ok(Outcome::Wait);
+            return Ok(TurnEnd::Wait);
         }
         if let Some(arrived) = self.receive_block(scratch.service)? {
             self.note_arrived(event_loop, arrived);
-            return Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait });
+            return Ok(if self.exceeds_query_buffer(event_loop) { TurnEnd::Close } else { TurnEnd::Wait });
         }
         // Short beginnings of requests go back to a lent buffer, which takes larger reads.
         if serving && self.input.len() + self.wanted <= SHARED_BYTES / 2 {
@@ -53,7 +53,7 @@ impl<T> Connection<T> {
             return self.serve(scratch.service, &mut scratch.reply, event_loop, None);
         }
         self.backlog |= arrived > 0;
-        Ok(Outcome::Wait)
+        Ok(TurnEnd::Wait)
     }
 
     /// Notes a read of input, which may have ended the handshake.

@@ -10,7 +10,7 @@ use dunlin_net::{Transport, reserve_open_files};
 use crate::harness::{Server, wait_until};
 
 #[test]
-fn a_unix_socket_serves_with_its_permissions_and_goes_with_the_server() {
+fn unix_socket_has_its_permissions_and_goes_with_the_server() {
     let server = Server::start(1);
     let path = server.unix_path.clone();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o770);
@@ -29,7 +29,7 @@ fn a_unix_socket_serves_with_its_permissions_and_goes_with_the_server() {
 }
 
 #[test]
-fn two_thousand_clients_at_once() {
+fn server_serves_two_thousand_clients_at_once() {
     let count = 2000;
     // Both ends of every connection are in this process.
     assert_eq!(reserve_open_files(2 * count + 500), Ok(2 * count + 500));
@@ -57,7 +57,7 @@ fn two_thousand_clients_at_once() {
 }
 
 #[test]
-fn a_reset_ends_the_connection() {
+fn connection_ends_at_a_reset() {
     let server = Server::start(1);
     let (mut peer, _) = server.meet();
     peer.send("big 50000000\n");
@@ -69,7 +69,7 @@ fn a_reset_ends_the_connection() {
 }
 
 #[test]
-fn a_client_that_quits_gets_its_answer_and_no_more() {
+fn quit_is_answered_and_nothing_after_it() {
     let server = Server::start(1);
     let mut peer = server.connect();
     peer.send("echo one\nquit\necho two\n");
@@ -79,7 +79,7 @@ fn a_client_that_quits_gets_its_answer_and_no_more() {
 /// A reply that could not be sent, because the client was gone, once went to the client that was
 /// served next.
 #[test]
-fn a_reply_that_nobody_takes_goes_to_nobody_else() {
+fn unsent_reply_goes_to_no_other_client() {
     let server = Server::start(1);
     let mut other = server.connect();
     for _ in 0..100 {
@@ -93,7 +93,7 @@ fn a_reply_that_nobody_takes_goes_to_nobody_else() {
 }
 
 #[test]
-fn a_shutdown_sends_what_has_been_answered() {
+fn shutdown_sends_what_was_answered() {
     let server = Server::start(2);
     let mut peer = server.connect();
     let size = 30_000_000;
@@ -105,7 +105,7 @@ fn a_shutdown_sends_what_has_been_answered() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_clients_that_do_not_read() {
+fn shutdown_does_not_wait_for_clients_that_do_not_read() {
     let server = Server::start(2);
     let mut peer = server.connect();
     peer.send("big 100000000\n");

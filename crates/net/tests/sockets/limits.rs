@@ -7,7 +7,7 @@ use dunlin_net::{Limits, OutputLimit};
 use crate::harness::{Server, wait_until};
 
 #[test]
-fn a_client_that_does_not_read_is_not_served_without_bound() {
+fn client_that_does_not_read_is_served_up_to_a_bound() {
     let server = Server::start(1);
     let (mut peer, client) = server.meet();
     let count = 50_000;
@@ -31,7 +31,7 @@ fn normal(limit: OutputLimit) -> impl FnOnce(&mut Limits) {
 }
 
 #[test]
-fn the_hard_output_limit_closes_at_once() {
+fn hard_output_limit_closes_at_once() {
     let server = Server::start_with(1, |limits| {
         normal(OutputLimit { hard_bytes: 1 << 20, ..OutputLimit::default() })(limits);
     });
@@ -45,7 +45,7 @@ fn the_hard_output_limit_closes_at_once() {
 }
 
 #[test]
-fn the_soft_output_limit_closes_in_time() {
+fn soft_output_limit_closes_in_time() {
     let soft = OutputLimit {
         soft_bytes: 1 << 20,
         soft_duration: Duration::from_millis(50),
@@ -59,7 +59,7 @@ fn the_soft_output_limit_closes_in_time() {
 }
 
 #[test]
-fn an_oversize_request_closes_only_its_client() {
+fn oversize_request_closes_its_client_only() {
     let server = Server::start_with(1, |limits| limits.query_buffer_max = 100_000);
     let (mut other, _) = server.meet();
     let (mut peer, client) = server.meet();
@@ -76,7 +76,7 @@ fn an_oversize_request_closes_only_its_client() {
 }
 
 #[test]
-fn a_pipeline_beyond_the_query_buffer_limit_is_no_oversize_request() {
+fn pipeline_beyond_the_query_buffer_limit_is_no_oversize_request() {
     let server = Server::start_with(1, |limits| limits.query_buffer_max = 100_000);
     let mut peer = server.connect();
     peer.send("echo x\n".repeat(200_000));
@@ -84,7 +84,7 @@ fn a_pipeline_beyond_the_query_buffer_limit_is_no_oversize_request() {
 }
 
 #[test]
-fn what_was_answered_before_a_connection_is_closed_for_its_size_still_leaves() {
+fn replies_before_an_oversize_request_still_leave() {
     let server = Server::start_with(1, |limits| limits.query_buffer_max = 1000);
     let mut peer = server.connect();
     peer.send([b"echo x\nput 1000000\n", &[0; 5000][..]].concat());

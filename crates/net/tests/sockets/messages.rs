@@ -13,7 +13,7 @@ fn pair(server: &Server) -> ((Peer, u64), (Peer, u64)) {
 }
 
 #[test]
-fn a_letter_wakes_a_sleeping_worker() {
+fn message_wakes_a_sleeping_worker() {
     let server = Server::start(2);
     let ((mut one, one_id), (mut two, two_id)) = pair(&server);
     for round in 0..1000 {
@@ -27,7 +27,7 @@ fn a_letter_wakes_a_sleeping_worker() {
 }
 
 #[test]
-fn letters_arrive_in_order_behind_earlier_replies() {
+fn messages_arrive_in_order_behind_earlier_replies() {
     let server = Server::start(2);
     let ((mut one, one_id), _) = pair(&server);
     let requests: String = (0..1000).map(|number| format!("tell {one_id} message {number}\n")).collect();
@@ -44,7 +44,7 @@ fn letters_arrive_in_order_behind_earlier_replies() {
 }
 
 #[test]
-fn everyone_hears_an_announcement() {
+fn announcement_reaches_all_clients() {
     let server = Server::start(2);
     let mut peers: Vec<_> = (0..20).map(|_| server.meet().0).collect();
     peers[7].send("announce lunch\n");
@@ -54,7 +54,7 @@ fn everyone_hears_an_announcement() {
 }
 
 #[test]
-fn a_parked_connection_is_served_again_after_its_letter() {
+fn parked_connection_is_served_again_after_its_message() {
     let server = Server::start(2);
     let ((mut one, _), (mut two, two_id)) = pair(&server);
     let client = server.running().clients().find(two_id).unwrap();
@@ -75,7 +75,7 @@ fn a_parked_connection_is_served_again_after_its_letter() {
 }
 
 #[test]
-fn a_parked_connection_is_served_again_at_its_deadline() {
+fn parked_connection_is_served_again_at_its_deadline() {
     let server = Server::start(1);
     let mut peer = server.connect();
     peer.send("nap 20\necho up\nnap 0\nnap 1\necho again\n");
@@ -83,7 +83,7 @@ fn a_parked_connection_is_served_again_at_its_deadline() {
 }
 
 #[test]
-fn a_letter_before_the_deadline_cancels_it() {
+fn message_before_the_deadline_cancels_it() {
     let server = Server::start(2);
     let ((mut one, _), (mut two, two_id)) = pair(&server);
     two.send("echo napping\nnap 600000\nnap 30\necho end\n");
@@ -93,7 +93,7 @@ fn a_letter_before_the_deadline_cancels_it() {
 }
 
 #[test]
-fn a_parked_client_that_hangs_up_is_noticed() {
+fn parked_client_that_hangs_up_is_noticed() {
     let server = Server::start(1);
     let (mut peer, _) = server.meet();
     peer.send("park\n");
@@ -102,7 +102,7 @@ fn a_parked_client_that_hangs_up_is_noticed() {
 }
 
 #[test]
-fn a_client_is_killed_by_another() {
+fn client_is_killed_by_another() {
     let server = Server::start(2);
     let ((mut one, _), (mut two, two_id)) = pair(&server);
     two.send("echo parked\npark\n");
@@ -120,7 +120,7 @@ fn a_client_is_killed_by_another() {
 }
 
 #[test]
-fn a_letter_may_end_a_conversation() {
+fn message_may_end_a_conversation() {
     let server = Server::start(2);
     let ((mut one, _), (mut two, two_id)) = pair(&server);
     one.send(format!("tell {two_id} leave\n"));
@@ -164,7 +164,7 @@ fn neighbours_are_attended_to_in_the_middle_of_a_request() {
 }
 
 #[test]
-fn a_connection_that_holds_up_others_can_be_killed_and_stopped() {
+fn connection_holding_up_others_can_be_killed_and_stopped() {
     let server = Server::start(1);
     let (mut holder, client) = server.meet();
     let (mut other, _) = server.meet();

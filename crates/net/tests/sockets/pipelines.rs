@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use crate::harness::{Server, wait_until};
 
 #[test]
-fn a_request_may_be_split_at_every_byte() {
+fn request_may_be_split_at_every_byte() {
     let server = Server::start(1);
     let request = b"echo one\nput 6\nhello\necho two\n";
     for split in 1..request.len() {
@@ -19,7 +19,7 @@ fn a_request_may_be_split_at_every_byte() {
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte() {
+fn request_may_come_byte_by_byte() {
     let server = Server::start(1);
     let (mut peer, client) = server.meet();
     for byte in b"echo drop by drop\nput 4\nabc\n" {
@@ -31,7 +31,7 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_pipeline_of_100_000_requests_in_one_write() {
+fn pipeline_of_100_000_requests_in_one_write() {
     let server = Server::start(2);
     let mut peer = server.connect();
     let requests: String = (0..100_000).map(|number| format!("echo {number}\n")).collect();
@@ -43,7 +43,7 @@ fn a_pipeline_of_100_000_requests_in_one_write() {
 /// Client libraries write a whole pipeline before they read its first reply: neither side may wait
 /// for the other, however far the replies exceed what the sockets' buffers hold.
 #[test]
-fn a_client_may_write_everything_before_it_reads() {
+fn client_may_write_everything_before_it_reads() {
     let server = Server::start(1);
     let mut peer = server.connect();
     let count = 60_000;
@@ -70,7 +70,7 @@ fn large_shared_replies_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_large_argument_arrives_whole_between_small_requests() {
+fn large_argument_arrives_whole_between_small_requests() {
     let server = Server::start(1);
     let mut peer = server.connect();
     for size in [60_000, 65_536, 65_537, 1_000_000, 10_000_000] {
@@ -82,7 +82,7 @@ fn a_large_argument_arrives_whole_between_small_requests() {
 }
 
 #[test]
-fn an_announced_argument_costs_no_memory_before_it_arrives() {
+fn announced_argument_costs_no_memory_before_it_arrives() {
     let server = Server::start(1);
     let (mut peer, client) = server.meet();
     let before = client.input_bytes_total.get();
@@ -96,7 +96,7 @@ fn an_announced_argument_costs_no_memory_before_it_arrives() {
 }
 
 #[test]
-fn an_idle_client_owns_no_buffers() {
+fn idle_client_owns_no_buffers() {
     let server = Server::start(1);
     let (mut peer, client) = server.meet();
     peer.send([&b"put 1000000\n"[..], &vec![0; 1_000_000], b"big 5000000\n"].concat());
@@ -110,7 +110,7 @@ fn an_idle_client_owns_no_buffers() {
 }
 
 #[test]
-fn a_half_closed_client_gets_every_reply() {
+fn half_closed_client_gets_every_reply() {
     let server = Server::start(2);
     let mut peer = server.connect();
     peer.send("echo a\necho b\necho unfinished");
@@ -126,7 +126,7 @@ fn a_half_closed_client_gets_every_reply() {
 }
 
 #[test]
-fn a_lone_request_costs_one_read_and_one_write() {
+fn lone_request_costs_one_read_and_one_write() {
     let server = Server::start(1);
     let mut peer = server.connect();
     for _ in 0..1000 {

@@ -30,10 +30,10 @@ const SHOWN_MAX: usize = 10;
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 
 /// A key, with its database.
-pub(super) type Place = (u32, Vec<u8>);
+pub(super) type DatabaseKey = (u32, Vec<u8>);
 
 /// Compares everything; the keys that changed too often to be compared.
-pub(super) fn all(old: &mut Side, new: &mut Side) -> Result<Vec<Place>, String> {
+pub(super) fn all(old: &mut Side, new: &mut Side) -> Result<Vec<DatabaseKey>, String> {
     let questions = questions(old, new);
     let (mut differences, mut unsettled) = (Vec::new(), Vec::new());
     let (mut compared, begun) = (0, Instant::now());
@@ -81,7 +81,11 @@ pub(super) fn all(old: &mut Side, new: &mut Side) -> Result<Vec<Place>, String> 
 }
 
 /// Compares some keys now, while nothing changes; those that differ.
-pub(super) fn some(old: &mut Side, new: &mut Side, places: &[Place]) -> Result<Vec<Place>, String> {
+pub(super) fn some(
+    old: &mut Side,
+    new: &mut Side,
+    places: &[DatabaseKey],
+) -> Result<Vec<DatabaseKey>, String> {
     let questions = questions(old, new);
     let mut different = Vec::new();
     for (database, key) in places {
@@ -109,7 +113,7 @@ fn select(old: &mut Side, new: &mut Side, database: u32) -> Result<(), String> {
 }
 
 /// Keys of the new server that the old one does not have.
-fn strangers(old: &mut Side, new: &mut Side, questions: Questions) -> Result<Vec<Place>, String> {
+fn strangers(old: &mut Side, new: &mut Side, questions: Questions) -> Result<Vec<DatabaseKey>, String> {
     let mut found = Vec::new();
     for (database, _) in new.databases()? {
         let mut cursor = "0".to_owned();

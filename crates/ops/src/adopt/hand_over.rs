@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    compare::{self, Place},
+    compare::{self, DatabaseKey},
     replicate::hand_credentials,
     side::Side,
 };
@@ -25,7 +25,7 @@ const LAG_S: &str = "10";
 pub(super) fn run(
     old: &mut Side,
     new: &mut Side,
-    unsettled: &[Place],
+    unsettled: &[DatabaseKey],
     old_can_follow: bool,
     pause_max: Duration,
 ) -> Result<(), String> {

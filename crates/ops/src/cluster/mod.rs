@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use dunlin_bench::server_flags::ServerFlags;
 
 use self::{
-    state::{Node, Shard, State},
+    state::{ClusterState, Node, Shard},
     table::{Cell, Tone, print},
 };
 use crate::server::{ask, connect};
@@ -154,11 +154,11 @@ enum Command {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.command {
-        Command::Status { server } => status(&State::read(&mut connect(server)?)?),
-        Command::Nodes { server } => nodes(&State::read(&mut connect(server)?)?),
+        Command::Status { server } => status(&ClusterState::read(&mut connect(server)?)?),
+        Command::Nodes { server } => nodes(&ClusterState::read(&mut connect(server)?)?),
         Command::Drain { server, node, undo } => {
             let mut client = connect(server)?;
-            let state = State::read(&mut client)?;
+            let state = ClusterState::read(&mut client)?;
             let node = state.find(node)?;
             let mut words = vec!["CLUSTER", "DRAIN", &node.id];
             words.extend(undo.then_some("OFF"));
@@ -203,7 +203,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Command::Replicas { server, count } => {
             let mut client = connect(server)?;
             ask(&mut client, &["CLUSTER", "SETREPLICAS", &count.to_string()])?;
-            let state = State::read(&mut client)?;
+            let state = ClusterState::read(&mut client)?;
             let wanted = usize::from(*count);
             let lacking =
                 state.shards.iter().filter(|shard| state.replicas_of(shard).count() < wanted).count();
@@ -229,7 +229,7 @@ fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-fn status(state: &State) {
+fn status(state: &ClusterState) {
     let plain = table::paint(Tone::Strong, &state.name);
     dunlin_print::say!(
         "cluster {plain}: {}, {}, {} with {} wanted for each shard",
@@ -273,7 +273,7 @@ fn status(state: &State) {
     }
 }
 
-fn row_of(state: &State, shard: &Shard) -> Vec<Cell> {
+fn row_of(state: &ClusterState, shard: &Shard) -> Vec<Cell> {
     let node = |node: &Node| match node.is_online() {
         true => node.address.clone(),
         false => format!("{} (gone)", node.address),
@@ -295,7 +295,7 @@ fn row_of(state: &State, shard: &Shard) -> Vec<Cell> {
     ]
 }
 
-fn nodes(state: &State) {
+fn nodes(state: &ClusterState) {
     let rows: Vec<Vec<Cell>> = state
         .nodes
         .iter()

@@ -12,7 +12,7 @@ use indicatif::HumanBytes;
 
 use super::{
     plural, short,
-    state::{SLOTS, State, number, runs, word},
+    state::{ClusterState, SLOTS, number, runs, word},
 };
 use crate::{
     progress::Progress,
@@ -61,7 +61,7 @@ pub(super) fn begin(
     waits: bool,
 ) -> Result<(), String> {
     let all = slots_of(slots)?;
-    let state = State::read(&mut connect(server)?)?;
+    let state = ClusterState::read(&mut connect(server)?)?;
     let target = state.find_shard(to)?;
     let successor =
         state.primary_of(target).ok_or_else(|| format!("shard {} has no primary", short(&target.id)))?;
@@ -171,7 +171,7 @@ fn look(one: &mut Begun) -> Result<(), String> {
         "failed" => one.end = Some(Err(message)),
         "cancelled" => one.end = Some(Err(format!("the move has ended: {message}"))),
         name => {
-            let state = State::read(&mut one.source)?;
+            let state = ClusterState::read(&mut one.source)?;
             if let Some(seen) = state.moves.iter().find(|seen| seen.id == one.id) {
                 one.progress.set(seen.walked, 1000);
                 let waits =
@@ -208,7 +208,7 @@ fn words_of(slots: &BTreeSet<usize>) -> impl Iterator<Item = String> {
 
 /// Ends all moves.
 pub(super) fn cancel(server: &ServerFlags) -> Result<(), String> {
-    let state = State::read(&mut connect(server)?)?;
+    let state = ClusterState::read(&mut connect(server)?)?;
     let sources: BTreeSet<&str> = state.moves.iter().map(|one| one.from.as_str()).collect();
     if sources.is_empty() {
         dunlin_print::say!("no slots are being moved");

@@ -7,7 +7,7 @@ use dunlin_resp::Value;
 
 use super::{
     plural, short,
-    state::{State, list, word},
+    state::{ClusterState, list, word},
     table::{Cell, Tone, print},
 };
 use crate::server::{ask, connect, connect_to, text};
@@ -28,7 +28,7 @@ pub(super) fn run(
     at: Option<&str>,
     yes: bool,
 ) -> Result<(), String> {
-    let state = State::read(&mut connect(server)?)?;
+    let state = ClusterState::read(&mut connect(server)?)?;
     let mut strays = Vec::new();
     let rows = state.nodes.iter().map(|node| {
         let report = report(server, &node.address);

@@ -14,7 +14,7 @@ use indicatif::HumanBytes;
 
 use super::{
     plural, short,
-    state::{Shard, State, list, number, word},
+    state::{ClusterState, Shard, list, number, word},
     table::{Cell, Tone, print},
 };
 use crate::server::{ask, connect, connect_to};
@@ -39,7 +39,7 @@ pub(super) fn run(
     decision: &Decision<'_>,
     yes: bool,
 ) -> Result<(), String> {
-    let state = State::read(&mut connect(server)?)?;
+    let state = ClusterState::read(&mut connect(server)?)?;
     let shard = state.find_shard(shard)?;
     match decision {
         Decision::None => show(server, &state, shard),
@@ -55,7 +55,7 @@ fn report(server: &ServerFlags, address: &str) -> Result<Value, String> {
 }
 
 /// Shows what each node of a shard has.
-fn show(server: &ServerFlags, state: &State, shard: &Shard) -> Result<(), String> {
+fn show(server: &ServerFlags, state: &ClusterState, shard: &Shard) -> Result<(), String> {
     dunlin_print::say!(
         "shard {} in epoch {}: {}",
         short(&shard.id),
@@ -163,7 +163,13 @@ fn losses(report: &Value) -> Vec<String> {
     lines
 }
 
-fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: bool) -> Result<(), String> {
+fn from(
+    server: &ServerFlags,
+    state: &ClusterState,
+    shard: &Shard,
+    node: &str,
+    yes: bool,
+) -> Result<(), String> {
     let node = state.find(node)?;
     if node.shard != shard.id {
         return Err(format!("node {} is no part of shard {}", short(&node.id), short(&shard.id)));
@@ -191,7 +197,7 @@ fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: boo
     let until = Instant::now() + TIME_MAX;
     loop {
         thread::sleep(PAUSE);
-        let now = State::read(&mut client)?;
+        let now = ClusterState::read(&mut client)?;
         let taken = now.shards.iter().find(|known| known.id == shard.id);
         let leads =
             taken.and_then(|shard| now.primary_of(shard)).is_some_and(|primary| primary.id == node.id);
@@ -207,7 +213,7 @@ fn from(server: &ServerFlags, state: &State, shard: &Shard, node: &str, yes: boo
 
 fn empty(
     server: &ServerFlags,
-    state: &State,
+    state: &ClusterState,
     shard: &Shard,
     to: Option<&str>,
     yes: bool,

@@ -1,4 +1,4 @@
-//! [`State`]: the answer to CLUSTER STATUS.
+//! [`ClusterState`]: the answer to CLUSTER STATUS.
 
 use dunlin_bench::target::Client;
 use dunlin_resp::Value;
@@ -11,7 +11,7 @@ pub(super) const SLOTS: usize = 16384;
 
 /// The cluster as the node that was asked knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct ClusterState {
     pub(super) name: String,
     /// The node that was asked.
     pub(super) me: String,
@@ -129,7 +129,7 @@ pub(super) fn runs(text: &str) -> Option<Vec<(usize, usize)>> {
     text.split(',').map(run).collect()
 }
 
-impl State {
+impl ClusterState {
     /// Asks a node.
     pub(super) fn read(client: &mut Client) -> Result<Self, String> {
         let answer = ask(client, &["CLUSTER", "STATUS"]).map_err(|error| match error.contains("disabled") {
@@ -289,7 +289,7 @@ mod tests {
             ..Node::default()
         };
         let nodes = vec![node("3f2a11", "10.0.0.7:6379", "west"), node("3f2b22", "10.0.0.8:6379", "")];
-        let state = State { nodes, ..State::default() };
+        let state = ClusterState { nodes, ..ClusterState::default() };
         for (word, expected) in [
             ("3f2a", Ok("3f2a11")),
             ("3F2B", Ok("3f2b22")),
@@ -321,7 +321,8 @@ mod tests {
             |id: &str, shard: &str| Node { id: id.to_owned(), shard: shard.to_owned(), ..Node::default() };
         let shard = |id: &str| Shard { id: id.to_owned(), ..Shard::default() };
         let nodes = vec![node("3f2a", "8f76"), node("4444", ""), node("8f11", "9abc")];
-        let state = State { nodes, shards: vec![shard("8f76"), shard("9abc")], ..State::default() };
+        let state =
+            ClusterState { nodes, shards: vec![shard("8f76"), shard("9abc")], ..ClusterState::default() };
         for (word, expected) in [
             ("8f7", Some("8f76")),
             ("9", Some("9abc")),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     plural, short,
-    state::{Node, SLOTS, State},
+    state::{ClusterState, Node, SLOTS},
 };
 
 /// etcd's words for an alarm of its space.
@@ -20,7 +20,7 @@ pub(super) struct Wait {
 }
 
 /// All that waits, the gravest first.
-pub(super) fn of(state: &State) -> Vec<Wait> {
+pub(super) fn of(state: &ClusterState) -> Vec<Wait> {
     let mut waits = Vec::new();
     let mut add = |is_grave, what: String, remedy: &str| {
         waits.push(Wait { is_grave, what, remedy: remedy.to_owned() });
@@ -217,12 +217,12 @@ mod tests {
         }
     }
 
-    fn state(replicas: usize, nodes: Vec<Node>) -> State {
+    fn state(replicas: usize, nodes: Vec<Node>) -> ClusterState {
         let shards = vec![Shard { id: "s".to_owned(), epoch: "1".to_owned(), slots: "0-16383".to_owned() }];
-        State { replicas, nodes, shards, ..State::default() }
+        ClusterState { replicas, nodes, shards, ..ClusterState::default() }
     }
 
-    fn told(state: &State) -> Vec<String> {
+    fn told(state: &ClusterState) -> Vec<String> {
         of(state).into_iter().map(|wait| wait.what).collect()
     }
 
@@ -295,19 +295,22 @@ mod tests {
             ["a move of slots from node a:1 to gone has failed: the target is silent"]
         );
         let full = "etcdserver: mvcc: database space exceeded";
-        let no_room =
-            State { refusal: full.to_owned(), trouble: format!("a change: {full}"), ..healthy.clone() };
+        let no_room = ClusterState {
+            refusal: full.to_owned(),
+            trouble: format!("a change: {full}"),
+            ..healthy.clone()
+        };
         let [wait] = &of(&no_room)[..] else { panic!("{:?}", of(&no_room)) };
         assert_eq!(wait.what, format!("Nothing can change, because etcd refuses changes: {full}"));
         assert!(wait.is_grave && wait.remedy.contains("alarm disarm"), "{wait:?}");
-        let down = State { is_down: true, ..gone.clone() };
+        let down = ClusterState { is_down: true, ..gone.clone() };
         assert!(
             told(&down)[0].starts_with("The cluster is down: some slots are not served"),
             "{:?}",
             told(&down)
         );
-        let cut = State { trouble: "no answer".to_owned(), ..healthy };
+        let cut = ClusterState { trouble: "no answer".to_owned(), ..healthy };
         assert_eq!(told(&cut), ["Nothing changes, because this node does not follow etcd: no answer"]);
-        assert!(of(&State::default())[0].is_grave, "a cluster that is not founded serves nothing");
+        assert!(of(&ClusterState::default())[0].is_grave, "a cluster that is not founded serves nothing");
     }
 }

@@ -28,7 +28,7 @@ use ratatui::{
 
 use super::{
     look::Look,
-    table::{Column, Order, Page},
+    table::{Column, Page, SortOrder},
     view::{View, frequency, percentage, short_latency, span},
 };
 
@@ -69,7 +69,7 @@ pub(super) struct Screen {
     page: Page,
     interval: Duration,
     view: View,
-    orders: [Order; Page::ALL.len()],
+    orders: [SortOrder; Page::ALL.len()],
     scroll: usize,
     /// How many rows and columns the last drawing had room for.
     room: (usize, usize),
@@ -122,7 +122,7 @@ impl Screen {
         self.message = Some(message);
     }
 
-    fn order(&mut self) -> &mut Order {
+    fn order(&mut self) -> &mut SortOrder {
         &mut self.orders[self.page as usize]
     }
 
@@ -180,7 +180,7 @@ impl Screen {
         let order = self.order();
         let column = (order.column + steps) % shown;
         // Large figures first, words by the alphabet.
-        *order = Order { column, is_descending: page.columns()[column].is_number };
+        *order = SortOrder { column, is_descending: page.columns()[column].is_number };
     }
 
     fn look_every(&mut self, seconds: u64) -> Action {
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_of_note_fits_into_80_columns() {
+    fn screen_fits_into_80_columns() {
         let lines = drawn(&mut screen(Page::Commands), 80, 24);
         for (line, expected) in [
             (0, "dunlin 0.1.0  127.0.0.1:6379  primary  up 1 d 2 h                      every 1 s"),
@@ -452,14 +452,14 @@ mod tests {
     }
 
     #[test]
-    fn more_columns_are_shown_where_there_is_room() {
+    fn screen_shows_more_columns_if_there_is_room() {
         let of = |width| drawn(&mut screen(Page::Clients), width, 24)[6].clone();
         assert!(of(80).contains("LAST") && !of(80).contains("LIBRARY"), "{}", of(80));
         assert!(of(160).ends_with("LIBRARY"), "{}", of(160));
     }
 
     #[test]
-    fn any_size_is_drawn() {
+    fn screen_draws_at_any_size() {
         for page in Page::ALL {
             for (width, height) in
                 [(0, 0), (1, 1), (3, 2), (10, 3), (20, 8), (80, 24), (300, 100), (65_000, 1)]

@@ -38,13 +38,13 @@ impl Page {
     }
 
     /// The order that it begins with.
-    pub(super) fn order(self) -> Order {
+    pub(super) fn order(self) -> SortOrder {
         let column = match self {
             Self::Commands | Self::Keys => 1,
             Self::Clients | Self::Replicas => 3,
             Self::Events => 0,
         };
-        Order { column, is_descending: true }
+        SortOrder { column, is_descending: true }
     }
 }
 
@@ -137,7 +137,7 @@ impl Cell {
 
 /// The order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct SortOrder {
     pub(super) column: usize,
     pub(super) is_descending: bool,
 }
@@ -151,8 +151,8 @@ pub(super) struct Table {
 
 impl Table {
     /// Orders the rows; equal ones stay as they are. Cells without a number come last in either direction. O(n log n).
-    pub(super) fn sort(&mut self, order: Order) {
-        let Order { column, is_descending } = order;
+    pub(super) fn sort(&mut self, order: SortOrder) {
+        let SortOrder { column, is_descending } = order;
         self.rows.sort_by(|one, other| {
             let (Some(one), Some(other)) = (one.get(column), other.get(column)) else {
                 return std::cmp::Ordering::Equal;
@@ -212,7 +212,7 @@ mod tests {
         for (column, is_descending, expected) in
             [(1, true, "cbda"), (1, false, "bdca"), (0, false, "abcd"), (0, true, "dcba"), (9, true, "dcba")]
         {
-            table.sort(Order { column, is_descending });
+            table.sort(SortOrder { column, is_descending });
             assert_eq!(names(&table), expected);
         }
     }

@@ -103,7 +103,7 @@ mod tests {
     use crate::aof::Reader;
 
     #[test]
-    fn a_base_is_commands_with_checks() {
+    fn base_is_commands_with_checks() {
         for checks in [false, true] {
             let mut file = Vec::new();
             let mut base = BaseWriter::begin(&mut file, checks);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_frozen() {
+    fn check_line_is_frozen() {
         let mut sum = Checksum::default();
         sum.add(b"1234");
         sum.add(b"56789");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_seen() {
+    fn check_sees_every_flipped_bit() {
         let mut sum = Checksum::default();
         sum.add(b"batch");
         let check = Check { lsn: 77, length: 5 };

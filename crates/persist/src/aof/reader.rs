@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_as_a_command_and_has_no_offsets() {
+    fn reader_takes_a_head_as_a_command_without_offsets() {
         let select: &[&[u8]] = &[b"SELECT", b"3"];
         let mut head = HEAD.to_vec();
         head.extend(command(select));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_checks_is_read_as_it_is() {
+    fn reader_takes_a_file_without_checks_as_it_is() {
         let bytes =
             [command(&[b"SET", b"a", b"1"]), b"# a comment\r\n".to_vec(), command(&[b"DEL", b"a"])].concat();
         let (commands, progress, error) = read(&bytes);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_at_any_byte_leaves_a_prefix() {
+    fn reader_gives_a_prefix_of_a_file_cut_at_any_byte() {
         let bytes = sample();
         let (all, ..) = read(&bytes);
         for cut in 0..bytes.len() {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_passes() {
+    fn reader_notices_every_flipped_bit() {
         let bytes = sample();
         let (all, ..) = read(&bytes);
         for bit in 0..bytes.len() * 8 {
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_goes_on_where_the_one_before_it_ends() {
+    fn reader_goes_on_in_the_next_file() {
         let mut lsn = 500;
         let (first, second) =
             (batch(&mut lsn, &[&[b"SET", b"a", b"1"]]), batch(&mut lsn, &[&[b"DEL", b"a"]]));
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_batch_that_its_check_disproves_nothing_is_good() {
+    fn reader_takes_nothing_of_a_batch_that_its_check_disproves() {
         let mut lsn = 0;
         let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
         let others: [&[&[&[u8]]]; 2] = [
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_the_check_of_what_is_before_it() {
+    fn cut_leaves_the_check_of_what_precedes_it() {
         let mut lsn = 0;
         let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
         for (torn, is_open) in [(&b"*1\r\n$4\r\nPI"[..], false), (b"*1\r\n$5\r\nMULTI\r\n*1", true)] {
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_missing_or_moved_is_noticed() {
+    fn reader_notices_a_missing_or_moved_batch() {
         let mut lsn = 0;
         let batches = [
             batch(&mut lsn, &[&[b"SET", b"a", b"1"]]),
@@ -608,7 +608,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end_somewhere(bytes in prop::collection::vec(prop::sample::select(b"*$#12\r\n\0aC".to_vec()), 0..300)) {
+        fn reader_ends_within_any_bytes(bytes in prop::collection::vec(prop::sample::select(b"*$#12\r\n\0aC".to_vec()), 0..300)) {
             let (_, progress, _) = read(&bytes);
             prop_assert!(progress.offset <= bytes.len() as u64);
         }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_with_holes_is_not_believed_whichever_they_are() {
+    fn batch_with_holes_is_refused_whichever_they_are() {
         const SECTOR: usize = 512;
         let mut lsn = 0;
         let long = vec![b'v'; 3 * SECTOR];
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_may_end_where_a_line_does_but_not_just_before() {
+    fn batch_may_end_at_the_end_of_a_line_but_not_just_before() {
         for length in 0..2 * LINE_BYTES as usize {
             let mut lsn = 0;
             let content = batch(&mut lsn, &[b"SET", b"a", &vec![b'v'; length]]);

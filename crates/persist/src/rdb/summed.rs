@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_that_of_the_format() {
+    fn checksum_is_that_of_the_format() {
         let bytes: Vec<u8> = (0..100_000_usize).map(|at| ((at * at) >> 3) as u8).collect();
         for length in (0..300).chain([4095, 4096, 65_537, bytes.len()]) {
             let mut sum = begin_sum();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn another_beginning_has_the_checksum_of_the_whole() {
+    fn checksum_of_another_beginning_is_that_of_the_whole() {
         let file = |start: &[u8; 9], behind: usize| {
             let mut file = start.to_vec();
             file.extend((0..behind).map(|at| (at * 7) as u8));

@@ -128,7 +128,7 @@ fn records_that_share_very_many_bytes_take_room() {
 }
 
 #[test]
-fn nothing_behind_the_boundary_is_published_until_it_is_lifted() {
+fn ring_publishes_nothing_behind_the_boundary_until_it_is_lifted() {
     let (ring, mut reader) = ring(64, 1, 0);
     ring.append(0, b"before");
     assert_eq!(ring.set_boundary(), 6);
@@ -143,7 +143,7 @@ fn nothing_behind_the_boundary_is_published_until_it_is_lifted() {
 }
 
 #[test]
-fn what_was_published_stays_so_when_a_worker_announces_an_old_tail() {
+fn published_records_stay_so_when_a_worker_announces_an_old_tail() {
     let (ring, mut reader) = ring(64, 2, 0);
     ring.append(0, b"before");
     assert_eq!(reader.published(), 6);
@@ -160,7 +160,7 @@ fn what_was_published_stays_so_when_a_worker_announces_an_old_tail() {
 proptest! {
     /// Against a plain vector: appends of any size, with the reader anywhere behind.
     #[test]
-    fn a_reader_that_lags_misses_nothing(steps in prop::collection::vec((0..50_usize, 0..80_u64), 1..200)) {
+    fn reader_that_lags_misses_nothing(steps in prop::collection::vec((0..50_usize, 0..80_u64), 1..200)) {
         let (ring, mut reader) = ring(32, 2, 0);
         let (mut all, mut head) = (Vec::new(), 0);
         for (step, (length, consumed)) in steps.into_iter().enumerate() {
@@ -249,7 +249,7 @@ fn memory_comes_and_goes_with_what_is_kept() {
 }
 
 #[test]
-fn there_is_as_much_room_as_is_said() {
+fn ring_has_as_much_room_as_it_says() {
     let (ring, mut reader) = ring(32, 1, 0);
     ring.append(0, &[1; 24]);
     assert!(ring.has_room());

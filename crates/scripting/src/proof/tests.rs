@@ -83,7 +83,7 @@ fn scripts_of_which_it_is_not_known() {
 }
 
 #[test]
-fn what_is_no_code_proves_nothing() {
+fn invalid_code_proves_nothing() {
     let mut machine = Machine::new(1 << 24);
     let script =
         b"local function f(a) for i = 1, 2 do redis.call('get', KEYS[a]) end end f(1) return {1, 'x'}";

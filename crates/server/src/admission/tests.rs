@@ -153,7 +153,7 @@ fn checks_stand_at_their_numbers() {
 }
 
 #[test]
-fn nothing_met_lets_everything_run() {
+fn admission_without_conditions_lets_everything_run() {
     let table = commands::table();
     for entry in table.entries() {
         assert_eq!(decide(Conditions::default(), entry, &mut { NOTHING }), Verdict::Run);
@@ -261,7 +261,7 @@ fn monitoring_leaves_the_keyspace_alone() {
 }
 
 #[test]
-fn few_replicas_and_read_only_replica_refuse_writes() {
+fn admission_refuses_writes_on_replicas_and_with_few_replicas() {
     for (condition, error) in
         [(Check::FewReplicas, "NOREPLICAS Not"), (Check::ReadOnlyReplica, "READONLY You")]
     {
@@ -600,7 +600,7 @@ fn callers_meet_the_checks_by_their_effects() {
 
 /// A check of a command's own properties would let commands pass that others bring along.
 #[test]
-fn every_command_that_runs_others_is_asked_for_its_effects() {
+fn admission_asks_commands_that_run_others_for_their_effects() {
     let table = commands::table();
     let asked = [
         Check::FewReplicas,

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_does_not_wait() {
+    fn group_commit_of_a_lone_client_does_not_wait() {
         let now = Instant::now();
         assert_eq!(GroupCommit::default().wait(10, now), None, "nothing is known yet");
         assert_eq!(after(100, 0).wait(100, now), None);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_ends_though_nobody_comes() {
+    fn group_commit_stops_waiting_if_no_client_comes() {
         let mut group_commit = after(100, 100);
         let begun = Instant::now();
         let mut now = begun;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_back_in_time_is_waited_for_ever_less_often() {
+    fn group_commit_waits_less_often_for_late_clients() {
         let mut group_commit = after(100, 100);
         let now = Instant::now();
         // How many syncs went by before the next wait, half of all clients being back each time.

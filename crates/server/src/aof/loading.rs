@@ -18,7 +18,7 @@ use dunlin_persist::{
     aof::{Progress, ReadError, Reader, Resume, Roomy, Tail},
     manifest::{Manifest, StreamId},
 };
-use dunlin_replication::{History, Id, Place};
+use dunlin_replication::{History, Id, StreamPosition};
 
 use super::replay::Replay;
 use crate::{
@@ -58,7 +58,7 @@ pub(super) struct Loaded {
     /// The file of a Redis before 7 whose place the log takes.
     pub(super) single: Option<PathBuf>,
     /// The place in a stream of replication that it shows.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<StreamPosition>,
 }
 
 /// Loads the log that this server writes again.
@@ -102,13 +102,13 @@ pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Resu
 }
 
 /// The place in a stream behind a log of `lsn` bytes.
-fn place(stream: &StreamId, lsn: u64, database: usize) -> Option<Place> {
+fn place(stream: &StreamId, lsn: u64, database: usize) -> Option<StreamPosition> {
     let id = Id::parse(stream.id.as_bytes())?;
     let second = match &stream.second {
         Some((id, end)) => Some((Id::parse(id.as_bytes())?, *end)),
         None => None,
     };
-    Some(Place { history: History { id, second }, offset: stream.base.wrapping_add(lsn), database })
+    Some(StreamPosition { history: History { id, second }, offset: stream.base.wrapping_add(lsn), database })
 }
 
 /// Loads the files of a log that is not gone on with, and changes none of them; the commands that were replayed.

@@ -563,7 +563,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_number_of_runners_comes_to_the_same(lines in prop::collection::vec(line(), 0..400)) {
+        fn replay_by_any_number_of_runners_gives_the_same(lines in prop::collection::vec(line(), 0..400)) {
             let one = replayed(&lines, 2);
             prop_assert_eq!(&replayed(&lines, 3), &one);
             prop_assert_eq!(&replayed(&lines, 6), &one);

@@ -21,7 +21,7 @@ use dunlin_persist::{Disk, Storage};
 
 use crate::{
     config::Config,
-    durability::{BackupState, Base, Order, log_options},
+    durability::{BackupState, Base, LogOrder, log_options},
     persistence::{
         saving::SaveError,
         stamp::{LogRelation, next_id},
@@ -76,7 +76,7 @@ pub(crate) fn begin_rewrite(
                     status.relation = LogRelation::Off;
                 }
                 // Nothing behind the boundary is written before the log has seen it.
-                durability.order(Order::Rotate);
+                durability.order(LogOrder::Rotate);
             });
         })
     })
@@ -92,7 +92,7 @@ pub(super) fn begin(
     let durability = &shared.durability;
     let (thread, order) = thread_for_cut(shared, Destination::File, move |shared, cut| {
         let written = write_base(shared, cut, &directory);
-        shared.durability.order(Order::Adopt(written));
+        shared.durability.order(LogOrder::Adopt(written));
     })?;
     let mut begun = Err(SaveError::BlockedByScript);
     alone(&mut |context| {

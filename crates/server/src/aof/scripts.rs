@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_order_comes_in_that_of_its_bytes() {
+    fn reply_without_order_is_sorted_by_bytes() {
         let mut reply = ReplyBuffer::default();
         reply.ok();
         let mark = reply.mark();

@@ -22,7 +22,7 @@ use dunlin_persist::{
     aof::{KeptFiles, WriterOptions},
     manifest::{BaseFormat, LogId, Manifest},
 };
-use dunlin_replication::Place;
+use dunlin_replication::StreamPosition;
 
 use super::{
     loading::{self, Loaded},
@@ -87,7 +87,7 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
-) -> Result<(Option<LogId>, LogRelation, Option<Place>), LoadError> {
+) -> Result<(Option<LogId>, LogRelation, Option<StreamPosition>), LoadError> {
     let (options, path) = (log_options(config), persistence::path(config));
     let directory = options.directory.display();
     let has_snapshot = fs::metadata(&path).is_ok();

@@ -89,7 +89,7 @@ impl Kind {
 /// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
+pub(crate) enum AuditOutcome {
     /// A client has connected.
     Opened,
     /// A connection has ended.
@@ -120,7 +120,7 @@ pub(crate) enum Origin {
 #[derive(Debug, Clone)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: Kind,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: AuditOutcome,
     /// The client's number.
     pub(crate) client: u64,
     pub(crate) address: &'a str,
@@ -138,7 +138,7 @@ pub(crate) struct Event<'a> {
 struct Line<'a> {
     time: String,
     event: &'static str,
-    outcome: Outcome,
+    outcome: AuditOutcome,
     client: u64,
     address: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ impl Event<'_> {
     pub(crate) fn new(kind: Kind) -> Self {
         Self {
             kind,
-            outcome: Outcome::Opened,
+            outcome: AuditOutcome::Opened,
             client: 0,
             address: "",
             origin: None,

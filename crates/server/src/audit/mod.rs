@@ -29,8 +29,8 @@ use dunlin_engine::{
     glob::Glob,
 };
 
-pub(crate) use self::event::{Event, Kind, Origin, Outcome};
-use self::target::Target;
+pub(crate) use self::event::{AuditOutcome, Event, Kind, Origin};
+use self::target::AuditSink;
 use crate::config::{AuditFull, Config};
 
 /// Bytes of lines that wait to be written.
@@ -69,14 +69,14 @@ struct Queue {
     /// Lines that were dropped since the last one that was queued.
     dropped: u64,
     /// The destination of lines; `None` if the directive is not set.
-    target: Option<Target>,
+    target: Option<AuditSink>,
     has_ended: bool,
 }
 
 impl Audit {
     /// Follows a configuration. The error is a line for the operator.
     pub(crate) fn configure(&self, config: &Config, table: &CommandTable) -> Result<(), String> {
-        let target = Target::open(&config.audit_log)?;
+        let target = AuditSink::open(&config.audit_log)?;
         let wanted = Wanted::of(config, table)?;
         let is_on = target.is_some();
         self.wanted.store(Arc::new(wanted));
@@ -205,7 +205,11 @@ impl Audit {
 }
 
 /// Writes lines off the front. Returns how many bytes of them were.
-fn write(target: &mut Target, lines: &mut VecDeque<String>, written: &AtomicU64) -> (io::Result<()>, usize) {
+fn write(
+    target: &mut AuditSink,
+    lines: &mut VecDeque<String>,
+    written: &AtomicU64,
+) -> (io::Result<()>, usize) {
     let mut bytes = 0;
     while let Some(line) = lines.front() {
         if let Err(error) = target.write(line) {

@@ -15,7 +15,7 @@ const JOURNAL: &str = "/run/systemd/journal/socket";
 
 /// An open target.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum AuditSink {
     StandardError,
     Journal(UnixDatagram),
     File(LogFile),
@@ -30,7 +30,7 @@ pub(super) struct LogFile {
     written: usize,
 }
 
-impl Target {
+impl AuditSink {
     /// The target that `audit-log` names; `None` for nothing.
     pub(super) fn open(name: &str) -> Result<Option<Self>, String> {
         match name {

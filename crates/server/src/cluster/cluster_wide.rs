@@ -14,7 +14,7 @@ use dunlin_cluster::{
 use dunlin_engine::command::CommandError;
 
 use super::{descent::Side, view::Stored};
-use crate::session::order::Order;
+use crate::session::order::AwaitedChange;
 
 const TOO_MANY: CommandError =
     CommandError::text("ERR too many changes of the cluster wait for etcd; try again later");
@@ -23,7 +23,7 @@ const TOO_MANY: CommandError =
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A client's.
-    Change { change: ClusterChange, client: u64, order: Arc<Order> },
+    Change { change: ClusterChange, client: u64, order: Arc<AwaitedChange> },
     /// The agent's.
     Follow {
         seen: Seen,
@@ -68,8 +68,8 @@ pub(crate) struct ClusterWide {
 
 impl ClusterWide {
     /// Orders a change on all nodes, for a client, which is left connected until it is answered.
-    pub(crate) fn order(&self, change: ClusterChange, client: u64) -> Arc<Order> {
-        let order = Arc::new(Order::default());
+    pub(crate) fn order(&self, change: ClusterChange, client: u64) -> Arc<AwaitedChange> {
+        let order = Arc::new(AwaitedChange::default());
         let job = Job::Change { change, client, order: Arc::clone(&order) };
         if self.jobs.get().is_none_or(|jobs| jobs.try_send(job).is_err()) {
             order.finish(Err(TOO_MANY));

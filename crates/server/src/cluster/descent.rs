@@ -22,7 +22,7 @@ use std::{
 use dunlin_cluster::{
     NodeId, ShardId,
     lineage::{DECISION_EPOCHS, Lineage, Writer},
-    meta::{LeaseId, Meta, MetaError, Outcome, Revision, Snapshot, Transaction, Watch},
+    meta::{LeaseId, Meta, MetaError, Revision, Snapshot, Transaction, TransactionOutcome, Watch},
     records::{Key, Keys, Mark, Record, ShardRecord, SlotsRecord},
 };
 
@@ -338,14 +338,14 @@ impl Descent {
                     }
                 });
             match self.meta.commit(&transaction) {
-                Outcome::Done(_) => {}
-                Outcome::Refused(_) => {
+                TransactionOutcome::Done(_) => {}
+                TransactionOutcome::Refused(_) => {
                     return Err("the records are being changed by others: say it again".to_owned());
                 }
-                Outcome::Unknown(why) => {
+                TransactionOutcome::Unknown(why) => {
                     return Err(format!("etcd has not said what became of it, look at it: {why}"));
                 }
-                Outcome::Failed(error) => return Err(error.to_string()),
+                TransactionOutcome::Failed(error) => return Err(error.to_string()),
             }
         }
         tracing::warn!("Cluster: an operator has decided that {side:?} is right");
@@ -418,31 +418,31 @@ impl Meta for Descent {
     }
 
     /// Makes a change of records, signed.
-    fn commit(&self, transaction: &Transaction) -> Outcome {
+    fn commit(&self, transaction: &Transaction) -> TransactionOutcome {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.state().is_primed
             && let Err(error) = self.look()
         {
-            return Outcome::Failed(error);
+            return TransactionOutcome::Failed(error);
         }
         for _ in 0..ATTEMPTS_MAX {
             let id = match draw() {
                 Ok(bytes) => u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
-                Err(error) => return Outcome::Failed(MetaError::Refused(error)),
+                Err(error) => return TransactionOutcome::Failed(MetaError::Refused(error)),
             };
             let (signed, mark) = {
                 let mut state = self.state();
                 if let Some(line) = &state.strays {
-                    return Outcome::Failed(MetaError::Refused(line.clone()));
+                    return TransactionOutcome::Failed(MetaError::Refused(line.clone()));
                 }
                 state.writer.sign(transaction.clone(), &self.keys, id)
             };
             let outcome = self.meta.commit(&signed);
-            if matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_)) {
+            if matches!(outcome, TransactionOutcome::Refused(_) | TransactionOutcome::Failed(_)) {
                 self.state().writer.undone(mark);
             }
             match outcome {
-                Outcome::Done(revision) => {
+                TransactionOutcome::Done(revision) => {
                     let mut state = self.state();
                     state.writer.done(revision, mark);
                     state.kept.set(self.me, mark);
@@ -451,14 +451,14 @@ impl Meta for Descent {
                     return outcome;
                 }
                 // The record may have moved, or this node's mark: an earlier change of unknown outcome has come in.
-                Outcome::Refused(_) => {
+                TransactionOutcome::Refused(_) => {
                     let before = self.state().revisions.get(&self.me).copied();
                     match self.look() {
                         Ok(marks) if marks.get(&self.me).map(|(revision, _)| *revision) == before => {
                             return outcome;
                         }
                         Ok(_) => {}
-                        Err(error @ MetaError::Refused(_)) => return Outcome::Failed(error),
+                        Err(error @ MetaError::Refused(_)) => return TransactionOutcome::Failed(error),
                         // Which of them it was decides the next attempt.
                         Err(_) => return outcome,
                     }
@@ -466,7 +466,7 @@ impl Meta for Descent {
                 _ => return outcome,
             }
         }
-        Outcome::Refused(0)
+        TransactionOutcome::Refused(0)
     }
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, MetaError> {

@@ -11,7 +11,7 @@ use std::{
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    meta::Outcome,
+    meta::TransactionOutcome,
     records::{RecordError, SlotsRecord},
     shard::{Known, Local},
 };
@@ -21,7 +21,7 @@ use super::{
     peer_message::PeerMessage,
     view::{Stored, View},
 };
-use crate::session::order::Order;
+use crate::session::order::AwaitedChange;
 
 /// Inputs that wait for the thread at most; messages beyond are dropped, as a network would.
 const INPUTS_MAX: usize = 4096;
@@ -38,7 +38,7 @@ pub(crate) enum Input {
     /// A message of another node.
     PeerMessage(Box<PeerMessage>),
     /// The outcome of a proposal.
-    Outcome(ShardId, u64, Outcome),
+    Outcome(ShardId, u64, TransactionOutcome),
     /// The answer to a read of the shard's record.
     Read(ShardId, u64, Result<Option<Known>, RecordError>),
     /// The record of slots, as it was read in this term; 0 if it may have been read before.
@@ -51,9 +51,9 @@ pub(crate) enum Input {
     /// The process is about to end.
     Ending,
     /// An operator wants this node to be the primary, or another member if it is that.
-    Promote(Arc<Order>),
+    Promote(Arc<AwaitedChange>),
     /// An operator wants a node forgotten, which has gone.
-    Forget(NodeId, Arc<Order>),
+    Forget(NodeId, Arc<AwaitedChange>),
     /// An operator wants this node to lead with what it has, although these members are gone.
     Force(BTreeSet<NodeId>),
 }
@@ -118,24 +118,24 @@ impl Inbox {
 
     /// Asks the shard's primary to hand its role over to this node, by a request in the shard's record, at which the order
     /// ends. `None`: this node may not have it.
-    pub(crate) fn promote(&self) -> Option<Arc<Order>> {
+    pub(crate) fn promote(&self) -> Option<Arc<AwaitedChange>> {
         self.is_successor.load(SeqCst).then(|| self.order(Input::Promote))
     }
 
     /// Asks for another primary of the shard in the same way: this node if it is none, another member otherwise. `None`: there
     /// is none.
-    pub(crate) fn fail_over(&self) -> Option<Arc<Order>> {
+    pub(crate) fn fail_over(&self) -> Option<Arc<AwaitedChange>> {
         let has_successor = self.is_successor.load(SeqCst) || self.successors.load(SeqCst) > 0;
         has_successor.then(|| self.order(Input::Promote))
     }
 
     /// Removes the record of a node that has gone, if nothing rests on it.
-    pub(crate) fn forget(&self, node: NodeId) -> Arc<Order> {
+    pub(crate) fn forget(&self, node: NodeId) -> Arc<AwaitedChange> {
         self.order(|order| Input::Forget(node, order))
     }
 
-    fn order(&self, input: impl FnOnce(Arc<Order>) -> Input) -> Arc<Order> {
-        let order = Arc::new(Order::default());
+    fn order(&self, input: impl FnOnce(Arc<AwaitedChange>) -> Input) -> Arc<AwaitedChange> {
+        let order = Arc::new(AwaitedChange::default());
         self.push(input(Arc::clone(&order)));
         order
     }

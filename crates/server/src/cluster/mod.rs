@@ -56,13 +56,13 @@ use self::{
     silence::Silence,
     topology::Topology,
 };
-use crate::{admission::Slots, config::Config, session::order::Order, system::host::monotonic_ms};
+use crate::{admission::Slots, config::Config, session::order::AwaitedChange, system::host::monotonic_ms};
 
 /// How long a node counts as there that has stopped saying so, in milliseconds. A hint: no safety rests on it.
 pub(crate) const ALIVE_MS: u64 = dunlin_cluster::times::PRESENCE_MS;
 
 /// Makes the server a node with a configuration; the order is finished when it is one.
-pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<Order>) + Send + Sync>;
+pub(crate) type JoinFn = Box<dyn Fn(Config, &Arc<AwaitedChange>) + Send + Sync>;
 
 struct Join(JoinFn);
 
@@ -180,8 +180,8 @@ impl Cluster {
     }
 
     /// Makes the server the first node of a cluster, with this configuration.
-    pub(crate) fn join(&self, config: Config) -> Arc<Order> {
-        let order = Arc::new(Order::default());
+    pub(crate) fn join(&self, config: Config) -> Arc<AwaitedChange> {
+        let order = Arc::new(AwaitedChange::default());
         match self.join.get() {
             Some(Join(join)) => join(config, &order),
             None => order.finish(Err(CommandError::text("ERR the server is about to start; try again"))),

@@ -17,7 +17,7 @@ use dunlin_engine::{
 };
 
 use super::{topology::Topology, view::View};
-use crate::session::{import::Import, order::Order};
+use crate::session::{import::Import, order::AwaitedChange};
 
 use self::jobs::Jobs;
 pub(crate) use self::jobs::{Job, JobState};
@@ -33,7 +33,7 @@ pub(crate) type Parked = SlotBits;
 #[derive(Debug)]
 pub(crate) struct MoveOrder {
     pub(crate) request: MoveRequest,
-    pub(crate) order: Arc<Order>,
+    pub(crate) order: Arc<AwaitedChange>,
 }
 
 /// An operator's request.
@@ -279,19 +279,19 @@ impl Moves {
     }
 
     /// Asks for moves from this node. The order ends when the record has them.
-    pub(crate) fn request(&self, moves: Vec<Requested>, me: NodeId) -> Arc<Order> {
+    pub(crate) fn request(&self, moves: Vec<Requested>, me: NodeId) -> Arc<AwaitedChange> {
         moves.iter().for_each(|one| self.jobs.request(one, me));
         self.order(MoveRequest::Begin(moves))
     }
 
     /// Asks for a move from this node. The order ends with it.
-    pub(crate) fn complete(&self, one: Requested, me: NodeId) -> Arc<Order> {
+    pub(crate) fn complete(&self, one: Requested, me: NodeId) -> Arc<AwaitedChange> {
         self.jobs.request(&one, me);
         self.order(MoveRequest::Complete(one))
     }
 
     /// Ends all moves from and to this node. The order ends when the record has none.
-    pub(crate) fn cancel(&self) -> Arc<Order> {
+    pub(crate) fn cancel(&self) -> Arc<AwaitedChange> {
         self.order(MoveRequest::Cancel)
     }
 
@@ -310,8 +310,8 @@ impl Moves {
         std::mem::take(&mut state.ends_imports).then(|| state.begun.clone())
     }
 
-    fn order(&self, request: MoveRequest) -> Arc<Order> {
-        let order = Arc::new(Order::default());
+    fn order(&self, request: MoveRequest) -> Arc<AwaitedChange> {
+        let order = Arc::new(AwaitedChange::default());
         self.state().orders.push_back(MoveOrder { request, order: Arc::clone(&order) });
         self.news.notify_all();
         order

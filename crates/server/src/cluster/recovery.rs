@@ -110,7 +110,7 @@ pub(crate) fn give_up(
 mod tests {
     use dunlin_cluster::{
         HistoryId, SlotMap, SlotRange,
-        meta::{MemoryMeta, Meta, Outcome},
+        meta::{MemoryMeta, Meta, TransactionOutcome},
         records::{History, SlotsRecord},
         shard::Local,
     };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_taken_from_members_that_are_gone_only() {
+    fn shard_is_taken_only_from_members_that_are_gone() {
         let view = lost();
         let absent = |view: &View, me: u8, clean| absent_members(view, &status(clean, true), node_id(me));
         assert_eq!(absent(&view, 3, true), Ok([node_id(1), node_id(2)].into()));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_nodes_leaves_its_slots_to_another_one() {
+    fn shard_without_nodes_leaves_its_slots_to_another() {
         let keys = Keys::new("c").unwrap();
         let meta = MemoryMeta::default();
         let mut view = lost();
@@ -192,7 +192,7 @@ mod tests {
         let put = |key: Key, value: Vec<u8>| {
             assert!(matches!(
                 meta.commit(&Transaction::default().put(keys.text(key), value)),
-                Outcome::Done(_)
+                TransactionOutcome::Done(_)
             ));
         };
         put(Key::Slots, SlotsRecord { slots, ..SlotsRecord::default() }.encode());
@@ -212,11 +212,11 @@ mod tests {
         assert!(refusal(&view, 4, Some(shard(50))).contains("another shard"));
         assert!(refusal(&view, 4, Some(shard(70))).contains("another shard"));
         let transaction = give_up(&view, &keys, shard(50), 4, Some(shard(60))).unwrap();
-        assert!(matches!(meta.commit(&transaction), Outcome::Done(_)));
+        assert!(matches!(meta.commit(&transaction), TransactionOutcome::Done(_)));
         let after = read();
         assert_eq!(after.shards.len(), 1);
         assert!(after.nodes.is_empty(), "its nodes are forgotten");
         assert_eq!(after.slots.unwrap().1.slots.slots_of(shard(60)).len(), 200);
-        assert!(!matches!(meta.commit(&transaction), Outcome::Done(_)), "once");
+        assert!(!matches!(meta.commit(&transaction), TransactionOutcome::Done(_)), "once");
     }
 }

@@ -12,7 +12,7 @@ use dunlin_resp::ReplyBuffer;
 use super::save::alone;
 use crate::{
     aof::begin_rewrite,
-    durability::{BackupState, Order},
+    durability::{BackupState, LogOrder},
     executor::{Handler, ServerContext},
     persistence::saving::SaveError,
 };
@@ -141,7 +141,7 @@ fn seal(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
         durability.ring.set_boundary();
         let database = shared.replication.stream_database();
         durability.boundary_database.store(database, std::sync::atomic::Ordering::SeqCst);
-        durability.order(Order::SealBackup { done });
+        durability.order(LogOrder::SealBackup { done });
     });
     if let Err(error) = closed {
         durability.backup().is_being_sealed = false;
@@ -161,7 +161,7 @@ fn abort(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     }
     backup.fail("aborted by user");
     if backup.owns_log {
-        durability.order(Order::EndLogOfBackup);
+        durability.order(LogOrder::EndLogOfBackup);
     }
     reply.ok();
     Ok(())

@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_the_store_have_rows_there() {
+    fn debug_parts_of_the_store_have_rows() {
         let run = of_store as *const ();
         for part in PARTS.iter().filter(|part| std::ptr::eq(part.run as *const (), run)) {
             assert!(OF_STORE.find(part.name.as_bytes()).is_some(), "{}", part.name);

@@ -234,7 +234,7 @@ mod tests {
     use crate::observe::latency::LatencyMonitor;
 
     #[test]
-    fn the_doctor_says_what_to_do() {
+    fn latency_doctor_says_what_to_do() {
         let monitor = LatencyMonitor::default();
         assert!(diagnose(&monitor.all(), 9, 0, 10_000).contains("is off"));
         assert!(diagnose(&monitor.all(), 9, 5, 10_000).starts_with("No event"));

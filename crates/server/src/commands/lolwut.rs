@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flock_has_the_size_that_was_asked_for_and_is_another_each_time() {
+    fn lolwut_draws_another_flock_of_the_requested_size_each_time() {
         let mut worker = Worker::new(0, 7);
         let one = flock(&mut worker, 40, 8);
         assert_eq!(one.lines().count(), 8);

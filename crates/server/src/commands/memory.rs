@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doctor_finds_what_is_there() {
+    fn memory_doctor_finds_what_is_wrong() {
         const MB: usize = 1 << 20;
         let healthy = || Figures {
             used: 100 * MB,

@@ -9,7 +9,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use crate::{
     executor::{Handler, ServerContext},
-    workers::migration::{Credentials, Target},
+    workers::migration::{Credentials, MigrationTarget},
 };
 
 pub(super) const COMMANDS: &[Command] = &[MIGRATE];
@@ -142,7 +142,7 @@ fn migrate(
             "ERR MIGRATE is not possible in transactions and scripts: their keys would be locked while another server answers",
         ));
     }
-    let target = Target {
+    let target = MigrationTarget {
         host: words[1].to_vec(),
         port: words[2].to_vec(),
         database,

@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn one_quoted_argument_may_hold_all_words() {
+    fn flag_may_have_all_its_words_in_one_argument() {
         let config = parse_words(&["--client-output-buffer-limit", "normal 16mb 8mb 5"], "").unwrap().config;
         let normal = config.client_output_buffer_limit.normal;
         assert_eq!((normal.hard_bytes, normal.soft_bytes, normal.soft_seconds), (16 << 20, 8 << 20, 5));
     }
 
     #[test]
-    fn one_word_may_hold_a_directive_and_its_values() {
+    fn flag_and_its_values_may_be_one_argument() {
         let words = ["--save 60 1", "--maxmemory 100mb", "--requirepass=a b", "--bind '127.0.0.1' ::1"];
         let config = parse_words(&words, "").unwrap().config;
         assert_eq!(config.maxmemory, 100 << 20);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_printed() {
+    fn version_flags_print_the_version() {
         for flag in ["--version", "-v", "-V"] {
             let Ok(Request::Print(line)) = parse([flag.into()], &mut std::io::empty()) else { panic!() };
             assert!(

@@ -113,7 +113,7 @@ mod tests {
     use crate::config::{Config, source};
 
     #[test]
-    fn the_default_file_loads_as_the_defaults() {
+    fn default_file_loads_as_the_defaults() {
         let mut config = Config { hz: 99, port: 1, ..Config::default() };
         source::load_text(default_file().as_bytes(), None, &mut config).unwrap();
         // A line has put the default save points in their own place.

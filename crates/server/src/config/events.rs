@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_published_without_a_kind_of_channel() {
+    fn events_without_a_kind_of_channel_publish_nothing() {
         let published = |letters: &[u8]| KeyspaceEvents::parse(letters).unwrap().published();
         assert!(published(b"A").is_empty());
         assert!(published(b"Kx").has(EventClass::Expired) && !published(b"Kx").has(EventClass::Generic));

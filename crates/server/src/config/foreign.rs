@@ -231,7 +231,7 @@ mod tests {
         aof-rewrite-incremental-fsync yes\nrdb-save-incremental-fsync yes\njemalloc-bg-thread yes\n";
 
     #[test]
-    fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
+    fn stock_file_of_redis_loads_and_names_lines_without_effect() {
         let told = load(STOCK).unwrap();
         let obeyed = ["always-show-logo", "oom-score-adj", "list-compress-depth", "rdb-del-sync-files"];
         let expected: Vec<&str> = STOCK
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_a_promise_is_refused() {
+    fn foreign_directive_that_would_break_a_promise_is_refused() {
         let error = load("tls-key-file-pass x").unwrap_err();
         assert!(
             error.starts_with("/r.conf:1: '") && error.contains("keys with passwords are not read"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_directive_of_this_server_is_taken_for_one_of_others() {
+    fn foreign_directives_have_no_name_of_ours() {
         for name in FOREIGN.iter().flat_map(|foreign| foreign.names) {
             assert!(find(name.as_bytes()).is_none(), "{name}");
         }
@@ -279,7 +279,7 @@ mod tests {
 
     /// The names that Redis 7.0, some later ones and Valkey 9.1 show in CONFIG GET or set in the files of their packages.
     #[test]
-    fn every_directive_of_redis_and_valkey_is_known() {
+    fn directives_of_redis_and_valkey_are_all_known() {
         let (mut known, mut unknown) = (0, Vec::new());
         for line in NAMES.lines().filter(|line| !line.is_empty()) {
             let name = line.split(' ').next().unwrap_or_default();

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_redis_loads() {
+    fn config_file_of_redis_loads() {
         let config = load(
             "# comment\n\nbind 127.0.0.1 -::1\r\nPORT 7000\nmaxmemory 100mb\nsave \"\"\nappendonly no\n\
              daemonize yes\nsupervised auto\nrequirepass \"a b\"\nunixsocketperm 700\nloglevel debug\n\
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn config_error_never_shows_a_password() {
         for text in ["requirepass hush hush", "requirepass \"hush", "REQUIREPASS 'hush'x"] {
             let error = load(text).unwrap_err();
             assert!(error.contains("requirepass (redacted)") && !error.contains("hush"), "{error}");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_of_includes_ends() {
+    fn config_includes_in_a_circle_end() {
         let dir = ScratchDir::new("circle");
         dir.write("a.conf", "include b.conf\n");
         dir.write("b.conf", "include a.conf\n");
@@ -501,12 +501,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_load_or_are_refused(text: Vec<u8>) {
+        fn config_of_any_bytes_loads_or_is_refused(text: Vec<u8>) {
             let _ = load_text(&text, None, &mut Config::default());
         }
 
         #[test]
-        fn any_value_of_any_directive_loads_or_is_refused(
+        fn config_value_of_any_directive_loads_or_is_refused(
             row in 0..super::super::DIRECTIVES.len(),
             values in proptest::collection::vec(any::<Vec<u8>>(), 0..5),
             text in "[ -~]{0,24}",

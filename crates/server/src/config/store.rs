@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_servers_would_have_is_shown_as_it_is_here() {
+    fn config_get_shows_directives_of_other_servers_as_here() {
         let store = store();
         assert_eq!(
             get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]),
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn every_printed_value_can_be_set_again() {
+    fn config_set_takes_every_printed_value() {
         let config = Config::default();
         for (name, directive) in names() {
             let mut again = config.clone();
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_fails_undoes_the_ones_before() {
+    fn config_hook_that_fails_undoes_earlier_ones() {
         let store = store();
         let level = Arc::new(Mutex::new("notice".to_owned()));
         let seen = level.clone();
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_there_is_nothing_to_rewrite() {
+    fn config_rewrite_needs_a_file() {
         let error = store().rewrite(&RewrittenUsers::UNCHANGED).unwrap_err();
         assert_eq!(error.to_string(), "ERR The server is running without a config file");
     }

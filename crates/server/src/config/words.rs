@@ -195,12 +195,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_split_or_are_refused(line: Vec<u8>) {
+        fn split_takes_or_refuses_any_bytes(line: Vec<u8>) {
             let _ = split(&line);
         }
 
         #[test]
-        fn what_is_joined_splits_into_the_same_words(values: Vec<Vec<u8>>) {
+        fn split_gives_back_what_join_wrote(values: Vec<Vec<u8>>) {
             let mut expected = vec![b"name".to_vec()];
             if values.is_empty() {
                 expected.push(Vec::new());

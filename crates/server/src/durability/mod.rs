@@ -38,7 +38,7 @@ use self::wakeup::Wakeup;
 pub(crate) use self::{
     backup::{Backup, BackupState},
     files::{log_options, read_manifest},
-    orders::{Base, Order},
+    orders::{Base, LogOrder},
     rewriting::Rewriting,
     seen::{MarkedRing, SeenMarks, key_positions},
     status::{SYNC_INTERVAL, Status},
@@ -101,7 +101,7 @@ pub(crate) struct Durability {
     /// The database that the log has selected at the ring's boundary.
     pub(crate) boundary_database: AtomicUsize,
     pub(crate) wakeup: Wakeup,
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<LogOrder>>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
     status: Mutex<Status>,
     rewriting: Mutex<Rewriting>,
@@ -366,30 +366,30 @@ impl Durability {
     }
 
     /// Gives the thread something to do.
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: LogOrder) {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
         self.wakeup.wake();
     }
 
-    pub(crate) fn take_orders(&self) -> Vec<Order> {
+    pub(crate) fn take_orders(&self) -> Vec<LogOrder> {
         std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Turns the log on or off and waits until it is. The caller is not inside the gate. The error is for
     /// the client, without prefix.
     pub(crate) fn turn(&self, on: bool) -> Result<(), String> {
-        self.order_and_wait(|done| Order::Turn { on, done })
+        self.order_and_wait(|done| LogOrder::Turn { on, done })
     }
 
     /// Makes the log say whose stream of replication it is, durably. The caller is not inside the gate.
     pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
-        self.order_and_wait(|done| Order::SetStream { stream, done })
+        self.order_and_wait(|done| LogOrder::SetStream { stream, done })
     }
 
     /// Turns the log on for a backup in that directory, as `appendonly` is no. The caller is not inside the gate. The error is
     /// for the client, without its code.
     pub(crate) fn begin_backup_with_log(&self, directory: PathBuf) -> Result<(), String> {
-        self.order_and_wait(|done| Order::BeginBackupWithLog { directory, done })
+        self.order_and_wait(|done| LogOrder::BeginBackupWithLog { directory, done })
     }
 
     /// The backup.
@@ -399,10 +399,13 @@ impl Durability {
 
     /// Empties the data set and loads the log again. The caller is not inside the gate.
     pub(crate) fn reload(&self) -> Result<(), String> {
-        self.order_and_wait(|done| Order::Reload { done })
+        self.order_and_wait(|done| LogOrder::Reload { done })
     }
 
-    fn order_and_wait(&self, order: impl FnOnce(Sender<Result<(), String>>) -> Order) -> Result<(), String> {
+    fn order_and_wait(
+        &self,
+        order: impl FnOnce(Sender<Result<(), String>>) -> LogOrder,
+    ) -> Result<(), String> {
         let (done, result) = std::sync::mpsc::channel();
         self.order(order(done));
         result.recv().map_err(|_| "the server is ending".to_owned())?

@@ -10,7 +10,7 @@ use dunlin_persist::{
 
 /// An order to the thread.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum LogOrder {
     /// Record changes from now on, or no longer.
     Turn { on: bool, done: Sender<Result<(), String>> },
     /// Make the manifest say whose stream of replication the log is.

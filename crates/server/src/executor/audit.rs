@@ -6,7 +6,7 @@ use dunlin_net::{Client, Transport};
 
 use super::Executor;
 use crate::{
-    audit::{Audit, Event, Kind, Origin, Outcome},
+    audit::{Audit, AuditOutcome, Event, Kind, Origin},
     session::Session,
 };
 
@@ -41,14 +41,14 @@ impl Executor {
     pub(crate) fn audit_command(&self, session: &Session, entry: &Entry, words: &[&[u8]]) {
         let Some(kind) = audited_as(&self.shared.audit, entry, words) else { return };
         let (names, command) = (names(kind, entry, words), entry.full_name());
-        self.audit(session, kind, Outcome::Begun, |event| {
+        self.audit(session, kind, AuditOutcome::Begun, |event| {
             (event.command, event.names) = (&command, &names);
         });
     }
 
     /// Records that a client was let in.
     pub(crate) fn audit_success(&self, session: &Session, reason: &str) {
-        self.audit(session, Kind::Auth, Outcome::Success, |event| event.reason = reason);
+        self.audit(session, Kind::Auth, AuditOutcome::Success, |event| event.reason = reason);
     }
 
     /// Records a denial, or that a client was not let in.
@@ -56,13 +56,13 @@ impl Executor {
         let names = [object];
         if matches!(reason, Reason::Authentication | Reason::Certificate) {
             let reason = if reason == Reason::Certificate { "certificate" } else { "password" };
-            return self.audit(session, Kind::Auth, Outcome::Failure, |event| {
+            return self.audit(session, Kind::Auth, AuditOutcome::Failure, |event| {
                 (event.user, event.reason) = (user, reason);
             });
         }
         let last = session.last_command.map(|index| self.shared.commands.entries()[index].full_name());
         let command = last.unwrap_or_default();
-        self.audit(session, Kind::Denied, Outcome::Denied, |event| {
+        self.audit(session, Kind::Denied, AuditOutcome::Denied, |event| {
             (event.command, event.reason) = (&command, reason.name());
             if reason != Reason::Command {
                 event.names = &names;
@@ -71,7 +71,7 @@ impl Executor {
     }
 
     /// Records that a client has come or gone.
-    pub(super) fn audit_connection(&self, session: &Session, outcome: Outcome) {
+    pub(super) fn audit_connection(&self, session: &Session, outcome: AuditOutcome) {
         self.audit(session, Kind::Connection, outcome, |_| {});
     }
 
@@ -79,7 +79,7 @@ impl Executor {
         &self,
         session: &'e Session,
         kind: Kind,
-        outcome: Outcome,
+        outcome: AuditOutcome,
         complete: impl FnOnce(&mut Event<'e>),
     ) {
         if !self.shared.audit.wants(kind) {

@@ -19,7 +19,7 @@ use crate::{
     session::{IsHeard, OffloadedCommand, Replies},
     workers::{
         WorkerMessage, blocked,
-        migration::{Migration, Target},
+        migration::{Migration, MigrationTarget},
         offload::Finished,
     },
 };
@@ -31,7 +31,7 @@ impl ServerContext<'_, '_> {
     /// [`CommandError::Busy`] if a script holds one of them for long.
     pub(crate) fn migrate(
         &mut self,
-        target: Target,
+        target: MigrationTarget,
         keys: &[&[u8]],
         words: &[&[u8]],
         reply: &mut ReplyBuffer,

@@ -17,7 +17,7 @@ use super::{
     window::WINDOW,
 };
 use crate::{
-    audit::Outcome,
+    audit::AuditOutcome,
     observe::key_samples,
     push::pubsub::unsubscribe_all,
     session::{ClientFlags, Replies, Session, tracking::Tracking},
@@ -84,7 +84,7 @@ impl Service for Executor {
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
         let mut session = Session::new(client, &self.shared.access);
-        self.audit_connection(&session, Outcome::Opened);
+        self.audit_connection(&session, AuditOutcome::Opened);
         // A certificate is known after the handshake.
         if !client.is_tls {
             self.identify(&mut session);
@@ -378,7 +378,7 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
-        self.audit_connection(&session, Outcome::Closed);
+        self.audit_connection(&session, AuditOutcome::Closed);
         self.give_up_arrivals(&mut session);
         if let Some(queue) = session.queue.take() {
             self.recycle_queue(queue);

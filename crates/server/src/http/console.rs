@@ -41,7 +41,7 @@ use tokio_tungstenite::{
 
 use super::{
     Ends,
-    consoles::{Counted, Place},
+    consoles::{ConsolePlace, Counted},
     guard::{self, Refused},
     relay,
     routes::{self, Body, Site},
@@ -188,7 +188,7 @@ fn websocket_key(headers: &HeaderMap) -> Result<String, Refused> {
 
 /// Copies between browser and worker until one of them ends, or another console takes the place. Each waits for the other to
 /// take what it sends, and answers to pings have a limit: memory does not grow.
-async fn copy(upgraded: Upgraded, socket: UnixStream, place: Place) {
+async fn copy(upgraded: Upgraded, socket: UnixStream, place: ConsolePlace) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_is_asked_for_as_the_standard_says() {
+    fn websocket_upgrade_is_checked_as_in_the_standard() {
         let good = || {
             let mut headers = HeaderMap::new();
             headers.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));

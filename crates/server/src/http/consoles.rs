@@ -57,7 +57,12 @@ struct Open {
 
 impl Consoles {
     /// A place for one more console, for as long as it is kept; `None` while others have all of them.
-    pub(super) fn enter(self: &Arc<Self>, shared: &Arc<Shared>, ends: Ends, is_relay: bool) -> Option<Place> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        ends: Ends,
+        is_relay: bool,
+    ) -> Option<ConsolePlace> {
         let mut open = self.lock();
         if open.len() >= STRANGERS_MAX {
             let strangers = strangers(shared, &open);
@@ -72,7 +77,7 @@ impl Consoles {
         drop(open);
         let (shared, bytes) = (Arc::clone(shared), AtomicUsize::new(0));
         let account = Arc::new(Account { shared, ends, is_relay, bytes });
-        Some(Place { consoles: Arc::clone(self), end, account })
+        Some(ConsolePlace { consoles: Arc::clone(self), end, account })
     }
 
     /// Whether a client has logged in by a console at this address.
@@ -125,20 +130,20 @@ fn gives_way(strangers: &[(IpAddr, Duration)], newcomer: IpAddr) -> Option<usize
 }
 
 /// A console's place among all.
-pub(super) struct Place {
+pub(super) struct ConsolePlace {
     consoles: Arc<Consoles>,
     end: Arc<Notify>,
     pub(super) account: Arc<Account>,
 }
 
-impl Place {
+impl ConsolePlace {
     /// Waits until another console takes the place.
     pub(super) async fn is_taken(&self) {
         self.end.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConsolePlace {
     fn drop(&mut self) {
         self.consoles.lock().retain(|one| !Arc::ptr_eq(&one.end, &self.end));
     }

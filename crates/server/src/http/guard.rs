@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_host() {
+    fn request_needs_exactly_one_host() {
         let none = Request::builder().body(()).unwrap();
         let two = Request::builder().header(HOST, "localhost").header(HOST, "a").body(()).unwrap();
         for request in [none, two] {

@@ -81,7 +81,7 @@ mod tests {
     use crate::cluster::topology::tests::three_shards;
 
     #[test]
-    fn a_relay_leads_to_nodes_of_the_cluster_alone() {
+    fn relay_leads_only_to_nodes_of_the_cluster() {
         let topology = three_shards(0);
         let node = &topology.nodes()[1].addresses;
         let known = format!("{}:{}", node.ip, node.port);

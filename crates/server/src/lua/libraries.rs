@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_made_in_place_unless_somebody_looks() {
+    fn library_change_is_made_in_place_unless_it_is_shared() {
         let (cache, mut worker) = (LibraryCache::new(1), LoadedLibraries::default());
         load(&cache, &mut worker, 0, "f0").unwrap();
         let place = Arc::as_ptr(&cache.now());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_belongs_to_one_library() {
+    fn function_belongs_to_one_library() {
         let (cache, mut worker) = (LibraryCache::new(1), LoadedLibraries::default());
         load(&cache, &mut worker, 1, "f").unwrap();
         assert_eq!(load(&cache, &mut worker, 2, "F").unwrap_err(), "ERR Function F already exists");

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_on_a_node_of_a_cluster_lets_others_in_long_before_they_are_answered_busy() {
+    fn script_in_a_cluster_lets_others_in_long_before_busy() {
         use Due::{Busy, Known, Marked, Nothing, Others};
         let busy = |after_ms| Busy(Duration::from_millis(after_ms));
         let times = [1, 99, 100, 101, 102, 120, 5_000, 5_001, 5_002];
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_has_written_is_not_ended_and_one_that_is_ended_does_not_write() {
+    fn script_kill_and_first_write_exclude_each_other() {
         let scripts = RunningScripts::new(2);
         assert!(line(scripts.kill(Kind::Script).unwrap_err()).starts_with("NOTBUSY"));
         scripts.begin(1, running(Kind::Script), false);

@@ -23,7 +23,7 @@ use std::{
 use dunlin_cluster::NodeId;
 use mio::{Events, Poll, Token, Waker};
 
-use super::links::{Links, Place};
+use super::links::{HostPort, Links};
 use crate::{
     push::pubsub::{BusMessage, BusQueue},
     shared::Shared,
@@ -153,7 +153,7 @@ impl Thread {
             let id: NodeId = node.id.parse().ok().filter(|_| is_known)?;
             Some(((id, place), my_shard.is_some() && shard == my_shard))
         });
-        let (places, is_of_shard): (Vec<(NodeId, Place)>, Vec<bool>) = reached.unzip();
+        let (places, is_of_shard): (Vec<(NodeId, HostPort)>, Vec<bool>) = reached.unzip();
         self.peers = places.iter().map(|(id, _)| *id).zip(is_of_shard).collect();
         self.links.set(self.poll.registry(), &places);
     }

@@ -194,7 +194,7 @@ fn next_step(view: &View, keys: &Keys, limits: Limits, draw: Draw<'_>) -> Option
 mod tests {
     use dunlin_cluster::{
         BootId, ClusterId,
-        meta::{MemoryMeta, Meta, Outcome},
+        meta::{MemoryMeta, Meta, TransactionOutcome},
         records::{ClusterRecord, Durability},
     };
 
@@ -229,7 +229,7 @@ mod tests {
             let Some(transaction) = propose(&view, &keys, true, Limits::default(), &mut draw) else {
                 return view;
             };
-            assert!(matches!(meta.commit(&transaction), Outcome::Done(_)), "{transaction:?}");
+            assert!(matches!(meta.commit(&transaction), TransactionOutcome::Done(_)), "{transaction:?}");
             let snapshot = meta.range(keys.prefix()).unwrap();
             let stored = View::of(&keys, snapshot.revision, &snapshot.items);
             (view.shards, view.slots) = (stored.shards, stored.slots);
@@ -284,15 +284,15 @@ mod tests {
         let controller = ControllerRecord { node: node_id(1), boot: BootId::from_bytes([1; 20]) };
         let key = keys.text(Key::Controller);
         let taken = meta.commit(&Transaction::default().put_leased(key, controller.encode(), lease));
-        let Outcome::Done(revision) = taken else { panic!("{taken:?}") };
+        let TransactionOutcome::Done(revision) = taken else { panic!("{taken:?}") };
         let own = (revision, controller);
         // The outcome of the first is not known: the second is planned from the present records.
         let [late, next] = [201, 202].map(|byte| {
             let planned = propose(&view, &keys, true, Limits::default(), &mut || [byte; 20]).unwrap();
             signed(planned, &keys, &own, lease)
         });
-        assert!(matches!(meta.commit(&next), Outcome::Done(_)));
-        assert!(matches!(meta.commit(&late), Outcome::Refused(_)));
+        assert!(matches!(meta.commit(&next), TransactionOutcome::Done(_)));
+        assert!(matches!(meta.commit(&late), TransactionOutcome::Refused(_)));
         let snapshot = meta.range(keys.prefix()).unwrap();
         let stored = View::of(&keys, snapshot.revision, &snapshot.items);
         let of_two = stored.shards.values().filter(|(_, shard)| shard.has(node_id(2)));

@@ -17,7 +17,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId,
-    meta::{Outcome, Transaction},
+    meta::{Transaction, TransactionOutcome},
     records::{Key, NodeState, Record},
 };
 use dunlin_engine::command::CommandError;
@@ -36,7 +36,7 @@ use crate::{
         view::View,
     },
     config::Config,
-    session::order::{Carried, Order},
+    session::order::{AwaitedChange, Carried},
     shared::{Shared, Stop},
     system::host::draw,
 };
@@ -51,7 +51,7 @@ pub(crate) type AgentSlot = Arc<Mutex<Option<AgentThread>>>;
 /// Makes the server ready to become a node.
 pub(crate) fn register(shared: &Arc<Shared>, agent: &AgentSlot) {
     let (weak, agent) = (Arc::downgrade(shared), Arc::clone(agent));
-    shared.cluster.on_join(Box::new(move |config, order: &Arc<Order>| {
+    shared.cluster.on_join(Box::new(move |config, order: &Arc<AwaitedChange>| {
         let (weak, agent, carried) = (weak.clone(), Arc::clone(&agent), Arc::clone(order));
         let spawned = thread::Builder::new().name("cluster-join".to_owned()).spawn(move || {
             let Some(shared) = weak.upgrade() else { return };
@@ -163,12 +163,12 @@ fn found(shared: &Shared, config: &Config, member: &mut Membership) -> Result<()
     transaction = transaction.compare(key.clone(), 0).put(key.clone(), record.encode());
     transaction = with_first_shard(transaction, keys, shared, me)?;
     match meta.commit(&transaction) {
-        Outcome::Done(_) => {}
-        Outcome::Refused(_) => {
+        TransactionOutcome::Done(_) => {}
+        TransactionOutcome::Refused(_) => {
             return Err("the cluster's records have changed meanwhile; try again".to_owned());
         }
-        Outcome::Failed(error) => return Err(error.to_string()),
-        Outcome::Unknown(why) => {
+        TransactionOutcome::Failed(error) => return Err(error.to_string()),
+        TransactionOutcome::Unknown(why) => {
             let is_there = meta.get(&key).is_ok_and(|found| !found.items.is_empty());
             if !is_there {
                 return Err(format!("etcd has not said what became of the cluster, look at it: {why}"));

@@ -34,11 +34,11 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// A node's address, as its record says it.
-pub(super) type Place = (String, u16);
+pub(super) type HostPort = (String, u16);
 
 struct Link {
     token: Token,
-    place: Place,
+    place: HostPort,
     /// The address for the next connection, or of the one that there is.
     address: Address,
     stream: Option<Stream>,
@@ -62,14 +62,14 @@ enum Address {
 }
 
 /// The end of a lookup.
-type Found = (NodeId, Place, io::Result<SocketAddr>);
+type Found = (NodeId, HostPort, io::Result<SocketAddr>);
 
 /// The connections.
 pub(super) struct Links {
     links: BTreeMap<NodeId, Link>,
     /// The ends of lookups, which other threads send.
     found: (Sender<Found>, Receiver<Found>),
-    look_up: fn(&Place) -> io::Result<SocketAddr>,
+    look_up: fn(&HostPort) -> io::Result<SocketAddr>,
     next: usize,
     /// Bytes that wait for a node at most.
     waiting_bytes_max: usize,
@@ -93,7 +93,7 @@ impl Links {
     }
 
     /// Keeps a connection to each of these nodes, and to no other.
-    pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, Place)]) {
+    pub(super) fn set(&mut self, registry: &Registry, nodes: &[(NodeId, HostPort)]) {
         let mut before = std::mem::take(&mut self.links);
         for (node, place) in nodes {
             let known = before.remove(node).filter(|link| link.place == *place);
@@ -178,12 +178,12 @@ impl Links {
 }
 
 /// The address of a place that is no name.
-fn known_of(place: &Place) -> Address {
+fn known_of(place: &HostPort) -> Address {
     let ip = place.0.parse::<IpAddr>();
     ip.map_or(Address::Unknown, |ip| Address::Known(SocketAddr::new(ip, place.1)))
 }
 
-fn look_up(place: &Place) -> io::Result<SocketAddr> {
+fn look_up(place: &HostPort) -> io::Result<SocketAddr> {
     let mut found = (place.0.as_str(), place.1).to_socket_addrs()?;
     found.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_connection_does_not_outlive_the_silence_of_the_other_machine() {
+    fn link_ends_with_the_silence_of_the_other_machine() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silence_max = Duration::from_millis(1_234);
         let socket = open(listener.local_addr().unwrap(), None, silence_max).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up_again_after_a_failure_and_before_each_connection() {
+    fn link_resolves_its_name_before_each_connection() {
         static LOOKUPS: AtomicU8 = AtomicU8::new(0);
         let address = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), 7000);
         let poll = Poll::new().unwrap();

@@ -19,7 +19,7 @@ use crate::{
     replication::connection::Connection,
     shared::Shared,
     system::host::monotonic_ms,
-    workers::migration::Target,
+    workers::migration::MigrationTarget,
 };
 
 /// Between two rounds.
@@ -69,7 +69,7 @@ fn suspects(topology: &Topology) -> Vec<(NodeId, Addresses)> {
 fn ask(shared: &Shared, addresses: &Addresses) -> io::Result<()> {
     let config = shared.config.current();
     let port = if config.tls_cluster { addresses.tls_port } else { addresses.port };
-    let target = Target {
+    let target = MigrationTarget {
         host: addresses.ip.clone().into_bytes(),
         port: port.to_string().into_bytes(),
         database: 0,

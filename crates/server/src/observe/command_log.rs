@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first_and_the_oldest_go() {
+    fn command_log_lists_the_newest_first_and_drops_the_oldest() {
         let logs = CommandLogs::default();
         for value in 0..5 {
             logs.add(LogKind::Slow, 3, entry(value));

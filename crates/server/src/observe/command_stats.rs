@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_where_the_command_changes() {
+    fn run_ends_when_the_command_changes() {
         let (mut meter, get, set, _) = meter(|_| ());
         meter.start();
         for index in [get, get, get, set, set] {
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_left_unfinished_is_counted_when_it_ends() {
+    fn unfinished_command_is_counted_when_it_ends() {
         let (mut meter, get, set, _) = meter(|_| ());
         let calls = |meter: &Meter, index: usize| meter.statistics.commands[index].calls.get();
         meter.start();
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn much_data_ends_a_run() {
+    fn run_ends_after_much_data() {
         let (mut meter, get, ..) = meter(|config| config.commandlog_reply_larger_than = 1000);
         meter.start();
         meter.begin(get);

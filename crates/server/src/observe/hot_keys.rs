@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_session_at_a_time_and_it_ends_by_itself() {
+    fn hotkeys_has_one_session_that_ends_by_itself() {
         let (keys, now) = (HotKeys::default(), now());
         let later =
             |ms| Now { unix_ms: now.unix_ms + ms, instant: now.instant + Duration::from_millis(ms), ..now };

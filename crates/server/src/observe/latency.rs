@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_one_sample_the_worst() {
+    fn latency_samples_are_the_worst_of_each_second() {
         let monitor = LatencyMonitor::default();
         for (time_s, latency_ms) in [(1, 5), (1, 9), (1, 7), (2, 3)] {
             monitor.record("command", time_s, latency_ms);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_graph_stands_on_its_ages() {
+    fn latency_graph_shows_ages_below() {
         let mut series = Series::default();
         for (time_s, latency_ms) in [(0, 10), (60, 80), (90, 40), (118, 20)] {
             series.add(Sample { time_s, latency_ms });

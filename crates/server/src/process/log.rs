@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_decides_and_can_change() {
+    fn log_level_decides_and_can_change() {
         let dir = ScratchDir::new("log");
         let path = dir.path("a.log");
         let (subscriber, handle) = logging_to(&path, LogLevel::Notice);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_moved_away_is_opened_again() {
+    fn log_file_moved_away_is_opened_again() {
         let dir = ScratchDir::new("rotate");
         let path = dir.path("a.log");
         let (subscriber, _) = logging_to(&path, LogLevel::Notice);

@@ -19,7 +19,7 @@ use crate::{
     rdb::save_if_due,
     shared::Shared,
     system::{allocator, host::lower_priority},
-    workers::maintenance::Order,
+    workers::maintenance::MaintenanceOrder,
 };
 
 /// How often the pages of the keyspace that are free are given back.
@@ -85,7 +85,7 @@ impl Falls {
 }
 
 /// Starts the thread; it ends with the server.
-pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn start(orders: Receiver<MaintenanceOrder>, shared: &Arc<Shared>) -> io::Result<()> {
     allocator::leave_to_collect();
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
@@ -98,18 +98,18 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
         loop {
             let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Order::Discard(garbage, bytes)) => {
+                Ok(MaintenanceOrder::Discard(garbage, bytes)) => {
                     let objects = garbage.objects();
                     drop(garbage);
                     let Some(shared) = shared.upgrade() else { return };
                     shared.maintenance.note_freed(objects, bytes);
                 }
-                Ok(Order::WarmUp) => {
+                Ok(MaintenanceOrder::WarmUp) => {
                     let Some(shared) = shared.upgrade() else { return };
                     shared.maintenance.note_warm_up();
                     shared.engine.keyspace.pool().warm_up();
                 }
-                Ok(Order::Awake) => {
+                Ok(MaintenanceOrder::Awake) => {
                     quiet = Quiet::default();
                     next_sample = Instant::now();
                 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_fall_is_noted_once() {
+    fn memory_fall_is_noted_once() {
         let mut falls = Falls::default();
         let noted = [50, 100, 93, 90, 85, 84, 70, 200, 180, 170].map(|mb: usize| falls.note(mb << 20));
         assert_eq!(noted, [false, false, false, false, true, false, true, false, false, true]);

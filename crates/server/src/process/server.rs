@@ -31,7 +31,7 @@ use crate::{
     aof::LogThread,
     audit, commands,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
-    durability::{Durability, MarkedRing, Order, RING, SeenMarks},
+    durability::{Durability, LogOrder, MarkedRing, RING, SeenMarks},
     executor::{Executor, configure_access, offload_threads},
     http::HttpServer,
     loading::helpers,
@@ -56,7 +56,7 @@ use crate::{
     tls,
     workers::{
         WorkerMessage,
-        maintenance::{Maintenance, Order as MaintenanceOrder},
+        maintenance::{Maintenance, MaintenanceOrder},
     },
 };
 
@@ -257,7 +257,7 @@ impl Server {
         self.shared.end_saving();
         self.shared.durability.end_rewriting();
         // The last replies may have waited for it.
-        self.shared.durability.order(Order::Stop);
+        self.shared.durability.order(LogOrder::Stop);
         let ended = join_log(self.log);
         node::note_end(&self.shared);
         sampler::finish(&self.shared);

@@ -180,7 +180,7 @@ mod tests {
     use crate::config::tests::ScratchDir;
 
     #[test]
-    fn a_pidfile_lives_as_long_as_its_server() {
+    fn pidfile_lives_as_long_as_its_server() {
         let dir = ScratchDir::new("pid");
         let path = dir.path("a.pid");
         let file = PidFile::write(&path).unwrap().unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_does_not_exist_is_refused_as_redis_does() {
+    fn directory_that_is_missing_is_refused_as_in_redis() {
         let dir = ScratchDir::new("enter");
         dir.write("file", "");
         for (path, expected) in [

@@ -29,7 +29,7 @@ use dunlin_engine::{
     snapshot::{Advance, Form, Snapshot, SnapshotOptions},
 };
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
-use dunlin_replication::Place;
+use dunlin_replication::StreamPosition;
 
 use super::{
     CommandsOfKeys, CutForm, Head, KeySink, SINK_BYTES, Writer, cut_ms,
@@ -137,7 +137,7 @@ impl Shared {
         context: &mut ExclusiveContext<'_>,
         form: Form,
         is_base: bool,
-        for_replicas: Option<Place>,
+        for_replicas: Option<StreamPosition>,
         slots: Option<Arc<SlotBits>>,
     ) -> Option<Cut> {
         let used_bytes = self.stats.used_bytes(&self.engine);

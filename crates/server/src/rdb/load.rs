@@ -23,7 +23,7 @@ use dunlin_engine::{
 };
 use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, Reader};
-use dunlin_replication::{History, Id, Place};
+use dunlin_replication::{History, Id, StreamPosition};
 
 use super::{foreign::ForeignValues, tell};
 use crate::{
@@ -67,9 +67,9 @@ pub(crate) struct LoadedSnapshot {
 
 impl LoadedSnapshot {
     /// The place in a stream that it shows, if it says so.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<StreamPosition> {
         let (Some(id), Some(offset)) = self.stream else { return None };
-        Some(Place { history: History::new(id), offset, database: self.stream_database })
+        Some(StreamPosition { history: History::new(id), offset, database: self.stream_database })
     }
 }
 

@@ -29,7 +29,7 @@ use dunlin_persist::{
     directory_and_name,
     rdb::{self, Item, ReadOptions, Reader},
 };
-use dunlin_replication::Place;
+use dunlin_replication::StreamPosition;
 
 use dunlin_scripting::REDIS_VERSION;
 
@@ -423,7 +423,7 @@ struct Head {
     /// The log beside the data set.
     log: Option<LogStamp>,
     /// The place in the stream of replication that it shows, if there is one.
-    place: Option<Place>,
+    place: Option<StreamPosition>,
 }
 
 /// The form of a snapshot for replicas.
@@ -432,7 +432,7 @@ pub(crate) struct CutForm {
     /// The version of RDB files that they load.
     pub(crate) version: Version,
     /// The place in the stream that it shows.
-    pub(crate) place: Place,
+    pub(crate) place: StreamPosition,
 }
 
 /// Bytes that are gathered before they are sent to replicas.

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_what_others_leave() {
+    fn share_is_what_others_leave() {
         let is_about = |idle, cores, share: f64| (share_of(idle, cores, CORES_MIN) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
         assert!(is_about(0.0, 2.0, 0.03) && is_about(0.0, 1.0, 0.015), "none");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_grows_step_by_step_and_shrinks_at_once() {
+    fn share_grows_step_by_step_and_shrinks_at_once() {
         let mut share = share_of(0.0, 2.0, CORES_MIN);
         let grown = [1.0; 4].map(|found| {
             share = next_share(share, found);

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::{
     config::Config,
     tls::Tls,
-    workers::migration::{Credentials, Target},
+    workers::migration::{Credentials, MigrationTarget},
 };
 
 /// A line of a reply is not longer.
@@ -46,7 +46,7 @@ impl Connection {
         tls: &Tls,
         config: &Config,
         ending: &Arc<AtomicBool>,
-        target: &Target,
+        target: &MigrationTarget,
     ) -> io::Result<Self> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let host = std::str::from_utf8(&target.host).map_err(|_| invalid("the host is no text"))?;
@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// Whether it can be used for a target.
-    pub(crate) fn leads_to(&self, target: &Target) -> bool {
+    pub(crate) fn leads_to(&self, target: &MigrationTarget) -> bool {
         (&self.host, &self.port, &self.credentials) == (&target.host, &target.port, &target.credentials)
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::connection::Connection;
-use crate::workers::migration::{Migration, Target};
+use crate::workers::migration::{Migration, MigrationTarget};
 
 /// Idle connections that are kept.
 const CONNECTIONS_MAX: usize = 64;
@@ -20,7 +20,7 @@ pub(crate) struct Idle {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct MigrationState {
     pub(crate) waiting: VecDeque<Box<Migration>>,
     pub(crate) threads: usize,
     pub(crate) idle_threads: usize,
@@ -30,7 +30,7 @@ pub(crate) struct State {
 /// The commands under way, and the connections that are kept for the next ones.
 #[derive(Default)]
 pub(crate) struct Migrations {
-    state: Mutex<State>,
+    state: Mutex<MigrationState>,
     pub(crate) arrival: Condvar,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Migrations {
 }
 
 impl Migrations {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, MigrationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +51,7 @@ impl Migrations {
     }
 
     /// Takes an idle connection to a target. A connection that was let in with other credentials is another one.
-    pub(crate) fn take_connection(&self, target: &Target) -> Option<Connection> {
+    pub(crate) fn take_connection(&self, target: &MigrationTarget) -> Option<Connection> {
         let mut state = self.state();
         let at = state.connections.iter().position(|idle| idle.connection.leads_to(target))?;
         Some(state.connections.swap_remove(at).connection)

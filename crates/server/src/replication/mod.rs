@@ -20,7 +20,7 @@ use std::sync::{
 
 use dunlin_engine::{Engine, command::CommandError};
 use dunlin_persist::{RingReader, manifest::StreamId};
-use dunlin_replication::{Failover, History, Id, LinkState, Place};
+use dunlin_replication::{Failover, History, Id, LinkState, StreamPosition};
 
 use self::feed::Feed;
 pub(crate) use self::feed::{AckWait, Hold};
@@ -287,12 +287,16 @@ impl Replication {
     }
 
     /// The place in the stream at an offset of the ring.
-    pub(crate) fn place_of(&self, ring_offset: u64) -> Place {
-        Place { history: self.history(), offset: self.offset(ring_offset), database: self.stream_database() }
+    pub(crate) fn place_of(&self, ring_offset: u64) -> StreamPosition {
+        StreamPosition {
+            history: self.history(),
+            offset: self.offset(ring_offset),
+            database: self.stream_database(),
+        }
     }
 
     /// The place in the stream at an offset of the ring, if something is kept for replicas.
-    pub(crate) fn place(&self, ring_offset: u64) -> Option<Place> {
+    pub(crate) fn place(&self, ring_offset: u64) -> Option<StreamPosition> {
         self.has_place().then(|| self.place_of(ring_offset))
     }
 
@@ -376,9 +380,9 @@ impl Replication {
         engine: &Engine,
         durability: &Durability,
         writer: usize,
-        place: Place,
+        place: StreamPosition,
     ) -> Result<(), String> {
-        let Place { mut history, offset, database } = place;
+        let StreamPosition { mut history, offset, database } = place;
         if !self.is_replica() {
             history.promote(new_id()?, offset);
         }

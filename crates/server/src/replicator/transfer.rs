@@ -22,7 +22,7 @@ use std::{
 };
 
 use dunlin_engine::rdb::Version;
-use dunlin_replication::{Framing, Peer, Place, SnapshotForm, SnapshotFrame};
+use dunlin_replication::{Framing, Peer, SnapshotForm, SnapshotFrame, StreamPosition};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::snapshot::spool_file;
@@ -134,7 +134,7 @@ impl Transfer {
             begun = Some((tail, place));
             Some(cut)
         });
-        let (Some(Some(cut)), Some((tail, Place { history, offset, .. }))) = (cut, begun) else {
+        let (Some(Some(cut)), Some((tail, StreamPosition { history, offset, .. }))) = (cut, begun) else {
             return None;
         };
         for replica in &waiting {

@@ -21,7 +21,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 use self::{
     arrivals::Arrivals,
     import::Import,
-    order::Order,
+    order::AwaitedChange,
     replica::ReplicaClient,
     subscriptions::Subscriptions,
     tracking::Tracking,
@@ -231,7 +231,7 @@ pub struct Session {
     /// The slots that its commands import: it is another primary.
     pub(crate) import: Option<Box<Import>>,
     /// The change of the cluster that its command waits for, and the user that has ordered it.
-    pub(crate) order: Option<(Arc<Order>, Arc<User>)>,
+    pub(crate) order: Option<(Arc<AwaitedChange>, Arc<User>)>,
 }
 
 impl Session {

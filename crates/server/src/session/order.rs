@@ -1,4 +1,4 @@
-//! [`Order`]: a change that a command has asked another thread for. The command is presented again until it is carried out.
+//! [`AwaitedChange`]: a change that a command has asked another thread for. The command is presented again until it is carried out.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,9 +14,9 @@ pub(crate) enum Carried {
 
 /// An order, and what became of it once that is known.
 #[derive(Debug, Default)]
-pub(crate) struct Order(Mutex<Option<Result<Carried, CommandError>>>);
+pub(crate) struct AwaitedChange(Mutex<Option<Result<Carried, CommandError>>>);
 
-impl Order {
+impl AwaitedChange {
     /// The order is carried out, or refused.
     pub(crate) fn finish(&self, result: Result<Carried, CommandError>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_tells() {
+    fn process_facts_come_from_the_system() {
         let process = Process::new().unwrap();
         assert_eq!(process.run_id.len(), 40);
         assert!(process.system.split(' ').count() >= 3, "{}", process.system);
@@ -304,7 +304,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_lower_priority_is_that_of_batch_work_and_stays_with_a_shorter_slice() {
+    fn scheduling_keeps_its_low_priority_with_a_shorter_slice() {
         let changed = std::thread::spawn(|| {
             lower_priority();
             let before = scheduling().unwrap();
@@ -321,7 +321,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_the_system_says_of_idle_time_is_read() {
+    fn idle_ticks_are_read_from_proc_stat() {
         let line = "cpu  10 20 30 4000 500 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
         assert_eq!(idle_ticks(line), Some(4500));
         for other in [

@@ -9,7 +9,7 @@ use dunlin_engine::Garbage;
 
 /// An order to the thread.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum MaintenanceOrder {
     /// To free this, of this many bytes.
     Discard(Garbage, usize),
     /// To get memory for growth.
@@ -21,7 +21,7 @@ pub(crate) enum Order {
 /// The queue into which workers put their orders.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
-    orders: Sender<Order>,
+    orders: Sender<MaintenanceOrder>,
     /// Whether warming up has been ordered and has not begun.
     warm_up_ordered: AtomicBool,
     /// Values and keys that wait to be freed.
@@ -36,7 +36,7 @@ pub(crate) struct Maintenance {
 
 impl Maintenance {
     /// The workers' end and the thread's.
-    pub(crate) fn new() -> (Self, Receiver<Order>) {
+    pub(crate) fn new() -> (Self, Receiver<MaintenanceOrder>) {
         let (sender, receiver) = channel();
         let maintenance = Self {
             orders: sender,
@@ -55,7 +55,7 @@ impl Maintenance {
         let bytes = garbage.bytes();
         self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
         // The thread ends only when the server does; then freeing here is as good.
-        let _ = self.orders.send(Order::Discard(garbage, bytes));
+        let _ = self.orders.send(MaintenanceOrder::Discard(garbage, bytes));
     }
 
     /// Values and keys that wait to be freed (`lazyfree_pending_objects`).
@@ -93,13 +93,13 @@ impl Maintenance {
     /// Puts memory behind pages that will soon be wanted.
     pub(crate) fn warm_up(&self) {
         if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
-            let _ = self.orders.send(Order::WarmUp);
+            let _ = self.orders.send(MaintenanceOrder::WarmUp);
         }
     }
 
     /// Ends the thread's rest.
     pub(crate) fn awake(&self) {
-        let _ = self.orders.send(Order::Awake);
+        let _ = self.orders.send(MaintenanceOrder::Awake);
     }
 
     /// The thread begins to do that.

@@ -30,7 +30,7 @@ impl fmt::Debug for Credentials {
 
 /// The server that gets the keys, and how it lets this one in.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct MigrationTarget {
     pub(crate) host: Vec<u8>,
     pub(crate) port: Vec<u8>,
     pub(crate) database: i64,
@@ -46,7 +46,7 @@ pub(crate) struct Target {
 /// A MIGRATE under way.
 #[derive(Debug)]
 pub(crate) struct Migration {
-    pub(crate) target: Target,
+    pub(crate) target: MigrationTarget,
     /// The words of the command, the name first.
     words: Vec<OwnedWord>,
     pub(crate) client: Address,
@@ -63,7 +63,7 @@ pub(crate) struct Migration {
 
 impl Migration {
     pub(crate) fn new(
-        target: Target,
+        target: MigrationTarget,
         words: &[&[u8]],
         migrating: Box<MigratingKeys>,
         client: Address,

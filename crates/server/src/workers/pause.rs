@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_by_itself() {
+    fn pause_ends_by_itself() {
         let pause = Pause::new(Instant::now());
         assert_eq!(pause.in_force(at(&pause, 0)), None);
         pause.begin(at(&pause, 5), 10, PauseScope::Writes);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_pause_only_adds_to_the_first() {
+    fn pause_only_adds_to_an_earlier_one() {
         let pause = Pause::new(Instant::now());
         pause.begin(at(&pause, 0), 100, PauseScope::Writes);
         pause.begin(at(&pause, 10), 20, PauseScope::Everything);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_pause_that_is_over_lives_on() {
+    fn pause_that_is_over_leaves_nothing() {
         let pause = Pause::new(Instant::now());
         pause.begin(at(&pause, 0), 10, PauseScope::Everything);
         pause.begin(at(&pause, 20), 10, PauseScope::Writes);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_never_shorter_than_asked_for() {
+    fn pause_is_never_shorter_than_asked_for() {
         let pause = Pause::new(Instant::now());
         let begin = pause.origin + Duration::from_micros(1);
         pause.begin(begin, 10, PauseScope::Writes);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failover_holds_writes_until_it_ends() {
+    fn failover_holds_writes_until_it_ends() {
         let pause = Pause::new(Instant::now());
         pause.begin_failover();
         let writes = Some((PauseScope::Writes, None));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_holds_writes_beside_a_failover() {
+    fn shutdown_holds_writes_beside_a_failover() {
         let pause = Pause::new(Instant::now());
         let writes = Some((PauseScope::Writes, None));
         pause.begin_failover();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_no_time_is_none_and_the_longest_does_not_overflow() {
+    fn pause_of_no_time_is_none_and_the_longest_does_not_overflow() {
         let pause = Pause::new(Instant::now());
         pause.begin(at(&pause, 3), 0, PauseScope::Everything);
         assert!(!pause.is_set());

@@ -32,7 +32,7 @@ fn expect(peer: &mut Peer, reply: &str) {
 }
 
 #[test]
-fn whoever_came_first_is_served_first_on_whatever_worker() {
+fn blpop_serves_in_order_of_arrival_on_any_worker() {
     let server = Server::start(&[]);
     let mut observer = server.connect();
     let mut peers: Vec<Peer> = (0..6).map(|_| server.connect()).collect();
@@ -54,7 +54,7 @@ fn whoever_came_first_is_served_first_on_whatever_worker() {
 }
 
 #[test]
-fn a_wait_ends_with_its_time_and_what_was_sent_behind_it_follows() {
+fn blpop_times_out_and_the_pipeline_behind_it_follows() {
     let server = Server::start(&[]);
     let (mut peer, mut observer) = (server.connect(), server.connect());
     peer.send_raw(b"BLPOP k 0.01\r\nBLMOVE k l LEFT LEFT 0.01\r\nPING\r\nHELLO 3\r\n");
@@ -156,7 +156,7 @@ fn client_unblock_ends_a_wait_for_the_disk_or_for_replicas() {
 }
 
 #[test]
-fn who_has_gone_takes_nothing() {
+fn blpop_of_a_client_that_has_gone_takes_nothing() {
     let server = Server::start(&[]);
     let (mut peer, mut observer) = (server.connect(), server.connect());
     wait(&mut peer, &mut observer, "BLPOP k 0");
@@ -169,7 +169,7 @@ fn who_has_gone_takes_nothing() {
 }
 
 #[test]
-fn a_pause_that_ends_leaves_who_waits_for_a_key_waiting() {
+fn blpop_goes_on_waiting_when_a_pause_ends() {
     let server = Server::start(&[]);
     let (mut peer, mut observer) = (server.connect(), server.connect());
     wait(&mut peer, &mut observer, "BLPOP k 0");
@@ -187,7 +187,7 @@ fn a_pause_that_ends_leaves_who_waits_for_a_key_waiting() {
 /// Producers and consumers on both workers, over lists in different stripes; consumers time out and are
 /// unblocked all along.
 #[test]
-fn every_element_is_delivered_once_to_somebody() {
+fn elements_are_delivered_once() {
     const PRODUCERS: usize = 3;
     const CONSUMERS: usize = 6;
     const ELEMENTS: usize = 2_000;

@@ -44,7 +44,7 @@ fn values_are_shown_and_changed() {
 }
 
 #[test]
-fn more_clients_than_the_system_can_serve_are_refused_with_the_number_that_it_can() {
+fn maxclients_beyond_the_open_files_is_refused_with_the_possible_number() {
     let server = Server::start(&["--maxclients", "100"]);
     let mut peer = server.connect();
     let reply = peer.ask(&["CONFIG", "SET", "maxclients", "4000000000"]);
@@ -74,7 +74,7 @@ fn limits_of_connections_follow_the_configuration() {
 }
 
 #[test]
-fn the_file_is_rewritten() {
+fn config_rewrite_changes_the_file() {
     let path = std::env::temp_dir().join(format!("dunlin-rewrite-{}.conf", std::process::id()));
     std::fs::write(&path, "# mine\nhz 11\nsave 900 1\nrdbcompression yes\n").unwrap();
     let server = Server::start(&[path.to_str().unwrap()]);

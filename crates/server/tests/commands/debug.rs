@@ -81,7 +81,7 @@ fn replies_are_those_of_redis() {
 }
 
 #[test]
-fn the_digest_knows_no_order() {
+fn debug_digest_ignores_order() {
     let options = ["--enable-debug-command", "yes"];
     let digest = |keys: &[&str]| {
         let server = Server::start(&options);
@@ -94,7 +94,7 @@ fn the_digest_knows_no_order() {
 }
 
 #[test]
-fn every_type_of_the_protocol() {
+fn debug_protocol_answers_every_type() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let mut peer = server.connect();
     for (name, expected) in [
@@ -121,7 +121,7 @@ fn every_type_of_the_protocol() {
 }
 
 #[test]
-fn a_sleeper_holds_nobody_up_and_is_answered_in_order() {
+fn debug_sleep_holds_up_no_other_client() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let (mut sleeper, mut other) = (server.connect(), server.connect());
     let begun = Instant::now();

@@ -38,7 +38,7 @@ fn maxmemory_holds_from_the_next_command_on() {
 }
 
 #[test]
-fn a_pipeline_cannot_run_far_over_the_limit() {
+fn pipeline_stays_near_the_memory_limit() {
     let server = Server::start(&[]);
     let mut peer = server.connect();
     let limit = figure(&mut peer, "total.allocated") + (1 << 20);

@@ -8,7 +8,7 @@ fn expect(peer: &mut Peer, reply: &str) {
 }
 
 #[test]
-fn they_are_answered_in_their_turn() {
+fn offloaded_commands_are_answered_in_order() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let mut peer = server.connect();
     peer.check("DEBUG VISITS-MAX x", "-ERR value is not an integer or out of range");
@@ -92,7 +92,7 @@ fn deliveries_are_taken_over_while_others_are_served() {
 }
 
 #[test]
-fn what_a_client_sent_before_it_left_is_stored() {
+fn offloaded_writes_of_a_client_that_left_are_stored() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let (mut peer, mut other) = (server.connect(), server.connect());
     other.check("DEBUG VISITS-MAX 0", "+OK");

@@ -20,7 +20,7 @@ fn options_that_cannot_be_obeyed_are_refused() {
 }
 
 #[test]
-fn what_was_served_before_is_answered_and_everybody_is_let_go() {
+fn shutdown_answers_what_was_served_and_closes_every_client() {
     for words in [&["SHUTDOWN"][..], &["shutdown", "nosave", "now"], &["SHUTDOWN", "SAVE", "FORCE"]] {
         let server = Server::start(&["--dir", "/nonexistent"]);
         let (mut peer, mut other) = (server.connect(), server.connect());

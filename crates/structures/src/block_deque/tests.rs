@@ -115,7 +115,7 @@ fn large_elements_stand_alone() {
 }
 
 #[test]
-fn a_long_list_takes_little_more_than_its_elements() {
+fn long_list_takes_little_more_than_its_elements() {
     let mut list = of(-2, "");
     let mut bytes = 0;
     for number in 0..300_000 {
@@ -328,7 +328,7 @@ proptest! {
     /// The blocks of an instant are given one by one as they were, in order, while the deque changes; two instants at
     /// once.
     #[test]
-    fn a_past_gives_the_blocks_of_its_instant(
+    fn snapshot_gives_the_blocks_of_its_instant(
         limit in prop::sample::select(vec![-1, 1, 2, 3, 7]),
         before in prop::collection::vec(edit(), 0..60),
         steps in prop::collection::vec((edit(), 0..4usize, any::<bool>()), 1..60),
@@ -352,7 +352,7 @@ proptest! {
 
 /// A list that becomes compact takes its last block away from the deque.
 #[test]
-fn a_past_outlives_the_deque() {
+fn snapshot_outlives_the_deque() {
     let mut list = of(3, "a b c d e");
     let given = Given::begin(&list);
     list.remove_range(3..5);
@@ -375,7 +375,7 @@ fn pasts_that_are_over_are_forgotten() {
 
 /// Blocks that are cut off as a whole are not copied.
 #[test]
-fn what_is_taken_out_is_kept_as_it_is() {
+fn blocks_cut_off_whole_are_not_copied() {
     let mut list = of(2, "a b c d e f g h");
     let BlockRef::Packed(third) = list.blocks[2].view() else { unreachable!() };
     let third = third.bytes().as_ptr();

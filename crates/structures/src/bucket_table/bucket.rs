@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_way_to_compare_agrees_with_a_loop(
+        fn comparisons_all_agree_with_a_loop(
             bytes in proptest::collection::vec(prop_oneof![Just(0_u8), Just(1), Just(0x80), Just(0xff), any::<u8>()], 16),
             other in any::<u8>(),
         ) {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_never_leaves_the_fingerprint_of_an_empty_slot() {
+    fn fingerprint_of_a_hash_is_never_that_of_an_empty_slot() {
         for top in 0..=255_u64 {
             assert_ne!(fingerprint(top << 56), 0);
         }

@@ -306,7 +306,7 @@ proptest! {
 }
 
 #[test]
-fn a_scan_of_a_table_at_rest_returns_everything_once() {
+fn scan_of_a_table_at_rest_returns_everything_once() {
     for len in [0, 1, 24, 25, 100, 1000, 5000] {
         let len = many(len, 300);
         let mut table = table();
@@ -345,7 +345,7 @@ fn equal_hashes_make_one_chain_that_works() {
 }
 
 #[test]
-fn a_small_table_is_small_and_an_emptied_one_gives_everything_back() {
+fn table_is_small_if_it_holds_little_and_frees_all_when_emptied() {
     let pool = Arc::new(PagePool::new());
     let mut table = BucketTable::new(pool.clone());
     assert!(table.memory_bytes() < 400, "an empty table has no bucket: {}", table.memory_bytes());
@@ -383,7 +383,7 @@ fn a_small_table_is_small_and_an_emptied_one_gives_everything_back() {
 
 #[test]
 #[cfg_attr(miri, ignore = "a budget of memory, over more entries than Miri gets through")]
-fn the_index_stays_within_its_budget_between_two_doublings() {
+fn index_stays_within_its_budget_between_two_doublings() {
     let mut table = table();
     let mut worst = 0.0_f64;
     for fresh in 0..200_000 {
@@ -398,7 +398,7 @@ fn the_index_stays_within_its_budget_between_two_doublings() {
 
 #[test]
 #[cfg_attr(miri, ignore = "statistics, over more draws than Miri gets through")]
-fn every_entry_can_be_drawn_and_about_as_often() {
+fn random_draws_every_entry_about_as_often() {
     let mut table = table();
     for fresh in 0..100 {
         add(&mut table, Hashing::Spread, fresh);
@@ -412,7 +412,7 @@ fn every_entry_can_be_drawn_and_about_as_often() {
 }
 
 #[test]
-fn a_lone_entry_and_a_long_chain_can_be_drawn_and_nothing_from_nothing() {
+fn random_draws_lone_entries_and_long_chains() {
     let mut table = table();
     assert_eq!(table.random(1), None);
     assert_eq!(table.sample(1, 5, |_| panic!("nothing is there")), 0);
@@ -430,7 +430,7 @@ fn a_lone_entry_and_a_long_chain_can_be_drawn_and_nothing_from_nothing() {
 }
 
 #[test]
-fn a_sample_has_the_size_asked_for_without_repeats() {
+fn sample_has_the_size_asked_for_without_repeats() {
     let mut table = table();
     for fresh in 0..1000 {
         add(&mut table, Hashing::Spread, fresh);

@@ -14,7 +14,7 @@ use std::{
     ops::{Range, RangeInclusive},
 };
 
-use super::{EARTH_RADIUS_METERS, LATITUDE_MAX, LONGITUDE_MAX, Place, STEPS, border, quantize, spread};
+use super::{Coordinates, EARTH_RADIUS_METERS, LATITUDE_MAX, LONGITUDE_MAX, STEPS, border, quantize, spread};
 
 /// The first number behind the geohashes of cells.
 const MAP_END: u64 = 1 << (2 * STEPS);
@@ -29,14 +29,14 @@ const CELLS_MAX: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// Southwestern corner.
-    pub low: Place,
+    pub low: Coordinates,
     /// Northeastern corner.
-    pub high: Place,
+    pub high: Coordinates,
 }
 
 impl Bounds {
     /// The bounds of the places at most `radius_meters` from a place.
-    pub fn of_circle(center: Place, radius_meters: f64) -> Self {
+    pub fn of_circle(center: Coordinates, radius_meters: f64) -> Self {
         let radius = radius_meters / EARTH_RADIUS_METERS;
         let reaches_a_pole = center.latitude.abs().to_radians() + radius >= FRAC_PI_2;
         // A meridian touches the circle where the angle between it and the radius is a right one.
@@ -49,7 +49,7 @@ impl Bounds {
 
     /// The bounds of the places at most half of a height from a place along its meridian, and at most half of a width along
     /// their own parallel.
-    pub fn of_box(center: Place, width_meters: f64, height_meters: f64) -> Self {
+    pub fn of_box(center: Coordinates, width_meters: f64, height_meters: f64) -> Self {
         let latitude_delta = (height_meters / 2.0 / EARTH_RADIUS_METERS).to_degrees();
         // The nearer to a pole, the more degrees the width takes.
         let nearest = (center.latitude.abs() + latitude_delta).min(LATITUDE_MAX);
@@ -63,13 +63,13 @@ impl Bounds {
     }
 
     /// The bounds of these degrees to either side, and a little more than distances can be off by rounding.
-    fn beside(center: Place, longitude_delta: f64, latitude_delta: f64) -> Self {
+    fn beside(center: Coordinates, longitude_delta: f64, latitude_delta: f64) -> Self {
         let more = |delta: f64| delta + delta * 1e-6 + 1e-9;
         let (longitude_delta, latitude_delta) = (more(longitude_delta), more(latitude_delta));
-        let Place { longitude, latitude } = center;
+        let Coordinates { longitude, latitude } = center;
         Self {
-            low: Place { longitude: longitude - longitude_delta, latitude: latitude - latitude_delta },
-            high: Place { longitude: longitude + longitude_delta, latitude: latitude + latitude_delta },
+            low: Coordinates { longitude: longitude - longitude_delta, latitude: latitude - latitude_delta },
+            high: Coordinates { longitude: longitude + longitude_delta, latitude: latitude + latitude_delta },
         }
     }
 
@@ -80,18 +80,18 @@ impl Bounds {
 
     /// Roughly the bounds of the area that reaches these meters from a place to either side, as Redis takes them to
     /// choose cells.
-    pub fn around(place: Place, east_meters: f64, north_meters: f64) -> Self {
+    pub fn around(place: Coordinates, east_meters: f64, north_meters: f64) -> Self {
         let latitude_delta = (north_meters / EARTH_RADIUS_METERS).to_degrees();
         // Meridians approach each other towards the poles: the border nearer to one counts.
         let nearer = if place.latitude < 0.0 { -latitude_delta } else { latitude_delta };
         let parallel = (place.latitude + nearer).to_radians().cos();
         let longitude_delta = (east_meters / EARTH_RADIUS_METERS / parallel).to_degrees();
         Self {
-            low: Place {
+            low: Coordinates {
                 longitude: place.longitude - longitude_delta,
                 latitude: place.latitude - latitude_delta,
             },
-            high: Place {
+            high: Coordinates {
                 longitude: place.longitude + longitude_delta,
                 latitude: place.latitude + latitude_delta,
             },
@@ -108,7 +108,7 @@ struct Cell {
 }
 
 impl Cell {
-    fn of(place: Place, steps: u32) -> Self {
+    fn of(place: Coordinates, steps: u32) -> Self {
         let last = (1 << steps) - 1;
         Self {
             x: quantize(place.longitude, LONGITUDE_MAX, steps).min(last),
@@ -128,7 +128,7 @@ impl Cell {
     }
 
     fn bounds(self) -> Bounds {
-        let corner = |x: u32, y: u32| Place {
+        let corner = |x: u32, y: u32| Coordinates {
             longitude: border(x.into(), LONGITUDE_MAX, self.steps),
             latitude: border(y.into(), LATITUDE_MAX, self.steps),
         };
@@ -161,7 +161,7 @@ fn steps_for(radius_meters: f64, latitude: f64) -> u32 {
 
 /// The ranges of geohashes that hold every place within `reach`: some twenty at most, none twice. The ranges are those
 /// around `center` if these are enough, for which `radius_meters` and `bounds` say how large they are to be.
-pub fn covering(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Vec<Range<u64>> {
+pub fn covering(center: Coordinates, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Vec<Range<u64>> {
     let cells = around(center, radius_meters, bounds, reach).unwrap_or_else(|| grid_over(reach));
     let mut ranges: Vec<_> = cells.into_iter().map(Cell::geohashes).collect();
     // Places on the northern and the eastern border of the map have a row and a column of their own behind the last
@@ -204,7 +204,7 @@ fn grid_over(reach: Bounds) -> Vec<Cell> {
 
 /// The cell around `center` and those of its neighbours that an area within `bounds` can reach; `None` if they do not
 /// hold all of `reach`.
-fn around(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Option<Vec<Cell>> {
+fn around(center: Coordinates, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Option<Vec<Cell>> {
     let mut steps = steps_for(radius_meters, center.latitude);
     let mut middle = Cell::of(center, steps);
     let is_too_small = middle.beside(0, 1).bounds().high.latitude < bounds.high.latitude
@@ -266,13 +266,13 @@ mod tests {
         ]
     }
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = Coordinates> {
         (degrees(LONGITUDE_MAX), degrees(LATITUDE_MAX))
-            .prop_map(|(longitude, latitude)| Place { longitude, latitude })
+            .prop_map(|(longitude, latitude)| Coordinates { longitude, latitude })
     }
 
     /// A place at this distance at most, as seen from the center in a direction.
-    fn away(center: Place, meters: f64, direction: f64) -> Place {
+    fn away(center: Coordinates, meters: f64, direction: f64) -> Coordinates {
         let angle = meters / EARTH_RADIUS_METERS;
         let latitude = center.latitude.to_radians();
         let sine = latitude.sin() * angle.cos() + latitude.cos() * angle.sin() * direction.cos();
@@ -280,18 +280,18 @@ mod tests {
             (direction.sin() * angle.sin() * latitude.cos()).atan2(angle.cos() - latitude.sin() * sine);
         let longitude = (center.longitude + east.to_degrees() + 540.0).rem_euclid(360.0) - LONGITUDE_MAX;
         let latitude = sine.clamp(-1.0, 1.0).asin().to_degrees();
-        Place { longitude, latitude: latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX) }
+        Coordinates { longitude, latitude: latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX) }
     }
 
     /// How many of the ranges hold a place.
-    fn holding(ranges: &[Range<u64>], place: Place) -> usize {
+    fn holding(ranges: &[Range<u64>], place: Coordinates) -> usize {
         ranges.iter().filter(|range| range.contains(&place.encode())).count()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
         #[test]
-        fn what_is_near_is_covered(
+        fn covering_has_every_place_in_a_circle(
             center in place(),
             exponent in 0.0..7.4,
             shares in prop::collection::vec((0.0..=1.0, 0.0..std::f64::consts::TAU), 1..20),
@@ -304,14 +304,14 @@ mod tests {
             let near = shares.iter().map(|(share, direction)| away(center, share * radius, *direction));
             for place in near.chain(others) {
                 // As a search sees it, which knows geohashes only.
-                let place = Place::decode(place.encode());
+                let place = Coordinates::decode(place.encode());
                 let wanted = usize::from(place.distance_meters(center) <= radius);
                 prop_assert!((wanted..=1).contains(&holding(&ranges, place)), "{:?}", place);
             }
         }
 
         #[test]
-        fn what_is_in_a_box_is_covered(
+        fn covering_has_every_place_in_a_box(
             center in place(),
             exponents in (0.0..7.6, 0.0..7.6),
             shares in prop::collection::vec((-1.0..=1.0, -1.0..=1.0), 1..20),
@@ -324,14 +324,14 @@ mod tests {
             let near = shares.iter().map(|(east, north)| {
                 let longitude = center.longitude + east * (reach.high.longitude - center.longitude);
                 let latitude = center.latitude + north * (reach.high.latitude - center.latitude);
-                Place {
+                Coordinates {
                     longitude: (longitude + 540.0).rem_euclid(360.0) - LONGITUDE_MAX,
                     latitude: latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX),
                 }
             });
             for place in near.chain(others) {
-                let place = Place::decode(place.encode());
-                let beside = Place { longitude: center.longitude, ..place };
+                let place = Coordinates::decode(place.encode());
+                let beside = Coordinates { longitude: center.longitude, ..place };
                 let is_inside = center.northing_meters(place) <= height / 2.0
                     && place.distance_meters(beside) <= width / 2.0;
                 prop_assert!((usize::from(is_inside)..=1).contains(&holding(&ranges, place)), "{:?}", place);
@@ -340,8 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_earth_is_four_cells_and_their_borders() {
-        let center = Place { longitude: 10.0, latitude: 10.0 };
+    fn covering_of_the_whole_earth_is_four_cells_with_borders() {
+        let center = Coordinates { longitude: 10.0, latitude: 10.0 };
         let bounds = Bounds::around(center, 3e7, 3e7);
         let mut ranges = covering(center, 3e7, bounds, Bounds::of_circle(center, 3e7));
         ranges.sort_by_key(|range| range.start);

@@ -28,7 +28,7 @@ pub const TEXT_BYTES: usize = 11;
 
 /// A place, in degrees.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
+pub struct Coordinates {
     /// East of Greenwich.
     pub longitude: f64,
     /// North of the equator.
@@ -82,13 +82,13 @@ fn border(number: u64, max: f64, steps: u32) -> f64 {
 }
 
 #[inline]
-fn interleave(place: Place, latitude_max: f64, steps: u32) -> u64 {
+fn interleave(place: Coordinates, latitude_max: f64, steps: u32) -> u64 {
     let x = quantize(place.longitude, LONGITUDE_MAX, steps);
     let y = quantize(place.latitude, latitude_max, steps);
     spread(x) << 1 | spread(y)
 }
 
-impl Place {
+impl Coordinates {
     /// Whether the coordinates are such that a geohash has them.
     pub fn is_valid(self) -> bool {
         self.longitude.abs() <= LONGITUDE_MAX && self.latitude.abs() <= LATITUDE_MAX
@@ -148,38 +148,38 @@ mod tests {
 
     use super::*;
 
-    const PALERMO: Place = Place { longitude: 13.361389, latitude: 38.115556 };
-    const CATANIA: Place = Place { longitude: 15.087269, latitude: 37.502669 };
+    const PALERMO: Coordinates = Coordinates { longitude: 13.361389, latitude: 38.115556 };
+    const CATANIA: Coordinates = Coordinates { longitude: 15.087269, latitude: 37.502669 };
 
     #[test]
     fn numbers_texts_and_distances_are_those_of_redis() {
         assert_eq!(PALERMO.encode(), 3_479_099_956_230_698);
         assert_eq!(CATANIA.encode(), 3_479_447_370_796_909);
-        let palermo = Place::decode(3_479_099_956_230_698);
-        let expected = Place { longitude: 13.361_389_338_970_184, latitude: 38.115_556_395_496_3 };
+        let palermo = Coordinates::decode(3_479_099_956_230_698);
+        let expected = Coordinates { longitude: 13.361_389_338_970_184, latitude: 38.115_556_395_496_3 };
         assert_eq!(palermo, expected);
         assert_eq!(&palermo.text(), b"sqc8b49rny0");
-        let catania = Place::decode(CATANIA.encode());
+        let catania = Coordinates::decode(CATANIA.encode());
         assert_eq!(format!("{:.4}", palermo.distance_meters(catania)), "166274.1516");
     }
 
     #[test]
-    fn the_border_of_the_map_stays_there() {
-        let corner = Place { longitude: LONGITUDE_MAX, latitude: LATITUDE_MAX };
-        assert_eq!(Place::decode(corner.encode()), corner);
-        assert_eq!(Place::decode(u64::MAX), corner);
+    fn geohash_of_the_border_stays_there() {
+        let corner = Coordinates { longitude: LONGITUDE_MAX, latitude: LATITUDE_MAX };
+        assert_eq!(Coordinates::decode(corner.encode()), corner);
+        assert_eq!(Coordinates::decode(u64::MAX), corner);
     }
 
     proptest! {
         #[test]
-        fn a_place_is_in_the_cell_of_its_geohash(
+        fn geohash_cell_contains_its_place(
             longitude in -LONGITUDE_MAX..LONGITUDE_MAX,
             latitude in -LATITUDE_MAX..LATITUDE_MAX,
         ) {
-            let place = Place { longitude, latitude };
+            let place = Coordinates { longitude, latitude };
             let geohash = place.encode();
             prop_assert!(geohash < 1 << 52);
-            let middle = Place::decode(geohash);
+            let middle = Coordinates::decode(geohash);
             prop_assert!((middle.longitude - longitude).abs() <= 360.0 / f64::from(1 << STEPS));
             prop_assert!((middle.latitude - latitude).abs() <= 180.0 / f64::from(1 << STEPS));
             prop_assert_eq!(middle.encode(), geohash);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_set_is_a_set_of_bytes() {
+    fn byte_set_is_a_set_of_bytes() {
         for (low, high) in
             [(0_i8, 0), (-128, 127), (-1, 0), (5, 4), (60, 70), (-128, -1), (63, 64), (-65, -64)]
         {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_byte_of_a_set_is_found() {
+    fn byte_set_finds_its_only_byte() {
         let mut set = ByteSet::EMPTY;
         assert_eq!(set.only(), None);
         set.insert(200);

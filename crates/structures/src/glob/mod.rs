@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_through_a_text_once() {
+    fn search_goes_through_a_text_once() {
         // Each takes minutes and longer if every place is tried with every element.
         let text = vec![b'a'; 4 << 20];
         let long_class = [b"*[", &[b'b'; 300_000][..], b"]"].concat();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_has_limits() {
+    fn pattern_has_limits() {
         let text = vec![b'a'; 2 * STARS_MAX];
         for (stars, expected) in [(STARS_MAX, true), (STARS_MAX + 1, false)] {
             assert_eq!(matches(&b"*?".repeat(stars), &text), expected);
@@ -356,7 +356,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn a_compiled_pattern_matches_as_the_model_does(pattern in pattern(), text in text()) {
+        fn pattern_when_compiled_matches_as_the_model(pattern in pattern(), text in text()) {
             prop_assert_eq!(matches(&pattern, &text), model::matches(&pattern, &text, false));
             prop_assert_eq!(
                 matches_ignoring_case(&pattern, &text),
@@ -365,7 +365,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_matches_its_own_prefix_and_a_star(text: Vec<u8>, cut in 0usize..32) {
+        fn pattern_of_a_prefix_and_a_star_matches(text: Vec<u8>, cut in 0usize..32) {
             let mut pattern = Vec::new();
             for byte in text.iter().take(cut) {
                 pattern.extend([b'\\', *byte]);

@@ -47,12 +47,12 @@ fn bytes_are_those_of_redis() {
 }
 
 #[test]
-fn the_self_test_passes() {
+fn self_test_passes() {
     assert_eq!(self_test(), Ok(()));
 }
 
 #[test]
-fn what_is_no_hyperloglog_is_not_read() {
+fn hyperloglog_refuses_other_bytes() {
     let good = new_hyperloglog();
     assert!(HyperLogLog::read(&good).is_some());
     for cut in 0..HEADER_BYTES {
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn hyperloglog_of_any_bytes_does_not_panic(
         runs in prop::collection::vec(any::<u8>(), 0..200),
         ends_with_zeros in any::<bool>(),
         elements in prop::collection::vec(any::<u32>(), 1..20),

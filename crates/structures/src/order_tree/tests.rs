@@ -122,7 +122,7 @@ fn equal_scores_are_ordered_by_bytes_and_both_zeros_are_equal() {
 }
 
 #[test]
-fn a_queue_keeps_its_nodes_full_and_gives_all_back() {
+fn queue_keeps_its_nodes_full_and_gives_all_back() {
     let mut names = Names::default();
     let mut tree = OrderTree::new();
     for number in 0..60_000u32 {
@@ -146,7 +146,7 @@ fn a_queue_keeps_its_nodes_full_and_gives_all_back() {
 }
 
 #[test]
-fn a_large_part_is_cut_out_in_few_pieces() {
+fn cut_of_a_large_part_takes_few_pieces() {
     let mut names = Names::default();
     let mut tree = OrderTree::from_sorted(
         (0..500_000u32)

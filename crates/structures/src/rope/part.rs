@@ -297,7 +297,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     #[cfg_attr(miri, ignore = "it asks the system")]
-    fn a_dropped_part_is_not_resident() {
+    fn dropped_part_is_not_resident() {
         const PART_BYTES: usize = 64 * 1024;
         const BYTES: usize = 64 << 20;
         let mut parts: Vec<Part> = Part::divide(vec![1; BYTES], PART_BYTES).collect();

@@ -307,7 +307,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 12 } else { 256 }))]
 
         #[test]
-        fn a_block_has_the_bytes_that_arrive(length in length(), pieces in prop::collection::vec(1..30_000usize, 1..9)) {
+        fn block_has_the_bytes_that_arrive(length in length(), pieces in prop::collection::vec(1..30_000usize, 1..9)) {
             let bytes = numbers(length, 3);
             let mut block = GrowingBlock::new(length);
             for piece in pieces.iter().cycle() {
@@ -327,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn a_source_is_appended_as_its_bytes_are(before in length(), length in length(), edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
+        fn source_is_appended_as_its_bytes_are(before in length(), length in length(), edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
             let (head, tail) = (numbers(before, 0), numbers(length, 100));
             let source = source(&tail);
             let mut rope = rope(&head);
@@ -354,7 +354,7 @@ mod tests {
         }
 
         #[test]
-        fn a_source_is_written_as_its_bytes_are(at in length(), length in length(), behind in length()) {
+        fn source_is_written_as_its_bytes_are(at in length(), length in length(), behind in length()) {
             let mut expected = numbers(at + length + behind, 0);
             let mut rope = rope(&expected);
             let (written, before) = (numbers(length, 100), rope.clone());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_divided_once() {
+    fn source_is_divided_once() {
         let source = source(&numbers(5 * CHUNK_BYTES, 0));
         assert!(source.is_last());
         let rope = source.rope_from(10).unwrap();
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rope_outlives_its_source() {
+    fn rope_outlives_its_source() {
         let bytes = numbers(3 * CHUNK_BYTES + 1, 7);
         let source = source(&bytes);
         let rope = source.rope_from(0).unwrap();

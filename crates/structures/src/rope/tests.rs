@@ -54,7 +54,7 @@ fn check<const CHUNK_BYTES: usize>(rope: &Rope<CHUNK_BYTES>, model: &[u8]) {
 
 proptest! {
     #[test]
-    fn a_rope_is_a_vector_and_its_clones_stay_as_they_were(steps in vec(step(), 1..40)) {
+    fn rope_is_a_vector_and_its_clones_stay_as_they_were(steps in vec(step(), 1..40)) {
         let (mut rope, mut model) = (Rope::<SMALL>::default(), Vec::new());
         let mut clones: Vec<(Rope<SMALL>, Vec<u8>)> = Vec::new();
         let mut shares = Vec::new();
@@ -112,7 +112,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_never_written_takes_no_memory() {
+fn rope_takes_no_memory_for_unwritten_bytes() {
     let mut rope = Rope::<4096>::default();
     rope.grow(1 << 30);
     assert_eq!(rope.heap_bytes(), rope.list_bytes());
@@ -122,7 +122,7 @@ fn what_was_never_written_takes_no_memory() {
 }
 
 #[test]
-fn a_change_copies_one_chunk_of_many_that_are_shared() {
+fn rope_change_copies_one_of_many_shared_chunks() {
     let mut rope = Rope::<4096>::from(vec![7; 10 * 4096 + 5]);
     let clone = rope.clone();
     rope.write(3 * 4096 + 1, &[9, 9]);
@@ -132,7 +132,7 @@ fn a_change_copies_one_chunk_of_many_that_are_shared() {
 }
 
 #[test]
-fn what_nobody_shares_is_changed_where_it_stands() {
+fn rope_changes_unshared_chunks_in_place() {
     let mut rope = Rope::<4096>::from(vec![7; 2 * 4096]);
     let place = rope.chunks[1].bytes().as_ptr();
     rope.write(4096, &[9; 4096]);

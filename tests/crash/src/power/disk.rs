@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_behind_the_begin_of_a_sync_is_open() {
+    fn writes_after_the_begin_of_a_sync_may_be_lost() {
         let calls = |root: &Path| {
             let inode = inode(&root.join("a"));
             vec![
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn any_sectors_of_what_is_written_over_may_be_old() {
+    fn overwritten_sectors_may_each_be_old() {
         let (old, new) = ("o".repeat(2 * SECTOR_BYTES), "n".repeat(2 * SECTOR_BYTES));
         let calls = |root: &Path| vec![write(inode(&root.join("a")), 0, &new)];
         let (half_old, half_new) = (&old[SECTOR_BYTES..], &new[SECTOR_BYTES..]);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_directory_goes_with_it() {
+    fn directory_takes_its_content_with_it() {
         let calls = |root: &Path| {
             let path = root.join("directory");
             vec![

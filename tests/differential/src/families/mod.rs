@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_can_be_drawn() {
+    fn rows_can_all_be_drawn() {
         for family in ALL {
             assert!(!family.rows.is_empty());
             assert!(family.rows.iter().all(|row| row.weight > 0), "{}", family.name);

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_in_pieces_with_the_expiries_of_its_fields() {
+    fn requests_of_a_key_come_in_pieces_with_field_expiries() {
         let cell = |expiry| Cell { kind: Kind::Hash, expiry, members: 129, value_bytes: 16 };
         for (expiry, requests, expiring) in [(Expiry::None, 2, 0), (Expiry::One, 3, 1), (Expiry::All, 4, 129)]
         {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cells_of_a_million_long_values_are_skipped() {
+    fn grid_skips_only_cells_of_a_million_long_values() {
         for panel in PANELS {
             for cell in panel.cells(false) {
                 assert_eq!(

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_peer_is_the_better_one_in_each_figure() {
+    fn page_compares_with_the_better_peer_in_each_figure() {
         let text = page("d").markdown(false);
         assert!(text.contains("| 30 | 100 | 80.0 / 99.0 | 100 / 200 | 200 / 110 | 0.80 / 0.90 |"), "{text}");
         assert!(text.contains("Of 1 cells, 0 are at most 0.85, 1 are at most 1, 0 are above 1."), "{text}");
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn the_plot_has_a_cell_for_each_ratio() {
+    fn plot_has_a_cell_for_each_ratio() {
         let page = page("d");
         let svg = plot::svg(&page.plot(false), &Palette::new(["dunlin"])).unwrap();
         assert!(svg.contains("0.90") && svg.contains("1.5k"), "{svg}");
     }
 
     #[test]
-    fn a_run_goes_on_but_for_a_program_that_has_changed() {
+    fn run_resumes_unless_a_program_has_changed() {
         let folder = ScratchFolder::new().unwrap();
         page("old").write(folder.path(), false).unwrap();
         let resumed = |executable: &str, setting: &str| {

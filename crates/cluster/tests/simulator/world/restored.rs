@@ -79,7 +79,7 @@ impl World {
         let process = self.nodes[at].process.as_mut().expect("it runs");
         if process.strays {
             let boot = process.boot;
-            let failed = Outcome::Failed(MetaError::Refused("it does not obey".to_owned()));
+            let failed = TransactionOutcome::Failed(MetaError::Refused("it does not obey".to_owned()));
             let answer = Answer::Outcome(proposal.number, failed, Mark::new(0, 0));
             return self.at(1, Happening::Answer { node: at, boot, answer });
         }
@@ -316,7 +316,7 @@ impl World {
                 self.now, self.nodes[at].id
             );
         }
-        assert!(matches!(self.store.commit(&transaction), Outcome::Done(_)));
+        assert!(matches!(self.store.commit(&transaction), TransactionOutcome::Done(_)));
     }
 
     /// If the nodes were right, all is there that was committed before the store went back.

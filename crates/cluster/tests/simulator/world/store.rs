@@ -9,7 +9,7 @@ impl World {
         if is_lost {
             if let (Request::Propose(proposal, _, mark), true) = (&request, self.random.chance(30)) {
                 // The connection was refused: this is known.
-                let failed = Outcome::Failed(MetaError::Unavailable("cut off".to_owned()));
+                let failed = TransactionOutcome::Failed(MetaError::Unavailable("cut off".to_owned()));
                 let answer = Answer::Outcome(proposal.number, failed, *mark);
                 self.at(1, Happening::Answer { node, boot, answer });
             }
@@ -34,7 +34,7 @@ impl World {
             Request::Propose(proposal, transaction, mark) => {
                 let (_, before) = self.record();
                 let outcome = self.store.commit(&transaction);
-                if matches!(outcome, Outcome::Done(_)) {
+                if matches!(outcome, TransactionOutcome::Done(_)) {
                     self.changed(&before, &proposal.record, proposal.transition);
                 }
                 Answer::Outcome(proposal.number, outcome, mark)
@@ -153,10 +153,11 @@ impl World {
                 }
             }
             Answer::Outcome(number, outcome, mark) => {
-                if let Outcome::Done(revision) = outcome {
+                if let TransactionOutcome::Done(revision) = outcome {
                     self.made(node, revision, mark);
                 }
-                let is_nothing = matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_));
+                let is_nothing =
+                    matches!(outcome, TransactionOutcome::Refused(_) | TransactionOutcome::Failed(_));
                 let process = self.nodes[node].process.as_mut().expect("it runs");
                 if is_nothing {
                     process.writer.undone(mark);

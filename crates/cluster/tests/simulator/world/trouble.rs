@@ -30,7 +30,7 @@ impl World {
         let transaction = Transaction::default().compare(&*key, revision).put(key, changed.encode());
         let transaction = self.signed_by_planner(transaction);
         let outcome = self.store.commit(&transaction);
-        assert!(matches!(outcome, Outcome::Done(_)));
+        assert!(matches!(outcome, TransactionOutcome::Done(_)));
         self.changed(&record, &changed, transition);
     }
 

@@ -193,7 +193,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn ones_are_counted() {
+    fn bitcount_counts_ones() {
         check(
             "
             > BITCOUNT k

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_bitmap_fills_up_and_keeps_its_expiry() {
+    fn setbit_fills_a_large_bitmap_and_keeps_its_expiry() {
         let mut scenario = Scenario::new();
         scenario.play(
             "

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flushes_decides_when_memory_is_freed() {
+    fn flush_frees_memory_as_its_option_says() {
         let mut scenario = Scenario::new();
         scenario.play("> SET a 1\n+OK\n> FLUSHALL\n+OK");
         assert!(scenario.worker.garbage.is_empty(), "freed before the answer");

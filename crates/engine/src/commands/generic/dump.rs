@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dumped_is_restored() {
+    fn restore_brings_back_what_dump_wrote() {
         let mut many = String::from("SADD k");
         (0..600).for_each(|number| many.push_str(&format!(" m{number}")));
         for command in [

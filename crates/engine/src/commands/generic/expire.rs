@@ -138,7 +138,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn any_time_is_kept_as_it_was_given() {
+    fn expiry_of_a_key_is_kept_exactly() {
         check(
             "
             > SET k v PXAT 9223372036854775807
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn any_time_of_a_field_is_kept_as_it_was_given() {
+    fn expiry_of_a_field_is_kept_exactly() {
         check(
             "
             > HSETEX h PXAT 9223372036854775807 FIELDS 2 a 1 b 2
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_expires_when_its_time_has_come() {
+    fn expire_removes_the_key_at_its_time() {
         check(
             "
             > SET k v

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tag_confines_the_search() {
+    fn keys_with_a_hash_tag_looks_in_one_slot() {
         let mut scenario = Scenario::new();
         for key in names(0..500) {
             scenario.play(&format!("> SET {key} v\n+OK\n> SET {{tag}}:{key} v\n+OK"));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_touch_leaves_idle_times_alone() {
+    fn no_touch_client_leaves_idle_times_alone() {
         let mut scenario = Scenario::new();
         scenario.play("> SET k v\n+OK\n> SET n 1\n+OK\n@ +81920");
         scenario.caller.no_touch = true;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_as_expected() {
+    fn object_subcommands_answer_as_in_redis() {
         check(
             "
             > OBJECT FREQ k

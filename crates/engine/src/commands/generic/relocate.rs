@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_destination_is_in_nobodys_way() {
+    fn rename_and_copy_ignore_an_expired_destination() {
         check(
             "
             > SET a 1

@@ -1,7 +1,7 @@
 //! Places one by one.
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::geohash::Place;
+use dunlin_structures::geohash::Coordinates;
 
 use super::{parse_place, parse_unit, place_of, reply_length, reply_place};
 use crate::{
@@ -162,7 +162,7 @@ fn tell(
     context: &mut ReadContext<'_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
-    tell: impl Fn(&mut ReplyBuffer, Option<Place>),
+    tell: impl Fn(&mut ReplyBuffer, Option<Coordinates>),
 ) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
     let set = set.as_deref();

@@ -7,7 +7,7 @@ mod search;
 mod shape;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::geohash::Place;
+use dunlin_structures::geohash::Coordinates;
 
 use crate::command::{Args, Command, CommandError};
 
@@ -27,9 +27,9 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// The place that a score stands for. A score that is not a geohash is converted as x86-64 does it,
 /// so that its place is that of Redis.
-fn place_of(score: f64) -> Place {
+fn place_of(score: f64) -> Coordinates {
     const HALF: f64 = (1_u64 << 63) as f64;
-    Place::decode(if score < HALF {
+    Coordinates::decode(if score < HALF {
         score as i64 as u64
     } else if score < 2.0 * HALF {
         score as u64
@@ -39,8 +39,8 @@ fn place_of(score: f64) -> Place {
 }
 
 /// Reads a longitude and a latitude.
-fn parse_place(args: &mut Args<'_>) -> Result<Place, CommandError> {
-    let place = Place { longitude: args.float(), latitude: args.float() };
+fn parse_place(args: &mut Args<'_>) -> Result<Coordinates, CommandError> {
+    let place = Coordinates { longitude: args.float(), latitude: args.float() };
     args.check()?;
     if !place.is_valid() {
         return Err(CommandError::owned(format!(
@@ -68,7 +68,7 @@ fn reply_length(reply: &mut ReplyBuffer, length: f64) {
 }
 
 /// Longitude and latitude.
-fn reply_place(reply: &mut ReplyBuffer, place: Place) {
+fn reply_place(reply: &mut ReplyBuffer, place: Coordinates) {
     reply.array(2);
     for degrees in [place.longitude, place.latitude] {
         let text = format!("{degrees:.17}");

@@ -1,6 +1,6 @@
 //! The options of a search, as all of its commands spell them.
 
-use dunlin_structures::geohash::Place;
+use dunlin_structures::geohash::Coordinates;
 
 use super::{parse_place, parse_unit, place_of, shape::Shape};
 use crate::{
@@ -21,7 +21,7 @@ pub(super) enum Form {
 
 /// The key that gets the result, and the form.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct StoreTarget<'a> {
     pub(super) key: &'a [u8],
     /// The scores are distances, not geohashes.
     pub(super) distances: bool,
@@ -29,7 +29,7 @@ pub(super) struct Target<'a> {
 
 /// The order of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ResultOrder {
     Ascending,
     Descending,
 }
@@ -38,7 +38,7 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Query<'a> {
     /// `None` if it is to be a member of a sorted set that is missing.
-    pub(super) center: Option<Place>,
+    pub(super) center: Option<Coordinates>,
     pub(super) shape: Shape,
     /// The unit of distances in the reply.
     pub(super) unit_meters: f64,
@@ -49,8 +49,8 @@ pub(super) struct Query<'a> {
     pub(super) count: usize,
     /// Any of them instead of the nearest.
     pub(super) any: bool,
-    pub(super) order: Option<Order>,
-    pub(super) target: Option<Target<'a>>,
+    pub(super) order: Option<ResultOrder>,
+    pub(super) target: Option<StoreTarget<'a>>,
 }
 
 /// The options while they are read.
@@ -59,7 +59,7 @@ struct Draft {
     from_member: bool,
     /// Whether a place was given, or a member of a sorted set that is missing.
     from_place: bool,
-    center: Option<Place>,
+    center: Option<Coordinates>,
     shape: Option<Shape>,
     unit_meters: f64,
 }
@@ -112,7 +112,7 @@ impl Draft {
         if count < CORNERS_MIN || args.remaining() / 2 < count {
             return Err(CommandError::text("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"));
         }
-        let corners: Vec<Place> = (0..count).map(|_| parse_place(args)).collect::<Result<_, _>>()?;
+        let corners: Vec<Coordinates> = (0..count).map(|_| parse_place(args)).collect::<Result<_, _>>()?;
         self.center = Some(Shape::middle(&corners));
         self.unit_meters = 1.0;
         self.shape = Some(Shape::Polygon(corners));
@@ -127,7 +127,7 @@ impl<'a> Query<'a> {
         args: &mut Args<'a>,
         form: Form,
         set: Option<&SortedSet>,
-        mut target: Option<Target<'a>>,
+        mut target: Option<StoreTarget<'a>>,
     ) -> Result<Self, CommandError> {
         let mut draft = Draft::default();
         match form {
@@ -163,20 +163,20 @@ impl<'a> Query<'a> {
             } else if args.token("ANY") {
                 any = true;
             } else if args.token("ASC") {
-                order = Some(Order::Ascending);
+                order = Some(ResultOrder::Ascending);
             } else if args.token("DESC") {
-                order = Some(Order::Descending);
+                order = Some(ResultOrder::Descending);
             } else if args.token_with("COUNT", 1) {
                 let wanted = args.integer();
                 args.check()?;
                 let too_few = CommandError::text("ERR COUNT must be > 0");
                 count = usize::try_from(wanted).ok().filter(|count| *count > 0).ok_or(too_few)?;
             } else if takes_target && args.token_with("STORE", 1) {
-                target = Some(Target { key: args.word(), distances: false });
+                target = Some(StoreTarget { key: args.word(), distances: false });
             } else if takes_target && args.token_with("STOREDIST", 1) {
-                target = Some(Target { key: args.word(), distances: true });
+                target = Some(StoreTarget { key: args.word(), distances: true });
             } else if stores_search && args.token("STOREDIST") {
-                target = target.map(|target| Target { distances: true, ..target });
+                target = target.map(|target| StoreTarget { distances: true, ..target });
             } else if searches && !draft.from_place && !has_polygon && args.token_with("FROMMEMBER", 1) {
                 draft.start_at(set, args.word())?;
             } else if searches && !draft.from_member && !has_polygon && args.token_with("FROMLONLAT", 2) {
@@ -224,7 +224,7 @@ impl<'a> Query<'a> {
         }
         // The nearest are meant, unless any will do.
         if count > 0 && !any {
-            order = order.or(Some(Order::Ascending));
+            order = order.or(Some(ResultOrder::Ascending));
         }
         Ok(Self {
             center: draft.center,

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{
     members::UNITS,
-    query::{Form, Query, Target, stored_at},
+    query::{Form, Query, StoreTarget, stored_at},
     search::{Around, find, gather, tell},
 };
 use crate::{
@@ -255,7 +255,7 @@ fn find_and_store(
     form: Form,
 ) -> CommandResult {
     let target = match form {
-        Form::Search { .. } => Some(Target { key: args.word(), distances: false }),
+        Form::Search { .. } => Some(StoreTarget { key: args.word(), distances: false }),
         Form::Radius { .. } => target_of(args.words(), RADIUS_OPTIONS_AT),
         Form::RadiusByMember { .. } => target_of(args.words(), MEMBER_OPTIONS_AT),
     };
@@ -293,8 +293,8 @@ fn find_and_store(
 }
 
 /// The destination that the options of a GEORADIUS name.
-fn target_of<'a>(words: &[&'a [u8]], options_at: usize) -> Option<Target<'a>> {
-    stored_at(words, options_at).map(|at| Target { key: words[at], distances: false })
+fn target_of<'a>(words: &[&'a [u8]], options_at: usize) -> Option<StoreTarget<'a>> {
+    stored_at(words, options_at).map(|at| StoreTarget { key: words[at], distances: false })
 }
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_across_a_pole_or_the_antimeridian_is_found() {
+    fn geosearch_finds_places_across_pole_and_antimeridian() {
         check(
             "
             > GEOADD g 180 85 over 0 85 here -180 85 same 90 85.05112878 top 179.9 0 east -179.9 0 west -180 0 between

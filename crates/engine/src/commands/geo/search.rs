@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::{Element, geohash::Place};
+use dunlin_structures::{Element, geohash::Coordinates};
 
 use super::{
     place_of,
-    query::{Order, Query},
+    query::{Query, ResultOrder},
     reply_length, reply_place,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct Found<'a> {
     member: Element<'a>,
     geohash: f64,
-    place: Place,
+    place: Coordinates,
     /// From the center, in the unit asked for.
     distance: f64,
 }
@@ -71,8 +71,8 @@ pub(super) fn find<'a>(set: &'a SortedSet, around: Around, query: &Query<'_>) ->
         });
     }
     match query.order {
-        Some(Order::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
-        Some(Order::Descending) => found.sort_by(|one, other| other.distance.total_cmp(&one.distance)),
+        Some(ResultOrder::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
+        Some(ResultOrder::Descending) => found.sort_by(|one, other| other.distance.total_cmp(&one.distance)),
         None => {}
     }
     if query.count > 0 {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dunlin_structures::geohash::{Bounds, Place, covering};
+use dunlin_structures::geohash::{Bounds, Coordinates, covering};
 
 /// An area. Lengths are in meters.
 #[derive(Debug, Clone)]
@@ -13,13 +13,13 @@ pub(super) enum Shape {
     /// parallel.
     Box { width: f64, height: f64 },
     /// All places inside, the sides being straight on the map of degrees.
-    Polygon(Vec<Place>),
+    Polygon(Vec<Coordinates>),
 }
 
 impl Shape {
     /// The middle of a polygon's corners, from which its distances are measured: the place at which
     /// the mean of their directions from the middle of the earth leaves it.
-    pub(super) fn middle(corners: &[Place]) -> Place {
+    pub(super) fn middle(corners: &[Coordinates]) -> Coordinates {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for corner in corners {
             let (longitude, latitude) = (corner.longitude.to_radians(), corner.latitude.to_radians());
@@ -29,18 +29,18 @@ impl Shape {
         }
         // By a division, which rounds as Valkey does.
         let degrees = |angle: f64| angle / 1.0_f64.to_radians();
-        Place { longitude: degrees(y.atan2(x)), latitude: degrees(z.atan2((x * x + y * y).sqrt())) }
+        Coordinates { longitude: degrees(y.atan2(x)), latitude: degrees(z.atan2((x * x + y * y).sqrt())) }
     }
 
     /// The meters from the center to a place, if that is in the area.
-    pub(super) fn distance_to(&self, center: Place, place: Place) -> Option<f64> {
+    pub(super) fn distance_to(&self, center: Coordinates, place: Coordinates) -> Option<f64> {
         let is_inside = match self {
             Self::Circle { radius } => {
                 let distance = center.distance_meters(place);
                 return (distance <= *radius).then_some(distance);
             }
             Self::Box { width, height } => {
-                let beside = Place { longitude: center.longitude, ..place };
+                let beside = Coordinates { longitude: center.longitude, ..place };
                 center.northing_meters(place) <= height / 2.0 && place.distance_meters(beside) <= width / 2.0
             }
             Self::Polygon(corners) => is_within(place, corners),
@@ -49,7 +49,7 @@ impl Shape {
     }
 
     /// The ranges of geohashes in which all places of the area are.
-    pub(super) fn ranges(&self, center: Place) -> Vec<Range<u64>> {
+    pub(super) fn ranges(&self, center: Coordinates) -> Vec<Range<u64>> {
         match self {
             Self::Circle { radius } => {
                 let bounds = Bounds::around(center, *radius, *radius);
@@ -63,8 +63,8 @@ impl Shape {
             Self::Polygon(corners) => {
                 let bounds = bounds_of(corners);
                 let Bounds { low, high } = bounds;
-                let northwest = Place { latitude: high.latitude, ..low };
-                let southeast = Place { latitude: low.latitude, ..high };
+                let northwest = Coordinates { latitude: high.latitude, ..low };
+                let southeast = Coordinates { latitude: low.latitude, ..high };
                 let distances =
                     [low, high, northwest, southeast].map(|corner| center.distance_meters(corner));
                 let farthest = distances.into_iter().fold(0.0, f64::max);
@@ -74,7 +74,7 @@ impl Shape {
     }
 }
 
-fn bounds_of(corners: &[Place]) -> Bounds {
+fn bounds_of(corners: &[Coordinates]) -> Bounds {
     let mut bounds = Bounds { low: corners[0], high: corners[0] };
     for corner in corners {
         bounds.low.longitude = bounds.low.longitude.min(corner.longitude);
@@ -87,7 +87,7 @@ fn bounds_of(corners: &[Place]) -> Bounds {
 
 /// Whether a ray from the place eastwards crosses the sides an odd number of times (M. Shimrat,
 /// Algorithm 112, CACM 5, 1962).
-fn is_within(place: Place, corners: &[Place]) -> bool {
+fn is_within(place: Coordinates, corners: &[Coordinates]) -> bool {
     let mut previous = corners[corners.len() - 1];
     let mut is_inside = false;
     for &corner in corners {
@@ -108,10 +108,10 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = Coordinates> {
         let degrees = |max: f64| prop_oneof![4 => -max..=max, 1 => max - 2.0..=max, 1 => -max..=2.0 - max, 1 => Just(-max), 1 => Just(max)];
         (degrees(LONGITUDE_MAX), degrees(LATITUDE_MAX))
-            .prop_map(|(longitude, latitude)| Place { longitude, latitude })
+            .prop_map(|(longitude, latitude)| Coordinates { longitude, latitude })
     }
 
     fn length() -> impl Strategy<Value = f64> {
@@ -122,7 +122,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2048))]
         /// A search finds the same places as a look at every place.
         #[test]
-        fn every_place_of_an_area_is_looked_at(
+        fn search_covers_every_place_of_its_area(
             center in place(),
             sizes in (length(), length()),
             corners in prop::collection::vec(place(), 3..7),
@@ -139,7 +139,7 @@ mod tests {
                 for place in &places {
                     let geohash = place.encode();
                     let looks = ranges.iter().filter(|range| range.contains(&geohash)).count();
-                    let is_inside = shape.distance_to(center, Place::decode(geohash)).is_some();
+                    let is_inside = shape.distance_to(center, Coordinates::decode(geohash)).is_some();
                     prop_assert!((usize::from(is_inside)..=1).contains(&looks), "{:?} in {:?}", place, shape);
                 }
             }

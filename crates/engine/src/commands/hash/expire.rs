@@ -224,7 +224,7 @@ mod tests {
     use crate::transcript::{Scenario, check};
 
     #[test]
-    fn a_field_expires_when_its_time_has_come() {
+    fn hpexpire_removes_the_field_at_its_time() {
         check(
             "
             > HSET h a 1 b 2 c 3
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_an_expired_field() {
+    fn expired_field_is_hidden_from_every_command() {
         let mut scenario = Scenario::new();
         let fill = "
             > DEL h
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_whose_last_field_expires_goes_with_its_key() {
+    fn hash_goes_with_its_last_expired_field() {
         check(
             "
             > HSET h a 1 b 2

@@ -92,7 +92,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn everything_at_once() {
+    fn hgetall_hkeys_hvals_give_the_whole_hash() {
         check(
             "
             > HSET h a 1 b two

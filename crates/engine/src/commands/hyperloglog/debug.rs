@@ -86,7 +86,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn a_hyperloglog_is_taken_apart() {
+    fn pfdebug_takes_a_hyperloglog_apart() {
         check(
             "
             > PFADD k a

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hyperloglog_is_told() {
+    fn pfadd_and_pfcount_refuse_other_strings() {
         check(
             "
             > MSET n 5 t text
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_stays_as_it_was() {
+    fn pfadd_leaves_a_refused_string_as_it_was() {
         check(
             "
             > SET t text
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_kept_in_the_value_until_it_changes() {
+    fn pfcount_caches_its_estimate_until_a_change() {
         let mut scenario = Scenario::new();
         let cached = |scenario: &mut Scenario| {
             let reply = scenario.reply("GET k", Protocol::Resp2);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sketch_turns_dense_at_the_threshold() {
+    fn pfadd_turns_a_sketch_dense_at_the_threshold() {
         let mut scenario = Scenario::new();
         scenario.policy.collection_limits.hll_sparse_max_bytes = 20;
         scenario.play(

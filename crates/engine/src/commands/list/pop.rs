@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_list_that_is_there_gives() {
+    fn lmpop_pops_from_the_first_list_present() {
         check(
             "
             > RPUSH b 1 2 3

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_follows_the_size() {
+    fn push_changes_the_encoding_with_the_size() {
         let mut scenario = Scenario::new();
         let large = "x".repeat(9000);
         scenario.play(&format!(

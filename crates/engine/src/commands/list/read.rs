@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_are_refused() {
+    fn reads_of_other_types_are_refused() {
         check(
             "
             > SET text v

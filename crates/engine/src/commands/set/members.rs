@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_and_wrong_numbers_of_words() {
+    fn wrong_types_and_wrong_arity_are_refused() {
         check(
             "
             > SET text v

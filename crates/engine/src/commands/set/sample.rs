@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn many_members_are_drawn_apart_and_removed_once() {
+    fn spop_of_many_removes_each_member_once() {
         for (count, left) in [(100, 1400), (1200, 300), (1500, 0)] {
             let mut scenario = filled(1500, "m");
             scenario.caller.visits_max = Some(100);

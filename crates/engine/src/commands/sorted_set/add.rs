@@ -65,7 +65,7 @@ pub(in crate::commands) struct Conditions {
 
 /// Counts of members by outcome.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::commands) struct Outcome {
+pub(in crate::commands) struct AddCounts {
     /// Members that are new.
     pub(in crate::commands) added: usize,
     /// Members whose score is another one now.
@@ -81,7 +81,7 @@ impl Conditions {
         self,
         present: Option<f64>,
         score: f64,
-        outcome: &mut Outcome,
+        outcome: &mut AddCounts,
     ) -> Result<Option<f64>, CommandError> {
         outcome.score = None;
         let Some(present) = present else {
@@ -185,10 +185,10 @@ pub(in crate::commands) fn put<'m>(
     key: &[u8],
     conditions: Conditions,
     pairs: impl Iterator<Item = (f64, &'m [u8])>,
-) -> Result<Outcome, CommandError> {
+) -> Result<AddCounts, CommandError> {
     let layout = context.layout();
     let edit = |set: &mut SortedSet| {
-        let (mut outcome, mut result) = (Outcome::default(), Ok(()));
+        let (mut outcome, mut result) = (AddCounts::default(), Ok(()));
         for (score, member) in pairs {
             set.update(member, layout, |present| {
                 conditions.decide(present, score, &mut outcome).unwrap_or_else(|error| {
@@ -200,7 +200,7 @@ pub(in crate::commands) fn put<'m>(
         (result.map(|()| outcome), outcome.added + outcome.updated > 0)
     };
     let outcome = if conditions.existing_only {
-        context.update(key, edit)?.unwrap_or(Ok(Outcome::default()))?
+        context.update(key, edit)?.unwrap_or(Ok(AddCounts::default()))?
     } else {
         context.update_or_create(key, edit)??
     };

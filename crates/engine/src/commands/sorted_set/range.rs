@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn by_rank() {
+    fn zrange_by_rank() {
         check(
             "
             > ZADD z 1 a 2 b 3 c
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn by_score() {
+    fn zrange_by_score() {
         check(
             "
             > ZADD z 1 a 2 b 2 c 3 d
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn by_member() {
+    fn zrange_by_member() {
         check(
             "
             > ZADD z 0 a 0 b 0 c 0 d

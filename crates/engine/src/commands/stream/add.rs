@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_producer_sends_again_is_added_once() {
+    fn xadd_adds_a_producers_repeated_entry_once() {
         check(
             "
             > XADD s IDMP ann 7 * a 1

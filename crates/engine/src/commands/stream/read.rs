@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_delivers_once_and_repeats_what_is_owed() {
+    fn xreadgroup_delivers_once_and_repeats_pending_entries() {
         check(
             "
             > XADD s 1 a 1
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_idle_is_claimed_before_what_is_new() {
+    fn xreadgroup_claims_idle_entries_before_new_ones() {
         check(
             "
             > XADD s 1 a 1

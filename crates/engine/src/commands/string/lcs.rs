@@ -196,7 +196,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_subsequence_its_length_and_its_places() {
+    fn lcs_gives_text_length_and_matches() {
         check(
             "
             > MSET one ohmytext other mynewtext
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_is_found(one in "[a-c]{0,10}", other in "[a-c]{0,12}") {
+        fn lcs_is_the_longest(one in "[a-c]{0,10}", other in "[a-c]{0,12}") {
             let (one, other) = (one.as_bytes(), other.as_bytes());
             let expected = naive_length(one, other);
             prop_assert_eq!(length(one, other), expected);

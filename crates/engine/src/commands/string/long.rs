@@ -222,7 +222,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_number_and_no_sketch_stays_so_when_it_is_long() {
+fn long_string_is_no_number_and_no_hyperloglog() {
     let mut scenario = Scenario::new();
     let length = BLOCK_BYTES_MAX + 1;
     scenario.play(&format!(
@@ -258,7 +258,7 @@ fn what_is_no_number_and_no_sketch_stays_so_when_it_is_long() {
 }
 
 #[test]
-fn what_nobody_wrote_takes_no_memory() {
+fn setrange_takes_no_memory_for_unwritten_bytes() {
     let mut scenario = Scenario::new();
     scenario.play(
         "> SETRANGE k 536870911 x\n:536870912\n> SETBIT bits 4294967295 1\n:0\n> STRLEN bits\n:536870912",
@@ -325,7 +325,7 @@ fn records_share_words_that_arrived_in_blocks() {
 }
 
 #[test]
-fn a_word_in_a_block_becomes_the_string() {
+fn set_uses_the_block_of_a_long_argument() {
     let mut scenario = Scenario::new();
     let word = Arc::new(lend(&vec![b'a'; 3 * BLOCK_BYTES_MAX]));
     let mut say = |name: &[u8], first: &[u8], rest: &[&[u8]]| {

@@ -182,7 +182,7 @@ mod tests {
     use crate::transcript::check;
 
     #[test]
-    fn many_keys_are_written_and_read() {
+    fn mset_writes_and_mget_reads_many_keys() {
         check(
             "
             > MSET a 1 b two a 3

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_has_passed_leaves_no_key() {
+    fn set_with_a_past_expiry_leaves_no_key() {
         check(
             "
             > SET k v

@@ -747,7 +747,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn another_expiry_moves_no_byte_of_the_rest(
+        fn expiry_change_moves_no_other_byte_of_an_entry(
             key in proptest::collection::vec(any::<u8>(), 0..20),
             text in proptest::collection::vec(any::<u8>(), 0..600),
             expiries in proptest::collection::vec(expiry(), 1..6),
@@ -788,7 +788,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(
+        fn entry_reads_back_what_was_written(
             key in proptest::collection::vec(any::<u8>(), 0..600),
             text in proptest::collection::vec(any::<u8>(), 0..20_000),
             expiry in expiry(),
@@ -810,7 +810,7 @@ mod tests {
         }
 
         #[test]
-        fn an_integer_of_the_same_length_takes_the_place_of_another(
+        fn integer_of_the_same_length_replaces_another_in_place(
             key in proptest::collection::vec(any::<u8>(), 0..12),
             (value, other) in any::<(i64, i64)>(),
             (shift, other_shift) in (0..64, 0..64),

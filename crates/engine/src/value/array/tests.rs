@@ -69,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn an_array_behaves_as_an_ordered_map(steps in prop::collection::vec(step(), 0..60), low in index(), high in index()) {
+    fn array_behaves_as_an_ordered_map(steps in prop::collection::vec(step(), 0..60), low in index(), high in index()) {
         let mut array = Array::default();
         let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut cursor = None;
@@ -235,7 +235,7 @@ fn memory_follows_the_values() {
 
 /// A change beside a view copies one page.
 #[test]
-fn a_view_costs_a_change_one_page() {
+fn array_change_beside_a_view_copies_one_page() {
     let mut array = Array::default();
     (0..10_000).for_each(|index| _ = array.set(index, 7_i64));
     let view = array.clone();

@@ -180,7 +180,7 @@ mod tests {
 
     /// A transaction copies a value that a view shares, and goes on with the copy.
     #[test]
-    fn a_copy_goes_on_in_the_place_of_a_list() {
+    fn copy_of_a_list_goes_on_in_its_place() {
         let limits = CollectionLimits { list_max_listpack_size: 4, ..CollectionLimits::default() };
         let resources = Resources::for_tests();
         let layout = Layout { limits: &limits, resources: &resources };
@@ -249,7 +249,7 @@ mod tests {
     /// A command that changes a value looks whether it is lent while there is a snapshot: a copy that is over must not
     /// keep a snapshot alive.
     #[test]
-    fn what_is_over_knows_nothing_of_its_snapshot() {
+    fn copy_that_is_over_forgets_its_snapshot() {
         let limits = CollectionLimits {
             list_max_listpack_size: 4,
             set_max_listpack_entries: 4,

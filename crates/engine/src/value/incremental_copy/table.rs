@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_record_of_the_beginning_is_handed_over_once(
+        fn table_copy_hands_each_initial_record_over_once(
             len in 0..KEYS,
             before in steps(),
             after in steps(),

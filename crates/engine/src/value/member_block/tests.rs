@@ -141,7 +141,7 @@ proptest! {
 }
 
 #[test]
-fn the_order_moves_one_record() {
+fn order_insert_moves_one_record() {
     let mut block = MemberBlock::with_room(Demand::default(), true);
     for name in b"abcdefghijkl" {
         let at = block.insert(Record { key: &[*name], payload: b"", stamp: None });
@@ -160,7 +160,7 @@ fn the_order_moves_one_record() {
 
 /// The bytes of a full block, and of one that lost nearly all, are near those of the records.
 #[test]
-fn a_block_takes_little_more_than_its_records() {
+fn block_takes_little_more_than_its_records() {
     for (records, payload) in
         [(1, 100), (3, 40), (8, 10), (9, 10), (16, 0), (17, 4), (129, 10), (600, 10), (1000, 4)]
     {
@@ -207,7 +207,7 @@ fn colliding_keys_are_found() {
 proptest! {
     /// A scan meets each key that is there throughout, and once if the index stays, however many records come and go.
     #[test]
-    fn a_scan_meets_all_that_stay(
+    fn scan_meets_all_members_that_stay(
         stay in 1u16..300,
         changes in prop::collection::vec((300u16..900, any::<bool>()), 0..600),
         changes_between in 0usize..40,
@@ -246,7 +246,7 @@ proptest! {
 
 /// Each form begins again at the other's cursors.
 #[test]
-fn a_scan_outlasts_a_change_of_form() {
+fn scan_outlasts_a_change_of_form() {
     use crate::value::{MemberTable, Resources};
     let mut table = MemberTable::new(&Resources::for_tests());
     let mut block = MemberBlock::with_room(Demand::default(), false);

@@ -734,7 +734,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn what_is_fetched_ahead_is_what_will_be_read() {
+    fn prefetch_fetches_what_will_be_read() {
         const RECORDS: usize = 5000;
         let mut table = MemberTable::new(&Resources::for_tests());
         let keys: Vec<Vec<u8>> = (0..2 * RECORDS).map(|number| number.to_string().into_bytes()).collect();

@@ -66,7 +66,7 @@ fn packed_bytes(key: &str, bytes: usize) -> usize {
 }
 
 #[test]
-fn a_list_leaves_its_cell_at_the_limit_and_comes_back_below_three_quarters() {
+fn list_leaves_its_cell_at_the_limit_and_returns_below_three_quarters() {
     let mut scenario = Scenario::new();
     // A head, 14 bytes and a back length.
     let bytes = |len: usize| 7 + 16 * len;
@@ -150,7 +150,7 @@ fn small_collections_of_each_type_cost_their_bytes() {
 }
 
 #[test]
-fn a_queue_keeps_its_cell() {
+fn queue_keeps_its_cell() {
     let mut scenario = Scenario::new();
     for element in 0..10 {
         ask(&mut scenario, &format!("RPUSH queue element:{element:06}"));

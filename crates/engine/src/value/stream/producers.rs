@@ -271,7 +271,7 @@ mod tests {
     proptest! {
         /// Against a list per producer.
         #[test]
-        fn the_newest_names_are_found(
+        fn producer_finds_its_newest_names(
             steps in prop::collection::vec((0u8..3, 0u8..12, 0u64..400), 1..200),
             entries_max in 1u32..5,
         ) {

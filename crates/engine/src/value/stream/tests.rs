@@ -82,7 +82,7 @@ fn assert_deliveries(stream: &Stream, names: &[&[u8]], model: &BTreeMap<StreamId
 
 proptest! {
     #[test]
-    fn a_log_behaves_like_a_btree_map(
+    fn stream_log_behaves_like_a_btree_map(
         steps in prop::collection::vec(step(), 1..120),
         node_entries in 0usize..6,
         node_bytes in prop_oneof![Just(0usize), 60usize..400],
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn no_listpack_makes_a_log_panic(
+    fn stream_log_survives_any_listpack(
         elements in prop::collection::vec(
             prop_oneof![4 => -1i64..5, 1 => any::<i64>()], 0..40),
     ) {

@@ -49,7 +49,7 @@ fn records(text: &str) -> String {
 }
 
 #[test]
-fn no_check_stands_inside_a_record_however_much_there_is() {
+fn writer_puts_no_check_inside_a_large_record() {
     // Ten megabytes were once cut into batches of four, and the check of the first stood in a record; and
     // more than half of the largest reservation was too much.
     let mut bench = Bench::new();
@@ -97,7 +97,7 @@ fn batches_stand_in_the_file_with_their_checks() {
 }
 
 #[test]
-fn a_full_disk_leaves_whole_batches_and_nothing_is_written_twice() {
+fn full_disk_leaves_whole_batches_and_repeats_nothing() {
     for room in 0..60 {
         let mut bench = Bench::new();
         bench.ring.append(0, b"first\n");
@@ -119,7 +119,7 @@ fn a_full_disk_leaves_whole_batches_and_nothing_is_written_twice() {
 }
 
 #[test]
-fn what_a_failed_sync_may_have_lost_is_written_again() {
+fn writer_repeats_what_a_failed_sync_may_have_lost() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
     bench.writer.write(None).unwrap();
@@ -157,7 +157,7 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
+fn log_written_into_room_equals_one_written_without() {
     let (mut bench, mut other) = (Bench::new(), Bench::new());
     bench.writer.keep_room(true).unwrap();
     for number in 0..3000 {
@@ -198,7 +198,7 @@ fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
 }
 
 #[test]
-fn a_large_batch_does_without_room() {
+fn large_batch_does_without_room() {
     let mut bench = Bench::new();
     bench.writer.keep_room(true).unwrap();
     let large = room::BATCH_BYTES_MAX as usize;
@@ -221,7 +221,7 @@ fn a_large_batch_does_without_room() {
 }
 
 #[test]
-fn there_is_no_room_behind_what_is_not_durable() {
+fn room_is_kept_behind_durable_batches_only() {
     let mut bench = Bench::new();
     bench.writer.keep_room(true).unwrap();
     // Whether there is room behind the batch, and whether it is made durable then.
@@ -236,7 +236,7 @@ fn there_is_no_room_behind_what_is_not_durable() {
 }
 
 #[test]
-fn no_room_on_a_full_disk_is_no_failure_and_a_failed_sync_loses_none() {
+fn full_disk_without_room_is_no_failure_and_a_failed_sync_keeps_room() {
     let mut bench = Bench::new();
     bench.writer.keep_room(true).unwrap();
     bench.faults.bytes.store(1000, SeqCst);
@@ -265,7 +265,7 @@ fn no_room_on_a_full_disk_is_no_failure_and_a_failed_sync_loses_none() {
 }
 
 #[test]
-fn a_sync_apart_covers_what_was_written_when_it_was_begun() {
+fn sync_apart_covers_what_was_written_at_its_begin() {
     let mut bench = Bench::new();
     assert!(bench.writer.begin_sync().unwrap().is_none(), "nothing to make durable");
     bench.ring.append(0, b"first\n");
@@ -290,7 +290,7 @@ fn a_sync_apart_covers_what_was_written_when_it_was_begun() {
 }
 
 #[test]
-fn what_the_ring_gave_up_before_a_failed_sync_needs_a_new_base() {
+fn failed_sync_of_bytes_gone_from_the_ring_needs_a_new_base() {
     let mut bench = Bench::new();
     for record in [b"first\n".as_slice(), b"second\n"] {
         bench.ring.append(0, record);
@@ -321,7 +321,7 @@ fn what_the_ring_gave_up_before_a_failed_sync_needs_a_new_base() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_noticed() {
+fn writer_notices_that_its_file_is_gone() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
     bench.writer.write(None).unwrap();
@@ -452,7 +452,7 @@ fn adoption_keeps_the_files_of_another_log() {
 }
 
 #[test]
-fn the_log_goes_on_in_the_next_file() {
+fn log_goes_on_in_the_next_file() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
     bench.writer.rotate(0).unwrap().end_reserving();
@@ -473,7 +473,7 @@ fn the_log_goes_on_in_the_next_file() {
 /// A server that ended right after a rewrite once took its log for empty, and its replica's place in the stream for the
 /// beginning.
 #[test]
-fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected() {
+fn file_without_records_names_its_offset_and_database() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
     bench.writer.rotate(0).unwrap().end_reserving();
@@ -505,7 +505,7 @@ fn a_file_without_records_says_where_the_log_is_and_which_database_is_selected()
 
 /// A replica that was promoted while its disk was full once wrote its own changes into a log that was said to be its primary's.
 #[test]
-fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
+fn writer_writes_nothing_before_the_manifest_names_the_stream() {
     let mut bench = Bench::new();
     let directory = bench.writer.directory().to_owned();
     let stream = |digit: &str| Some(StreamId { id: digit.repeat(40), base: 7, second: None });
@@ -550,7 +550,7 @@ fn nothing_is_written_before_the_manifest_says_whose_stream_it_is() {
 }
 
 #[test]
-fn a_log_that_is_turned_on_begins_with_the_offset_of_its_cut() {
+fn log_turned_on_begins_with_the_offset_of_its_cut() {
     let directory = tempfile::tempdir().unwrap();
     let faults = Faults::none();
     let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
@@ -586,7 +586,7 @@ fn a_log_that_is_turned_on_begins_with_the_offset_of_its_cut() {
 }
 
 #[test]
-fn a_base_takes_the_place_of_what_is_before_its_increment() {
+fn base_replaces_what_precedes_its_increment() {
     let mut bench = Bench::new();
     let directory = bench.writer.directory().to_owned();
     bench.ring.append(0, b"first\n");
@@ -616,7 +616,7 @@ fn a_base_takes_the_place_of_what_is_before_its_increment() {
 }
 
 #[test]
-fn a_log_without_a_base_leaves_the_manifest_alone() {
+fn log_without_a_base_leaves_the_manifest_alone() {
     let bench = Bench::new();
     let before = bench.text("a.aof.manifest");
     let directory = bench.writer.directory().to_owned();

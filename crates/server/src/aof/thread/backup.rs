@@ -17,7 +17,7 @@ use dunlin_persist::{
 use super::{LogThread, State, unix_time_s};
 use crate::{
     config::describe,
-    durability::{BackupState, Order, log_options, read_manifest},
+    durability::{BackupState, LogOrder, log_options, read_manifest},
     persistence::stamp::LogRelation,
     rdb::is_cancellation,
     shared::Shared,
@@ -89,7 +89,7 @@ impl LogThread {
         let mut backup = durability.backup();
         backup.fail(reason);
         if backup.owns_log {
-            durability.order(Order::EndLogOfBackup);
+            durability.order(LogOrder::EndLogOfBackup);
         }
     }
 

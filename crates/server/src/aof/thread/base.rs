@@ -18,7 +18,7 @@ use super::{
 use crate::{
     aof::rewrite,
     config::describe,
-    durability::{Base, Order, log_options, read_manifest},
+    durability::{Base, LogOrder, log_options, read_manifest},
     rdb::{cancelled, is_cancellation},
     system::removal::{give_back, in_background},
 };
@@ -58,7 +58,7 @@ impl LogThread {
                 let adoption = writer.begin_adopting(since, base.format)?;
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
-                    shared.durability.order(Order::EndAdopting(Box::new(put_in_place(adoption, base))));
+                    shared.durability.order(LogOrder::EndAdopting(Box::new(put_in_place(adoption, base))));
                 };
                 let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
                 self.is_adopting = true;
@@ -137,8 +137,8 @@ impl LogThread {
         while shared.durability.await_rewriting() {
             for order in shared.durability.take_orders() {
                 match order {
-                    Order::Adopt(written) => self.adopt(written),
-                    Order::EndAdopting(adopted) => self.end_adopting(*adopted),
+                    LogOrder::Adopt(written) => self.adopt(written),
+                    LogOrder::EndAdopting(adopted) => self.end_adopting(*adopted),
                     other => shared.durability.order(other),
                 }
             }

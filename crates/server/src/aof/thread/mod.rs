@@ -34,7 +34,7 @@ use self::left::LeftLog;
 use super::{group_commit::GroupCommit, syncer::Syncer};
 use crate::{
     config::{AppendFsync, ConfigReader, describe},
-    durability::{Durability, Order, ROOM_BYTES, SYNC_INTERVAL},
+    durability::{Durability, LogOrder, ROOM_BYTES, SYNC_INTERVAL},
     loading::LoadError,
     persistence::{data_directory::DirectoryLock, stamp::LogRelation},
     shared::{Shared, Stop},
@@ -168,30 +168,30 @@ impl LogThread {
         loop {
             for order in durability.take_orders() {
                 match order {
-                    Order::Turn { on, done } => {
+                    LogOrder::Turn { on, done } => {
                         self.config.refresh();
                         let result = if on { self.turn_on() } else { self.turn_off() };
                         // No client waits for the reply when the server is ending.
                         let _ = done.send(result);
                     }
-                    Order::Reload { done } => {
+                    LogOrder::Reload { done } => {
                         let _ = done.send(self.reload());
                     }
-                    Order::SetStream { stream, done } => {
+                    LogOrder::SetStream { stream, done } => {
                         let _ = done.send(self.set_stream(stream));
                     }
-                    Order::BeginBackupWithLog { directory, done } => {
+                    LogOrder::BeginBackupWithLog { directory, done } => {
                         self.config.refresh();
                         let _ = done.send(self.begin_backup_with_log(directory));
                     }
-                    Order::SealBackup { done } => {
+                    LogOrder::SealBackup { done } => {
                         let _ = done.send(self.seal_backup());
                     }
-                    Order::EndLogOfBackup => self.end_log_of_backup(),
-                    Order::Rotate => self.rotate(),
-                    Order::Adopt(written) => self.adopt(written),
-                    Order::EndAdopting(adopted) => self.end_adopting(*adopted),
-                    Order::Stop => {
+                    LogOrder::EndLogOfBackup => self.end_log_of_backup(),
+                    LogOrder::Rotate => self.rotate(),
+                    LogOrder::Adopt(written) => self.adopt(written),
+                    LogOrder::EndAdopting(adopted) => self.end_adopting(*adopted),
+                    LogOrder::Stop => {
                         self.await_rewriting();
                         self.flush();
                         if let State::On(writer) = self.state {

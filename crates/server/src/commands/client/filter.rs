@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_but_numbers_add_up() {
+    fn client_filter_uses_the_last_word_but_all_numbers() {
         let filter = parse("ID 1 2 DB 3 id 4 db 5 NOT-DB 6", Purpose::Kill).unwrap();
         let positive = |subject| Condition { subject, negated: false };
         assert_eq!(

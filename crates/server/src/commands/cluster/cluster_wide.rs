@@ -11,7 +11,7 @@ use crate::{
     executor::{Flow, ServerContext},
     session::{
         ClientFlags,
-        order::{Carried, Order},
+        order::{AwaitedChange, Carried},
     },
 };
 
@@ -31,7 +31,7 @@ pub(in super::super) fn carry_out<'a, 'b>(
 pub(super) fn answer<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
     reply: &mut ReplyBuffer,
-    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
+    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<AwaitedChange>, CommandError>,
 ) -> CommandResult {
     if wait_for(context, make)?.is_some() {
         reply.ok();
@@ -43,7 +43,7 @@ pub(super) fn answer<'a, 'b>(
 /// presented again. A client whose user is gone by it is disconnected once it has been answered.
 pub(in super::super) fn wait_for<'a, 'b>(
     context: &mut ServerContext<'a, 'b>,
-    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<Order>, CommandError>,
+    make: impl FnOnce(&mut ServerContext<'a, 'b>) -> Result<Arc<AwaitedChange>, CommandError>,
 ) -> Result<Option<Carried>, CommandError> {
     let (order, user) = match context.session.held_since.and(context.session.order.clone()) {
         Some(ordered) => ordered,

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_reads_and_writes_its_own_field_only() {
+    fn config_rows_read_and_write_their_own_field_only() {
         for directive in DIRECTIVES.iter() {
             let mut config = Config::default();
             let other = [

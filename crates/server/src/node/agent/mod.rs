@@ -25,7 +25,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, NodeId, ShardId,
-    meta::{LeaseId, Meta, MetaError, Outcome, Revision, Transaction},
+    meta::{LeaseId, Meta, MetaError, Revision, Transaction, TransactionOutcome},
     records::{ClusterRecord, ControllerRecord, Durability, Key, Record},
 };
 
@@ -312,9 +312,9 @@ impl Agent {
         if self.shared.cluster.leaves.load(SeqCst) {
             let key = self.member.keys.text(Key::Node(self.member.identity.node));
             match self.member.meta.commit(&Transaction::default().delete(key)) {
-                Outcome::Done(_) | Outcome::Refused(_) => {}
-                Outcome::Failed(error) => tracing::warn!("{RECORD_STAYS}: {error}"),
-                Outcome::Unknown(why) => tracing::warn!("{RECORD_STAYS}: {why}"),
+                TransactionOutcome::Done(_) | TransactionOutcome::Refused(_) => {}
+                TransactionOutcome::Failed(error) => tracing::warn!("{RECORD_STAYS}: {error}"),
+                TransactionOutcome::Unknown(why) => tracing::warn!("{RECORD_STAYS}: {why}"),
             }
         }
     }
@@ -461,14 +461,14 @@ impl Agent {
         Self::outcome(self.member.meta.commit(transaction))
     }
 
-    fn outcome(outcome: Outcome) -> Result<bool, Failure> {
+    fn outcome(outcome: TransactionOutcome) -> Result<bool, Failure> {
         match outcome {
-            Outcome::Done(_) => Ok(true),
-            Outcome::Refused(_) => Ok(false),
-            Outcome::Unknown(why) => {
+            TransactionOutcome::Done(_) => Ok(true),
+            TransactionOutcome::Refused(_) => Ok(false),
+            TransactionOutcome::Unknown(why) => {
                 Err(Failure::Later(format!("etcd has not said what became of a change: {why}")))
             }
-            Outcome::Failed(error) => Err(error.into()),
+            TransactionOutcome::Failed(error) => Err(error.into()),
         }
     }
 

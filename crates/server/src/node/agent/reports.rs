@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use dunlin_cluster::{
-    meta::{MetaError, Outcome, Transaction},
+    meta::{MetaError, Transaction, TransactionOutcome},
     records::{AliveRecord, Key, ProgressRecord, Record},
 };
 
@@ -72,12 +72,14 @@ impl Agent {
         let never = Transaction::default().compare(key.clone(), REVISION_MAX).put(key, Vec::new());
         let refuses = &self.shared.cluster.refuses;
         match self.member.meta.commit(&never) {
-            Outcome::Done(_) | Outcome::Refused(_) => {
+            TransactionOutcome::Done(_) | TransactionOutcome::Refused(_) => {
                 if refuses.swap(None).is_some() {
                     tracing::info!("Cluster: etcd makes changes again");
                 }
             }
-            Outcome::Unknown(why) | Outcome::Failed(MetaError::Refused(why)) if why.contains(NO_ROOM) => {
+            TransactionOutcome::Unknown(why) | TransactionOutcome::Failed(MetaError::Refused(why))
+                if why.contains(NO_ROOM) =>
+            {
                 if refuses.swap(Some(Arc::new(why.clone()))).is_none() {
                     tracing::warn!(
                         "Cluster: etcd refuses changes: {why}. What was served before is served on, and no replica can take over"
@@ -85,7 +87,7 @@ impl Agent {
                 }
             }
             // The store does not answer, which the next read says, too.
-            Outcome::Unknown(_) | Outcome::Failed(_) => {}
+            TransactionOutcome::Unknown(_) | TransactionOutcome::Failed(_) => {}
         }
     }
 }

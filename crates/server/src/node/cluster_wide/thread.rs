@@ -12,7 +12,7 @@ use std::{
 
 use dunlin_cluster::{
     ShardId,
-    meta::{Meta, MetaError, Outcome, Revision, Transaction, VALUE_BYTES_MAX},
+    meta::{Meta, MetaError, Revision, Transaction, TransactionOutcome, VALUE_BYTES_MAX},
     records::{ClusterRecord, Key, Keys, NodeRecord, NodeState, Record, SlotsRecord},
 };
 use dunlin_engine::command::CommandError;
@@ -300,14 +300,14 @@ impl Thread {
                 .map_err(|why| CommandError::owned(format!("ERR {why}")))?
                 .compare(self.keys.text(Key::Cluster), cluster);
             match self.meta.commit(&transaction) {
-                Outcome::Done(revision) => {
+                TransactionOutcome::Done(revision) => {
                     tracing::warn!("Cluster: the shard {shard} is given up, on an operator's word");
                     self.await_agent(revision);
                     return Ok(Carried::Ok);
                 }
-                Outcome::Refused(_) => {}
-                Outcome::Failed(error) => return Err(unreachable(what, &error)),
-                Outcome::Unknown(why) => {
+                TransactionOutcome::Refused(_) => {}
+                TransactionOutcome::Failed(error) => return Err(unreachable(what, &error)),
+                TransactionOutcome::Unknown(why) => {
                     return Err(CommandError::owned(format!(
                         "ERR etcd has not said whether the shard was given up, look at it: {why}"
                     )));
@@ -364,16 +364,18 @@ impl Thread {
         let mut doubt = None;
         for _ in 0..SETTLE_ATTEMPTS_MAX {
             match self.meta.commit(&transaction) {
-                Outcome::Done(revision) => return Ok(Some(revision)),
-                Outcome::Refused(_) if doubt.is_none() => return Ok(None),
+                TransactionOutcome::Done(revision) => return Ok(Some(revision)),
+                TransactionOutcome::Refused(_) if doubt.is_none() => return Ok(None),
                 // An earlier copy of the proposal may have come in.
-                Outcome::Refused(_) => {
+                TransactionOutcome::Refused(_) => {
                     let now: Option<Stored<R>> = self.read(what, key)?;
                     return Ok(now.filter(|(_, record)| record == next).map(|(revision, _)| revision));
                 }
-                Outcome::Failed(error) if doubt.is_none() => return Err(unreachable(what, &error)),
-                Outcome::Failed(error) => doubt = Some(error.to_string()),
-                Outcome::Unknown(why) => doubt = Some(why),
+                TransactionOutcome::Failed(error) if doubt.is_none() => {
+                    return Err(unreachable(what, &error));
+                }
+                TransactionOutcome::Failed(error) => doubt = Some(error.to_string()),
+                TransactionOutcome::Unknown(why) => doubt = Some(why),
             }
         }
         // An etcd without space answers a transaction that it has applied with an error, and then says nothing else.

@@ -9,7 +9,7 @@ use std::{
 
 use dunlin_cluster::{
     MoveId, NodeId, ShardId, SlotSet,
-    meta::{Meta, Outcome, Revision, Transaction},
+    meta::{Meta, Revision, Transaction, TransactionOutcome},
     records::{Key, Keys, Move, Record, SlotsRecord},
 };
 use dunlin_engine::{Caller, Environment, SlotWalk, Worker, command::CommandError, keyspace::SlotBits};
@@ -24,7 +24,7 @@ use crate::{
         view::View,
     },
     config::policy,
-    session::order::{Carried, Order},
+    session::order::{AwaitedChange, Carried},
     shared::Shared,
     system::host::lower_priority,
     workers::drain::drain,
@@ -89,7 +89,7 @@ pub(super) struct Manager {
     /// When a replica's walk may begin anew.
     looks_again: Instant,
     /// Moves whose ends clients wait for.
-    awaited: Vec<(MoveId, Arc<Order>)>,
+    awaited: Vec<(MoveId, Arc<AwaitedChange>)>,
 }
 
 /// Keys that are being removed, or counted if they are the primary's to remove.
@@ -164,10 +164,12 @@ impl Manager {
             let transaction =
                 Transaction::default().compare(&*key, item.revision).put(&*key, record.encode());
             match self.meta.commit(&transaction) {
-                Outcome::Done(revision) => return Ok(revision),
+                TransactionOutcome::Done(revision) => return Ok(revision),
                 // The next read shows its outcome.
-                Outcome::Refused(_) | Outcome::Unknown(_) => thread::sleep(Duration::from_millis(20)),
-                Outcome::Failed(error) => return Err(error.to_string()),
+                TransactionOutcome::Refused(_) | TransactionOutcome::Unknown(_) => {
+                    thread::sleep(Duration::from_millis(20))
+                }
+                TransactionOutcome::Failed(error) => return Err(error.to_string()),
             }
         }
         Err("the record of slots is changed by others all the time".to_owned())
@@ -307,7 +309,7 @@ impl Manager {
             let target = view.primary_of(one.to, one.to_epoch).and_then(|node| view.nodes.get(&node));
             let Some((_, target)) = target else { continue };
             self.shared.cluster.moves.jobs.begin_export(one.id, view);
-            let handle = Handle::start(source::Order {
+            let handle = Handle::start(source::SourceTask {
                 shared: Arc::clone(&self.shared),
                 meta: Arc::clone(&self.meta),
                 keys: self.keys.clone(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use dunlin_cluster::{
-    meta::{Meta, Outcome, Revision, Transaction},
+    meta::{Meta, Revision, Transaction, TransactionOutcome},
     moves::{Options, Revisions, Source, SourceAction, SourceEvent},
     records::{Key, Keys, Move, NodeRecord, Record, SlotsRecord},
 };
@@ -28,7 +28,7 @@ use crate::{
     shared::Shared,
     workers::{
         WorkerMessage,
-        migration::{Credentials, Target},
+        migration::{Credentials, MigrationTarget},
     },
 };
 
@@ -58,7 +58,7 @@ const THROTTLE_TIME: Duration = Duration::from_millis(30);
 const THROTTLE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Everything that a move needs.
-pub(super) struct Order {
+pub(super) struct SourceTask {
     pub(super) shared: Arc<Shared>,
     pub(super) meta: Arc<dyn Meta>,
     pub(super) keys: Keys,
@@ -66,7 +66,7 @@ pub(super) struct Order {
     pub(super) target: NodeRecord,
 }
 
-impl Order {
+impl SourceTask {
     /// Makes commands on the move's slots wait. When this returns, none of them runs.
     fn park(&self) {
         let Shared { cluster, engine, .. } = &*self.shared;
@@ -87,7 +87,7 @@ pub(super) struct Handle(thread::JoinHandle<()>);
 
 impl Handle {
     /// Starts the thread.
-    pub(super) fn start(order: Order) -> io::Result<Self> {
+    pub(super) fn start(order: SourceTask) -> io::Result<Self> {
         thread::Builder::new().name("move".to_owned()).spawn(move || run(&order)).map(Self)
     }
 
@@ -97,7 +97,7 @@ impl Handle {
 }
 
 /// Runs a move to its end.
-fn run(order: &Order) {
+fn run(order: &SourceTask) {
     let (moves, id) = (&order.shared.cluster.moves, order.one.id);
     tracing::info!("Move {id}: slots {} go to {}", order.one.slots, order.target.addresses.host);
     let begun = Instant::now();
@@ -128,7 +128,7 @@ fn run(order: &Order) {
 }
 
 /// Takes a move off the record: this node is still the owner, and proposes nothing after that.
-fn strike_off(order: &Order) {
+fn strike_off(order: &SourceTask) {
     let key = order.keys.text(Key::Slots);
     while !order.shared.is_ending() {
         if let Some((revision, mut record)) = read_slots(order) {
@@ -138,7 +138,7 @@ fn strike_off(order: &Order) {
                 return;
             }
             let change = Transaction::default().compare(&*key, revision).put(&*key, record.encode());
-            if let Outcome::Done(_) = order.meta.commit(&change) {
+            if let TransactionOutcome::Done(_) = order.meta.commit(&change) {
                 return;
             }
         }
@@ -147,7 +147,7 @@ fn strike_off(order: &Order) {
 }
 
 /// Reads the record of slots, linearizably.
-fn read_slots(order: &Order) -> Option<(Revision, SlotsRecord)> {
+fn read_slots(order: &SourceTask) -> Option<(Revision, SlotsRecord)> {
     let snapshot = order.meta.get(&order.keys.text(Key::Slots)).ok()?;
     let item = snapshot.items.first()?;
     Some((item.revision, SlotsRecord::decode(&item.value).ok()?))
@@ -165,7 +165,7 @@ enum End {
 
 /// The connection and what has been sent on it.
 struct Sender<'a> {
-    order: &'a Order,
+    order: &'a SourceTask,
     connection: Option<Connection>,
     filter: Filter<'a>,
     hold: Option<Arc<Hold>>,
@@ -183,7 +183,7 @@ struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    fn new(order: &'a Order, bits: &'a SlotBits) -> Self {
+    fn new(order: &'a SourceTask, bits: &'a SlotBits) -> Self {
         Self {
             order,
             connection: None,
@@ -220,7 +220,7 @@ impl<'a> Sender<'a> {
             user: (!user.is_empty()).then(|| user.to_vec()),
             password: config.masterauth.bytes().to_vec(),
         });
-        let target = Target {
+        let target = MigrationTarget {
             host: addresses.host.clone().into_bytes(),
             port: port.to_string().into_bytes(),
             database: 0,

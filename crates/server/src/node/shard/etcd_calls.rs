@@ -10,7 +10,7 @@ use std::{
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    meta::{Meta, Outcome, Revision, Transaction},
+    meta::{Meta, Revision, Transaction, TransactionOutcome},
     records::{Key, Keys, NodeRecord, Record, RecordError, Restart, SlotsRecord},
     shard::{Known, Proposal},
 };
@@ -18,7 +18,7 @@ use dunlin_cluster::{
 use super::{Restarts, Settings};
 use crate::{
     cluster::{inbox::Input, view::Stored},
-    session::order::Order,
+    session::order::AwaitedChange,
     shared::Shared,
 };
 
@@ -36,9 +36,9 @@ pub(super) enum EtcdCall {
     /// Writes such a report, if the shard's record is of this revision.
     ReportLoss(NodeId, Box<(Stored<NodeRecord>, Restart)>, ShardId, Revision),
     /// Writes an operator's request for another primary into the shard's record.
-    Promote(ShardId, Arc<Order>),
+    Promote(ShardId, Arc<AwaitedChange>),
     /// Removes the record of a node that has gone, which is of this shard.
-    Forget(NodeId, Option<ShardId>, Arc<Order>),
+    Forget(NodeId, Option<ShardId>, Arc<AwaitedChange>),
 }
 
 /// The driver's end.
@@ -157,7 +157,7 @@ impl Runner {
             .compare(key.clone(), revision)
             .put(key, record.encode());
         // If the change fails, the machine asks again.
-        if let Outcome::Done(_) = self.meta.commit(&transaction) {
+        if let TransactionOutcome::Done(_) = self.meta.commit(&transaction) {
             self.restarts.set(Some(restart));
         }
     }

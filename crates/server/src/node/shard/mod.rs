@@ -29,7 +29,7 @@ use std::{
 
 use dunlin_cluster::{
     BootId, ClusterId, HistoryId, NodeId, ShardId,
-    meta::{Meta, MetaError, Outcome, Revision},
+    meta::{Meta, MetaError, Revision, TransactionOutcome},
     records::{Keys, RecordError, SlotsRecord},
     shard::{Action, Attach, Event, Local, Message, Options, Proposal, Shard, Transition},
     times,
@@ -557,6 +557,6 @@ impl Driver {
             return self.etcd_calls.run(EtcdCall::Propose(machine.id, Box::new(proposal)));
         }
         let reason = MetaError::Refused("the data set has changed meanwhile".to_owned());
-        self.step(Event::Outcome(proposal.number, Outcome::Failed(reason)));
+        self.step(Event::Outcome(proposal.number, TransactionOutcome::Failed(reason)));
     }
 }

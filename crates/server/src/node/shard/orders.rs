@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_cluster::{
     NodeId, ShardId,
-    meta::{Outcome, Revision, Transaction},
+    meta::{Revision, Transaction, TransactionOutcome},
     records::{Key, NodeRecord, Record, RequestedChange, ShardRecord},
     shard::{Facts, Transition, table},
 };
@@ -14,14 +14,14 @@ use super::{
     Driver,
     etcd_calls::{EtcdCall, Runner},
 };
-use crate::session::order::{Carried, Order};
+use crate::session::order::{AwaitedChange, Carried};
 
 /// Attempts at a change while others are faster.
 const ATTEMPTS_MAX: usize = 20;
 
 impl Driver {
     /// Writes an operator's order into the shard's record; the primary obeys it.
-    pub(super) fn order_promotion(&self, order: Arc<Order>) {
+    pub(super) fn order_promotion(&self, order: Arc<AwaitedChange>) {
         match &self.machine {
             Some(machine) => self.etcd_calls.run(EtcdCall::Promote(machine.id, order)),
             None => order.finish(Err(CommandError::text("ERR this node has no shard"))),
@@ -29,7 +29,7 @@ impl Driver {
     }
 
     /// Removes the record of a node that is not there, and with it its place among the learners of a shard.
-    pub(super) fn order_forgetting(&self, node: NodeId, order: Arc<Order>) {
+    pub(super) fn order_forgetting(&self, node: NodeId, order: Arc<AwaitedChange>) {
         let shard = self.view.as_ref().and_then(|view| view.shard_of(node)).map(|(id, _)| id);
         self.etcd_calls.run(EtcdCall::Forget(node, shard, order));
     }
@@ -79,17 +79,17 @@ impl Runner {
     ) -> Result<Carried, CommandError> {
         for _ in 0..ATTEMPTS_MAX {
             match self.meta.commit(&plan()?) {
-                Outcome::Done(_) => {
+                TransactionOutcome::Done(_) => {
                     tracing::info!("{what}: done");
                     return Ok(Carried::Ok);
                 }
-                Outcome::Refused(_) => {}
-                Outcome::Unknown(why) => {
+                TransactionOutcome::Refused(_) => {}
+                TransactionOutcome::Unknown(why) => {
                     return Err(CommandError::owned(format!(
                         "ERR etcd has not said what became of it, look at it: {why}"
                     )));
                 }
-                Outcome::Failed(error) => return Err(unchanged(&error)),
+                TransactionOutcome::Failed(error) => return Err(unchanged(&error)),
             }
         }
         Err(CommandError::text("ERR the records are changed by others all the time; try again"))

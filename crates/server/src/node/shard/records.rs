@@ -16,7 +16,7 @@ use dunlin_cluster::{
 use super::{Driver, Machine, Role, Wanted};
 use crate::{
     cluster::view::{Stored, View},
-    node::links::Place,
+    node::links::HostPort,
     replication::RoleOrder,
     system::host::lease_ms,
 };
@@ -149,7 +149,7 @@ impl Driver {
     pub(super) fn set_links(&mut self, view: &View, nodes: &[NodeId]) {
         let config = self.shared.config.current();
         let others = nodes.iter().filter(|node| **node != self.settings.me);
-        let places: Vec<(NodeId, Place)> = others
+        let places: Vec<(NodeId, HostPort)> = others
             .filter_map(|node| {
                 let addresses = &view.nodes.get(node)?.1.addresses;
                 let port = if config.tls_cluster { addresses.tls_port } else { addresses.port };

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_by_the_second_and_longer_ago_more_coarsely() {
+    fn recorder_keeps_seconds_for_an_hour_and_coarser_ones_longer() {
         let rings = filled(10_000);
         let last = START + 9_999;
         let (step, samples) = rings.range(last - 99, last);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_kept_every_five_minutes() {
+    fn recorder_keeps_a_month_every_five_minutes() {
         let rings = filled(2 * 86_400);
         let (step, samples) = rings.range(START, START + 3_599);
         assert_eq!((step, samples.len()), (300, 12));

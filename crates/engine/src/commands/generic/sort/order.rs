@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_wanted_part_is_that_of_a_full_sort(
+        fn sort_with_limit_gives_that_part_of_the_full_sort(
             list in prop::collection::vec(prop::collection::vec(0u8..3, 0..12), 0..60),
             numbers in prop::collection::vec(-3i8..3, 60),
             descending: bool,

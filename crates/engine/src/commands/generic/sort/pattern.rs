@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_star_and_the_first_arrow_behind_it_count() {
+    fn pattern_uses_the_first_star_and_the_first_arrow_after_it() {
         for (text, expected) in [
             ("nosort", None),
             ("a->b", None),
