@@ -226,7 +226,7 @@ def test_documents_move_to_another_server(server):
         assert other.line("JSON.NUMINCRBY large $[7].price 1") == "[2.75]"
 
 
-def test_a_snapshot_has_the_document_of_its_instant():
+def test_snapshot_has_the_document_of_its_instant():
     with Server("--enable-debug-command", "yes", "--save", "") as server, Peer(server) as peer, Peer(server) as other:
         peer.ask("JSON.SET", "k", "$", large(60_000))
         before = digest(peer)

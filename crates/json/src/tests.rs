@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_as_serde_json_reads_them(text in "[\\[\\]{}:,\"\\\\ \n0-9eE+.a-u-]{0,12}") {
+    fn parser_reads_any_bytes_as_serde_json_does(text in "[\\[\\]{}:,\"\\\\ \n0-9eE+.a-u-]{0,12}") {
         let ours = parse(text.as_bytes());
         let theirs = serde_json::from_str::<Value>(&text);
         match (ours, theirs) {
@@ -210,9 +210,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// One pass does what the same edits do one after another.
+    /// A pass does what the same edits do one after another.
     #[test]
-    fn many_changes_are_as_many_edits(
+    fn change_many_is_as_many_edits(
         parts in prop::collection::vec(values(), 1..8),
         wide in 20usize..1500,
         choices in prop::collection::vec((any::<u8>(), prop::option::of(values())), 17..60),
@@ -283,7 +283,7 @@ proptest! {
 }
 
 #[test]
-fn the_last_of_double_names_wins_in_the_place_of_the_first() {
+fn double_names_keep_the_last_value_in_the_first_place() {
     let few = parse(br#"{"a":1,"b":2,"a":3}"#).unwrap();
     assert_eq!(few.text(), br#"{"a":3,"b":2}"#);
     // In a large object, whose first run has long been written.
@@ -346,7 +346,7 @@ fn numbers_keep_their_kind() {
 }
 
 #[test]
-fn the_packed_form_is_no_longer_than_the_text() {
+fn packed_form_is_no_longer_than_the_text() {
     let records: Value = (0..300)
         .map(|at| {
             json!({"id": at * 977, "name": format!("user {at}"), "price": f64::from(at) * 1.25, "ok": at % 2 == 0,
@@ -365,7 +365,7 @@ fn the_packed_form_is_no_longer_than_the_text() {
 }
 
 #[test]
-fn an_edit_of_a_shared_document_copies_one_block() {
+fn edits_of_shared_documents_copy_one_block() {
     let value: Value = (0..100_000).map(|at| json!({"id": at, "name": format!("name {at}")})).collect();
     let mut document = document(&value);
     let snapshot = document.clone();
@@ -382,7 +382,7 @@ fn an_edit_of_a_shared_document_copies_one_block() {
 }
 
 #[test]
-fn a_large_container_that_shrinks_becomes_a_block() {
+fn large_containers_that_shrink_become_blocks() {
     for as_object in [false, true] {
         let wide = 20_000;
         let value: Value = if as_object {
@@ -406,7 +406,7 @@ fn a_large_container_that_shrinks_becomes_a_block() {
 }
 
 #[test]
-fn a_value_of_any_length_goes_anywhere() {
+fn values_of_any_length_go_anywhere() {
     let mut document = document(&json!({"a": {"b": [1, {"c": 2}]}}));
     let long: Value = (0..30_000).collect();
     document.replace(&[0, 0, 1, 0], &self::document(&long));

@@ -22,7 +22,7 @@ fn cbor(bytes: &str) -> Result<String, LoadError> {
 }
 
 #[test]
-fn a_tree_of_nodes_is_read() {
+fn forms_read_a_tree_of_nodes() {
     use Item::{Double, Signed, String, Unsigned};
     let tree = [
         Unsigned(0x20),
@@ -140,7 +140,7 @@ fn cbor_is_read_as_the_rfcs_have_it() {
 }
 
 #[test]
-fn an_edited_typed_array_becomes_a_plain_one() {
+fn typed_arrays_become_plain_when_edited() {
     let mut document = load(4, [Item::String(&hex("a16176d85448003e00380040003c"))]).unwrap();
     assert_eq!(text(&document), r#"{"v":[1.5,0.5,2.0,1.0]}"#);
     let mut out = Vec::new();
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_cbor_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn cbor_of_any_bytes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         if let Ok(document) = load(4, [Item::String(&bytes)]) {
             let mut text = Vec::new();
             write_text(document.root(), &mut text);

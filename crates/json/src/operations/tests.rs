@@ -63,7 +63,7 @@ fn set_replaces_or_adds_a_member() {
 }
 
 #[test]
-fn nothing_stands_deeper_than_a_text_may() {
+fn writers_keep_to_the_depth_of_texts() {
     let mut document = json(&("{\"a\":".repeat(100) + "1" + &"}".repeat(100)));
     let at = path(&format!("${}", ".a".repeat(100)));
     let deep = |depth: usize| json(&("[".repeat(depth) + &"]".repeat(depth)));
@@ -214,7 +214,7 @@ fn very_many_arrays_change_as_few_do() {
     let Ok(Answer::Each(popped)) = arr_pop(&mut document, &path("$[*]"), 0) else { panic!() };
     assert_eq!((popped.len(), shown(&document)), (3000, expected("[[9,[0]]]")));
     assert!(popped.into_iter().all(|popped| popped.flatten().is_some_and(|popped| text(&popped) == "1")));
-    // One refusal, and nothing is changed.
+    // A single refusal, and nothing is changed.
     assert_eq!(arr_insert(&mut document, &path("$..*"), 2, &[json("1")]), Err(Refusal::IndexOutOfBounds));
     assert_eq!(shown(&document), expected("[[9,[0]]]"));
 }

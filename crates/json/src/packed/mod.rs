@@ -26,7 +26,7 @@
 //! O(log n) comparisons of names, which are ordered by length, then by bytes. Members stand in the order in which they
 //! came. A value takes at most as many bytes as its minified JSON text with the comma behind it, except the headers of
 //! containers with fewer than eight small items, which exceed it by two bytes at most
-//! (`the_packed_form_is_no_longer_than_the_text`).
+//! (`packed_form_is_no_longer_than_the_text`).
 //!
 //! Bytes in this form come only from [`Builder`](crate::Builder) and the edits of this crate, so readers check nothing
 //! but bounds.

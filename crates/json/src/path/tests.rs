@@ -96,7 +96,7 @@ fn paths_match_what_redisjson_matches() {
 }
 
 #[test]
-fn what_is_no_path_is_refused_with_its_place() {
+fn paths_are_refused_with_the_place_of_the_fault() {
     for (path, at) in [
         ("$.", 2),
         ("$.a.", 4),
@@ -141,7 +141,7 @@ fn what_is_no_path_is_refused_with_its_place() {
 }
 
 #[test]
-fn no_path_takes_longer_than_its_budget() {
+fn paths_take_no_longer_than_their_budget() {
     let nested = "{\"a\":".repeat(100) + "1" + &"}".repeat(100);
     let document = parse(nested.as_bytes()).unwrap();
     let path = Path::compile("$..*".repeat(8).replace("*$", "*").as_bytes()).unwrap();
@@ -154,7 +154,7 @@ fn no_path_takes_longer_than_its_budget() {
 }
 
 #[test]
-fn a_missing_member_has_a_place() {
+fn paths_find_the_place_of_a_missing_member() {
     let document = parse(DOCUMENT.as_bytes()).unwrap();
     let place = |path: &str| match Path::compile(path.as_bytes()).unwrap().new_member(&document) {
         NewMember::Into(location, name) => format!("{location:?} {}", String::from_utf8_lossy(name)),

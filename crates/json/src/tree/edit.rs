@@ -7,7 +7,7 @@ use super::{
 };
 use crate::packed::{self, Container, item_bytes, push_string, string_at, value_bytes};
 
-/// A large container with at most this many bytes, in a few runs, becomes a block again. It has four times as many
+/// A large container with at most this many bytes, in a few runs, becomes a block again. The container has four times as many
 /// bytes when it becomes large, so it does not go back and forth.
 const SMALL_BYTES_MAX: usize = BLOCK_BYTES_MAX / 4;
 const SMALL_RUNS_MAX: usize = 4;

@@ -9,7 +9,7 @@ use crate::command::{Args, CommandError};
 /// The form of values in a reply of RESP3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// One JSON text.
+    /// A single JSON text.
     String,
     /// A JSON text for each value.
     Strings,

@@ -68,7 +68,7 @@ impl<'a> Wanted<'a> {
         while !args.is_empty() {
             let option = ["INDENT", "NEWLINE", "SPACE", "FORMAT"].into_iter().find(|option| args.token(option));
             let Some(option) = option else {
-                // It was an option once, and has no meaning.
+                // NOESCAPE was an option once, and has no meaning.
                 if !args.token("NOESCAPE") {
                     wanted.paths.push(compiled(args.word())?);
                 }

@@ -8,7 +8,7 @@ const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the pieces of longer texts.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// One answer, or an array of those of all matches with null for values of another type.
+/// Writes one answer, or an array of those of all matches with null for values of another type.
 pub(super) fn answer<T>(
     reply: &mut ReplyBuffer,
     answer: Answer<T>,
