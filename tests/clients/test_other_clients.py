@@ -41,6 +41,13 @@ def server(tmp_path_factory):
         yield server
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_json_by_node_redis(server, protocol):
+    command = ["node", str(HERE / "node_redis_json.js"), server.addresses["tcp"], str(protocol)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    assert result.returncode == 0, result.stdout.decode(errors="replace")
+
+
 @pytest.mark.parametrize("name, network, protocol", list(places()))
 def test_client(server, name, network, protocol):
     if name == "Jedis" and not (JEDIS / "libraries").exists():

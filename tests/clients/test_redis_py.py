@@ -39,6 +39,45 @@ def test_strings(client):
     assert client.exists("new") == 0
 
 
+def test_json(client):
+    documents = client.json()
+    assert documents.set("doc", "$", {"a": 1, "list": [1, 2, 3], "of": {"x": 1.5, "s": "foo"}, "t": True}) is True
+    assert documents.set("doc", "$.a", 2, nx=True) is None
+    assert documents.set("doc", "$.new", 1, xx=True) is None
+    assert documents.get("doc") == {"a": 1, "list": [1, 2, 3], "of": {"x": 1.5, "s": "foo"}, "t": True}
+    assert documents.get("doc", "$.of.x") == [1.5]
+    assert documents.get("doc", "a", "list") == {"a": 1, "list": [1, 2, 3]}
+    assert documents.get("nothing") is None
+    assert documents.mset([("one", "$", {"v": 1}), ("two", "$", {"v": 2})]) is True
+    assert documents.mget(["one", "two", "nothing"], "$.v") == [[1], [2], None]
+    assert documents.numincrby("doc", "$.a", 41) in ([42], [[42]])
+    assert documents.nummultby("doc", "$.of.x", 2) in ([3.0], [[3.0]])
+    assert documents.toggle("doc", "$.t") == [0]
+    assert documents.strappend("doc", "bar", "$.of.s") == [6]
+    assert documents.strlen("doc", "$.of.s") == [6]
+    assert documents.arrappend("doc", "$.list", 4, {"five": 5}) == [5]
+    assert documents.arrindex("doc", "$.list", 3) == [2]
+    assert documents.arrinsert("doc", "$.list", 0, 0) == [6]
+    assert documents.arrlen("doc", "$.list") == [6]
+    assert documents.arrpop("doc", "$.list") == ['{"five":5}'] or documents.get("doc", "$.list[-1]") == [4]
+    assert documents.arrtrim("doc", "$.list", 1, 2) == [2]
+    assert documents.objkeys("doc", "$.of") in ([["x", "s"]], [[b"x", b"s"]])
+    assert documents.objlen("doc", "$.of") == [2]
+    assert documents.merge("doc", "$", {"of": None, "more": {"y": [True]}}) is True
+    assert documents.type("doc", "$.more.y") in (["array"], [["array"]], [b"array"], [[b"array"]])
+    assert documents.clear("doc", "$.list") == 1
+    assert documents.get("doc", "$..y") == [[True]]
+    assert documents.debug("MEMORY", "doc") > 10
+    assert documents.delete("doc", "$.list") == 1
+    assert documents.forget("doc") == 1
+    with client.pipeline() as pipeline:
+        pipeline.json().set("doc", "$", [1])
+        pipeline.json().arrappend("doc", "$", 2)
+        assert pipeline.execute()[-1] == [2]
+    with pytest.raises(redis.ResponseError, match="new objects must be created at the root"):
+        documents.set("missing", "$.a", 1)
+
+
 def test_binary_safety(client):
     every_byte = bytes(range(256))
     for name in (every_byte, b"\r\n$5\r\n", b"", b"\0" * 100):

@@ -40,8 +40,9 @@ def python(server, name, *arguments):
     "command",
     [
         *[[sys.executable, EXAMPLES / "python" / name] for name in ("geocoder.py", "genealogy.py", "flu.py", "consumers.py")],
+        [sys.executable, EXAMPLES / "python" / "basket.py", "ann"],
         [sys.executable, EXAMPLES / "python" / "rate_limiter.py", "ann", 5, 1000, 1],
-        *[["node", EXAMPLES / "node" / name] for name in ("autocomplete.js", "sessions.js")],
+        *[["node", EXAMPLES / "node" / name] for name in ("autocomplete.js", "profile.js", "sessions.js")],
         *[[GO_EXAMPLES, name] for name in ("leaderboard", "jobs")],
         [RUST_EXAMPLE],
     ],
@@ -125,6 +126,17 @@ def test_autocomplete_serves_a_page_and_completes(server):
     finally:
         node.kill()
         node.wait()
+
+
+def test_basket(server):
+    assert python(server, "basket.py", "ann") == "4 things for 62.5, of which dear: ['lamp']\n3 things for 22.5\n"
+
+
+def test_profile(server):
+    assert run(server, "node", EXAMPLES / "node" / "profile.js").splitlines() == [
+        'address: {"city":"Ghent"}',
+        'settings: {"newsletter":false,"theme":"dark"}',
+    ]
 
 
 def test_sessions(server):

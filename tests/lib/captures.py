@@ -44,6 +44,8 @@ CORE = {
     b"stream": lambda client, key: [client("XRANGE", key, "-", "+"), stream_state(client, key)],
 }
 LIBRARY = "#!lua name=one\nredis.register_function('one', function() return 7 end)"
+# The types of modules that Dunlin has, so that it reads their values.
+HERE = {"ReJSON-RL"}
 # The key of a module's value: the command that reads it. Iterators, sizes in memory and the like are left out.
 READS = {
     "json": ("JSON.GET", "json", "$"),
@@ -175,7 +177,7 @@ def value_of(client, key):
 
 def describe(client, read_modules=False):
     """What a server says of all its keys, by database and name: types, times of expiry, and hashes of what Redis's own types
-    hold. With `read_modules`, what the modules' commands answer, too."""
+    hold. With `read_modules`, what the modules' commands answer, too: of all types, or of a set of them."""
     databases = {}
     for database in (0, 3):
         client("SELECT", database)
@@ -185,7 +187,7 @@ def describe(client, read_modules=False):
             said = keys[name] = {"type": kind.decode(), "expires": client("PEXPIRETIME", key)}
             if kind in CORE:
                 said["holds"] = hashlib.sha256(repr(CORE[kind](client, key)).encode()).hexdigest()[:32]
-            elif read_modules and name in READS:
+            elif (read_modules is True or read_modules and said["type"] in read_modules) and name in READS:
                 said["read"] = shown(client(*READS[name]))
             if kind == b"hash":
                 fields = sorted(client("HKEYS", key))
@@ -209,10 +211,11 @@ def kept(name, file):
 
 
 def without_reads(described):
-    """A description of a server with modules as one without them would give it."""
+    """A description of a server with modules as Dunlin gives it with `read_modules=HERE`."""
     for keys in described["databases"].values():
         for said in keys.values():
-            said.pop("read", None)
+            if said["type"] not in HERE:
+                said.pop("read", None)
     return described
 
 

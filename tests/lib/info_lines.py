@@ -13,6 +13,7 @@ MISSING = {
 ADDED = {
     "server_name": "Valkey 8.0",
     "latency_stage_usec_N": "stages of requests: queue, lock, run, write",
+    "module": "modules whose commands are there, as Redis Stack shows those that it has loaded",
     "dunlin_version": "the version of this server beside that of the protocol",
     "worker_threads": "threads that execute commands",
     "listenerN": "Redis 7.2",

@@ -239,6 +239,26 @@ await step("stream_is_edited_and_shows_its_groups", async () => {
   await page.getByRole("cell", { name: "joe" }).first().waitFor();
   await shoot("stream");
 });
+await step("json_is_edited_as_a_tree", async () => {
+  await choose("edit:json");
+  await page.getByRole("button", { name: "Edit name" }).click();
+  await page.locator("td textarea").fill('"Bob"');
+  await page.locator("td textarea").press("Enter");
+  await page.locator("td textarea").waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "Open list" }).click();
+  await page.getByRole("button", { name: "Edit 2" }).waitFor();
+  await page.getByLabel("JSON at the end", { exact: true }).fill('{"x":7}');
+  await page.getByRole("button", { name: "Add" }).click();
+  await page.getByRole("button", { name: "Open 3" }).waitFor();
+  await page.getByRole("button", { name: "Remove 0" }).click();
+  await page.getByRole("button", { name: "Open 2" }).waitFor();
+  await page.getByRole("button", { name: "$", exact: true }).click();
+  await page.getByRole("button", { name: "Open list" }).waitFor();
+  await page.getByLabel("Values that match a path").fill("$..x");
+  await page.getByRole("button", { name: "Search" }).click();
+  await page.locator("pre", { hasText: "7" }).waitFor();
+  await shoot("json");
+});
 await step("expiry_is_set_and_shown_as_a_command", async () => {
   await choose("edit:set");
   await page.getByRole("button", { name: "no expiry" }).click();

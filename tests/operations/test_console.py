@@ -71,6 +71,7 @@ def fill(client):
     pipe.rpush("edit:list", "a", "b", "c")
     pipe.sadd("edit:set", "a", "b")
     pipe.zadd("edit:zset", {"one": 1, "two": 2})
+    pipe.execute_command("JSON.SET", "edit:json", "$", '{"name":"Ann","list":[1,2,3]}')
     pipe.xadd("edit:stream", {"k": "v"})
     pipe.xgroup_create("edit:stream", "workers", "0")
     pipe.xreadgroup("workers", "joe", {"edit:stream": ">"})
@@ -97,6 +98,7 @@ def test_console(walked, step):
 def test_edits_are_in_the_store(walked):
     _, client = walked
     assert client.get("edit:string") == "grün".encode()
+    assert client.execute_command("JSON.GET", "edit:json") in ('{"name":"Bob","list":[2,3,{"x":7}]}', b'{"name":"Bob","list":[2,3,{"x":7}]}')
     assert client.ttl("edit:string") > 0, "an edit keeps the expiry"
     assert client.strlen("edit:large") == 300_000
     assert client.hgetall("edit:hash") == {b"f1": b"changed", b"new": b"x y"}

@@ -33,6 +33,7 @@ used_cpu_sys_children used_cpu_user_children cpu-time
 # Lines that one process does not change.
 FIXED = {
     "redis_version": "the binary's",
+    "module": "the binary's: which commands are there",
     "os": "the machine's",
     "arch_bits": "the machine's",
     "total_system_memory": "the machine's",

@@ -14,6 +14,7 @@ const READ = {
   set: ["SMEMBERS"],
   zset: ["ZRANGE", 0, -1, "WITHSCORES"],
   stream: ["XRANGE", "-", "+"],
+  "ReJSON-RL": ["JSON.GET"],
 };
 
 const plain = (value) => (typeof value === "string" ? (textOf(value) ?? { base64: btoa(value) }) : value);
@@ -24,6 +25,7 @@ const SHAPED = {
   set: (value) => list(value).map(plain),
   zset: (value) => list(value).map(([member, score]) => [plain(member), Number.isFinite(score) ? score : String(score)]),
   stream: (value) => list(value).map(([id, fields]) => [id, list(fields).map(plain)]),
+  "ReJSON-RL": plain,
 };
 
 /** Gives keys to the user as a file; says how many. */

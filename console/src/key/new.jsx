@@ -12,6 +12,7 @@ const FIRST = {
   list: { labels: ["Item"], args: (key, [item]) => ["RPUSH", key, item] },
   set: { labels: ["Member"], args: (key, [member]) => ["SADD", key, member] },
   zset: { labels: ["Score", "Member"], args: (key, [score, member]) => ["ZADD", key, score, member] },
+  "ReJSON-RL": { name: "json", labels: ["JSON"], args: (key, [value]) => ["JSON.SET", key, "$", value] },
   stream: { labels: ["Field", "Value"], args: (key, [field, value]) => ["XADD", key, "*", field, value] },
 };
 
@@ -47,9 +48,9 @@ export function NewKey({ onEnd }) {
   return (
     <Ask title="New key" yes="Make it" tone="main" args={wrong ? null : [...command]} disabled={!name || Boolean(wrong)} onKeys onYes={make} onNo={() => onEnd(null)}>
       <Field label="Name" value={name} onInput={setName} autofocus required />
-      <Field label="Type" type="select" value={type} onInput={setType} list={Object.keys(FIRST).map((name) => [name, name])} />
+      <Field label="Type" type="select" value={type} onInput={setType} list={Object.entries(FIRST).map(([type, { name }]) => [type, name ?? type])} />
       {labels.map((label, at) => (
-        <Field key={label} label={label} type="area" rows={label === "Value" ? 3 : 1} value={values[at]} onInput={(text) => setValues(values.map((old, other) => (other === at ? text : old)))} />
+        <Field key={label} label={label} type="area" rows={label === "Value" || label === "JSON" ? 3 : 1} value={values[at]} onInput={(text) => setValues(values.map((old, other) => (other === at ? text : old)))} />
       ))}
       <Field label="Expires after seconds (empty: never)" type="number" min="1" value={seconds} onInput={setSeconds} />
       <label class="check">

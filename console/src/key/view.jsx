@@ -9,9 +9,10 @@ import { Ask, Card, Field, Problem, copy, useLoad } from "../ui.jsx";
 import { FORMS } from "../value.js";
 import { HashEditor, ListEditor, SetEditor, StringEditor, ZsetEditor } from "./editors.jsx";
 import { exportKeys } from "./export.js";
+import { JsonEditor } from "./json.jsx";
 import { StreamEditor } from "./stream.jsx";
 
-const EDITORS = { string: StringEditor, hash: HashEditor, list: ListEditor, set: SetEditor, zset: ZsetEditor, stream: StreamEditor };
+const EDITORS = { string: StringEditor, hash: HashEditor, list: ListEditor, set: SetEditor, zset: ZsetEditor, stream: StreamEditor, "ReJSON-RL": JsonEditor };
 
 export function KeyView({ name, onClose, onReload, onGone, onRenamed }) {
   const [dialog, setDialog] = useState(null);

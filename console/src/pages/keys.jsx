@@ -15,7 +15,7 @@ import { Ask, Bytes, Card, Field, Page, Problem, Run, useLoad } from "../ui.jsx"
 const ROWS = 200;
 /** Of so few keys all folders are open. */
 const FEW = 20;
-const TYPES = ["string", "hash", "list", "set", "zset", "stream"];
+const TYPES = ["string", "hash", "list", "set", "zset", "stream", "ReJSON-RL"];
 
 /** The scan that the filters ask for; it goes on until all keys were seen. */
 function useScan(pattern, type, database) {

@@ -1,5 +1,6 @@
 //! The built-in tests: one row each. Names, keys and order are redis-benchmark's, so that figures
-//! can be laid side by side; `mget`, `hget`, `zrank` and `xadd` are additions.
+//! can be laid side by side; `mget`, `hget`, `zrank`, `xadd` and those of JSON are
+//! additions.
 
 use crate::template::Template;
 
@@ -57,6 +58,13 @@ pub const WORKLOADS: &[Workload] = &[
     row(&["mset"], "MSET (10 keys)", MSET_10),
     row(&["mget"], "MGET (10 keys)", MGET_10),
     row(&["xadd"], "XADD", "XADD mystream * field __data__"),
+    row(
+        &["json.set"],
+        "JSON.SET",
+        r#"JSON.SET json:__rand_int__ $ {"name":"__data__","count":1,"tags":["a","b"],"of":{"x":2.5}}"#,
+    ),
+    row(&["json.get"], "JSON.GET", "JSON.GET json:__rand_int__ $.of.x"),
+    row(&["json.numincrby"], "JSON.NUMINCRBY", "JSON.NUMINCRBY json:__rand_int__ $.count 1"),
 ];
 
 impl Workload {

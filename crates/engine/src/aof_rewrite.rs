@@ -10,6 +10,7 @@
 //!              consumer without one
 //!              RESTORE where a delivery is of an entry that is gone: XCLAIM would drop it; and where producers are
 //!              remembered, for servers that load that
+//! JSON         JSON.SET of the root
 //! any          PEXPIREAT
 //! ```
 //!

@@ -12,6 +12,7 @@
 //!              expires; servers of Valkey leave that out
 //!   sorted set the same of members and their scores
 //!   stream     mix("ms.seq"), then mix(field), mix(value) for each field, of each entry
+//!   JSON       mix(text); Redis leaves documents out
 //!   array      mix(index), mix(value) for each value; not compared with a server of Redis 8.8 yet
 //! key          mix(name), then as its value
 //! data set     for each database that is not empty: mix(number), xor of its keys' digests
@@ -113,7 +114,7 @@ fn number_of(value_type: ValueType) -> u32 {
         ValueType::Set => 2,
         ValueType::SortedSet => 3,
         ValueType::Hash => 4,
-        ValueType::Foreign => 5,
+        ValueType::Json | ValueType::Foreign => 5,
         ValueType::Stream => 6,
         ValueType::Array => 7,
     }

@@ -32,6 +32,8 @@ pub enum EventClass {
     Stream = 1 << 6,
     /// `a`: commands of arrays.
     Array = 1 << 11,
+    /// `d`: commands that are a module's in Redis, such as those of JSON.
+    Module = 1 << 12,
     /// `x`: a key's time has come.
     Expired = 1 << 7,
     /// `e`: a key gave way to `maxmemory`.
@@ -44,7 +46,7 @@ pub enum EventClass {
 
 impl EventClass {
     /// All of them with their letters in `notify-keyspace-events`, in the order in which it shows them.
-    pub const LETTERS: [(u8, EventClass); 12] = [
+    pub const LETTERS: [(u8, EventClass); 13] = [
         (b'g', Self::Generic),
         (b'$', Self::String),
         (b'l', Self::List),
@@ -55,6 +57,7 @@ impl EventClass {
         (b'e', Self::Evicted),
         (b't', Self::Stream),
         (b'a', Self::Array),
+        (b'd', Self::Module),
         (b'n', Self::New),
         (b'm', Self::KeyMiss),
     ];

@@ -10,6 +10,7 @@ mod geo;
 mod hash;
 pub mod himport;
 mod hyperloglog;
+mod json;
 mod list;
 pub mod memory;
 mod scan;
@@ -30,6 +31,7 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    json::COMMANDS,
     list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,

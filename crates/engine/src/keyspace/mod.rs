@@ -172,6 +172,8 @@ impl Keyspace {
     pub fn new(workers: usize, participants: usize, databases: usize, seeds: [u64; 4]) -> Self {
         let stripes = (workers * STRIPES_PER_WORKER).next_power_of_two().clamp(STRIPES_MIN, STRIPES_MAX);
         let hasher = KeyHasher::new(seeds);
+        // That of the first keyspace stays: documents of one process compare and share their tables of names.
+        dunlin_json::set_name_seed(seeds.into_iter().fold(0, |seed, part| seed.rotate_left(13) ^ part));
         let pool = Arc::new(PagePool::new());
         Self {
             stripes: (0..stripes).map(|_| Stripe::new(databases, &hasher, &pool)).collect(),

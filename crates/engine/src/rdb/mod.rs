@@ -33,7 +33,7 @@ pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
 pub(crate) use dump::{read_dump, serialized_bytes, write_dump_in, write_dump_in_pieces};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
-pub(crate) use module::skip_items;
+pub(crate) use module::{Item, ItemReader, ItemWriter, skip_items};
 pub use module::{KEY_METADATA, ModuleAux, ModuleName, read_module_aux, skip_key_metadata};
 pub use output::Output;
 pub(crate) use output::{LongString, Text, length_bytes};

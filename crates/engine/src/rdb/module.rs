@@ -10,7 +10,7 @@
 
 use std::{fmt, io};
 
-use super::{Input, RdbError};
+use super::{Input, Output, RdbError};
 
 /// Stands before the metadata that modules have attached to a key, in Redis's versions.
 pub const KEY_METADATA: u8 = 243;
@@ -27,6 +27,8 @@ mod item {
     pub(super) const DOUBLE: u64 = 4;
     pub(super) const STRING: u64 = 5;
 }
+
+const UNKNOWN_ITEM: RdbError = RdbError::Corrupt("data of a module has no known form");
 
 /// The name of a module's type: nine characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,11 @@ impl ModuleName {
             at += 1;
         }
         id << 10
+    }
+
+    /// Returns the version of the encoding in a module's id.
+    pub(crate) fn version_in(id: u64) -> u16 {
+        (id & 0x3ff) as u16
     }
 
     /// Returns the name in a module's id.
@@ -90,13 +97,146 @@ pub fn read_module_aux<R: io::BufRead>(input: &mut Input<R>) -> Result<ModuleAux
     let ((module, is_behind), bytes) = input.recorded(|input| {
         let module = ModuleName::of_id(input.length()?);
         if input.length()? != item::UNSIGNED {
-            return Err(RdbError::Corrupt("data of a module has no known form"));
+            return Err(UNKNOWN_ITEM);
         }
         let place = input.length()?;
         skip_items(input)?;
         Ok((module, place == BEHIND))
     })?;
     Ok(ModuleAux { module, is_behind, bytes })
+}
+
+/// Reads the items of a value whose type is known, one by one in the order in which its form has them.
+#[derive(Debug)]
+pub(crate) struct ItemReader<'i, R> {
+    input: &'i mut Input<R>,
+}
+
+/// An item of a module's value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Item {
+    Signed(i64),
+    Unsigned(u64),
+    Float(f32),
+    Double(f64),
+    String(Vec<u8>),
+}
+
+const OTHER_ITEM: RdbError = RdbError::Corrupt("a value of a module has another item than its form says");
+
+#[allow(dead_code, reason = "each type of a module reads the items that its form has")]
+impl<'i, R: io::BufRead> ItemReader<'i, R> {
+    /// Reads items from behind the module's id.
+    pub(crate) fn new(input: &'i mut Input<R>) -> Self {
+        Self { input }
+    }
+
+    /// Reads the next item, whatever it is; `None` behind the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Item>, RdbError> {
+        Ok(Some(match self.input.length()? {
+            item::END => return Ok(None),
+            item::SIGNED => Item::Signed(self.input.length()? as i64),
+            item::UNSIGNED => Item::Unsigned(self.input.length()?),
+            item::FLOAT => Item::Float(f32::from_le_bytes(self.input.array()?)),
+            item::DOUBLE => Item::Double(self.input.double()?),
+            item::STRING => Item::String(self.input.string()?),
+            _ => return Err(UNKNOWN_ITEM),
+        }))
+    }
+
+    fn expect(&mut self, mark: u64) -> Result<(), RdbError> {
+        if self.input.length()? == mark { Ok(()) } else { Err(OTHER_ITEM) }
+    }
+
+    /// Reads a number with a sign.
+    pub(crate) fn signed(&mut self) -> Result<i64, RdbError> {
+        self.expect(item::SIGNED)?;
+        Ok(self.input.length()? as i64)
+    }
+
+    /// Reads a number without a sign.
+    pub(crate) fn unsigned(&mut self) -> Result<u64, RdbError> {
+        self.expect(item::UNSIGNED)?;
+        self.input.length()
+    }
+
+    /// Reads a double.
+    pub(crate) fn double(&mut self) -> Result<f64, RdbError> {
+        self.expect(item::DOUBLE)?;
+        self.input.double()
+    }
+
+    /// Reads a string in place of the contents of `out`. Memory grows with what arrives.
+    pub(crate) fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        self.expect(item::STRING)?;
+        self.input.string_into(out)
+    }
+
+    /// Reads a string.
+    pub(crate) fn string(&mut self) -> Result<Vec<u8>, RdbError> {
+        self.expect(item::STRING)?;
+        self.input.string()
+    }
+
+    /// Reads the mark behind the last item.
+    pub(crate) fn end(&mut self) -> Result<(), RdbError> {
+        self.expect(item::END)
+    }
+}
+
+/// Writes a value as that of a module: its id, its items, the mark behind them.
+#[derive(Debug)]
+pub(crate) struct ItemWriter<'o, 'c, W> {
+    output: &'o mut Output<'c, W>,
+}
+
+#[allow(dead_code, reason = "each type of a module writes the items that its form has")]
+impl<'o, 'c, W: io::Write> ItemWriter<'o, 'c, W> {
+    /// Writes the id of a module's type with the version of the encoding.
+    pub(crate) fn begin(output: &'o mut Output<'c, W>, name: &[u8; 9], version: u16) -> io::Result<Self> {
+        output.length(ModuleName::id_of(name) | u64::from(version))?;
+        Ok(Self { output })
+    }
+
+    /// Writes a number with a sign.
+    pub(crate) fn signed(&mut self, number: i64) -> io::Result<()> {
+        self.output.length(item::SIGNED)?;
+        self.output.length(number as u64)
+    }
+
+    /// Writes a number without a sign.
+    pub(crate) fn unsigned(&mut self, number: u64) -> io::Result<()> {
+        self.output.length(item::UNSIGNED)?;
+        self.output.length(number)
+    }
+
+    /// Writes a double.
+    pub(crate) fn double(&mut self, number: f64) -> io::Result<()> {
+        self.output.length(item::DOUBLE)?;
+        self.output.raw(&number.to_le_bytes())
+    }
+
+    /// Writes a string in its smallest form.
+    pub(crate) fn string(&mut self, text: &[u8]) -> io::Result<()> {
+        self.output.length(item::STRING)?;
+        self.output.string(text)
+    }
+
+    /// Writes a string of `length` bytes that `write` hands over in pieces.
+    pub(crate) fn string_in_pieces(
+        &mut self,
+        length: usize,
+        write: impl FnOnce(&mut Output<'c, W>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.output.length(item::STRING)?;
+        self.output.length(length as u64)?;
+        write(self.output)
+    }
+
+    /// Writes the mark behind the last item.
+    pub(crate) fn end(self) -> io::Result<()> {
+        self.output.length(item::END)
+    }
 }
 
 /// Reads over items up to their end. O(bytes), in memory for one string.
@@ -118,7 +258,7 @@ pub fn skip_items<R: io::BufRead>(input: &mut Input<R>) -> Result<(), RdbError> 
                 input.array::<8>()?;
             }
             item::STRING => input.string_into(&mut scratch)?,
-            _ => return Err(RdbError::Corrupt("data of a module has no known form")),
+            _ => return Err(UNKNOWN_ITEM),
         }
     }
 }

@@ -15,16 +15,11 @@ use std::{
     },
 };
 
-use super::{
-    Layout, Object, ValueType,
-    array::{ARRAY_MODULE, read_wrapped},
-    incremental_copy::IncrementalCopy,
-    stored::Stored,
-};
+use super::{Layout, ValueType, incremental_copy::IncrementalCopy, stored::Stored};
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
-    rdb::{Input, ModuleName, Output, RdbError, Version, skip_items, types},
+    rdb::{Input, ModuleName, Output, RdbError, Version, types},
     snapshot::SnapshotQueue,
 };
 
@@ -73,7 +68,7 @@ impl Foreign {
         !self.0.is_stale.swap(true, Relaxed)
     }
 
-    fn new(name: ModuleName, bytes: Vec<u8>, is_stale: bool) -> Self {
+    pub(super) fn new(name: ModuleName, bytes: Vec<u8>, is_stale: bool) -> Self {
         Self(Arc::new(Kept { name, bytes: bytes.into(), is_stale: AtomicBool::new(is_stale) }))
     }
 }
@@ -116,7 +111,7 @@ impl Stored for Foreign {
         false
     }
 
-    /// [`read_module`] reads it: the value may be an array.
+    /// [`super::module::read_module`] reads it: the value may be of a type that is here.
     fn read_rdb<R: io::BufRead>(
         _: u8,
         _: Version,
@@ -134,17 +129,4 @@ impl Stored for Foreign {
     fn digest(&self, _: u64, digest: &mut Digest) {
         digest.mix(&self.0.bytes);
     }
-}
-
-/// Reads the value of a module, or an array that stands in place of one. O(bytes).
-pub(super) fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Object, RdbError> {
-    let (id, bytes) = input.recorded(|input| {
-        let id = input.length()?;
-        skip_items(input)?;
-        Ok(id)
-    })?;
-    Ok(match id {
-        ARRAY_MODULE => Object::Array(read_wrapped(&bytes)?),
-        _ => Object::Foreign(Foreign::new(ModuleName::of_id(id), bytes, false)),
-    })
 }

@@ -7,10 +7,12 @@ mod field_table;
 mod foreign;
 pub(crate) mod hash;
 pub(crate) mod incremental_copy;
+pub(crate) mod json;
 mod limits;
 pub(crate) mod list;
 mod member_block;
 mod member_table;
+mod module;
 mod object;
 mod packed;
 mod set;
@@ -30,6 +32,7 @@ pub use array::{Array, ArrayRange};
 pub use extended::ExtendedFloat;
 pub use foreign::Foreign;
 pub use hash::{Hash, HashTemplates};
+pub use json::Json;
 pub use limits::{CollectionLimits, Layout};
 pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
@@ -56,14 +59,23 @@ pub enum ValueType {
     SortedSet,
     Stream,
     Array,
+    Json,
     /// A type that Dunlin does not have; see [`Foreign`].
     Foreign,
 }
 
 impl ValueType {
     /// All of them that have a name of their own.
-    const ALL: [Self; 7] =
-        [Self::String, Self::Hash, Self::List, Self::Set, Self::SortedSet, Self::Stream, Self::Array];
+    const ALL: [Self; 8] = [
+        Self::String,
+        Self::Hash,
+        Self::List,
+        Self::Set,
+        Self::SortedSet,
+        Self::Stream,
+        Self::Array,
+        Self::Json,
+    ];
 
     /// The type of that name, in any letter case.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
@@ -80,6 +92,7 @@ impl ValueType {
             Self::SortedSet => "zset",
             Self::Stream => "stream",
             Self::Array => "array",
+            Self::Json => "ReJSON-RL",
             Self::Foreign => "foreign",
         }
     }

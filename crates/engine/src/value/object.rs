@@ -6,7 +6,7 @@ use std::{ops::Deref, sync::Arc};
 use dunlin_structures::{Element, Relocator};
 
 use super::{
-    Array, Foreign, Hash, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
+    Array, Foreign, Hash, Json, List, ObjectRef, Packed, Resources, Set, SortedSet, Stream, ValueType,
     incremental_copy::table::CopiedTable,
     shared::Shared,
     stored::{Stored, each},
@@ -75,6 +75,8 @@ pub enum Object {
     Stream(Shared<Stream>),
     /// An array.
     Array(Array),
+    /// A JSON document.
+    Json(Json),
     /// A value of a type that Dunlin does not have.
     Foreign(Foreign),
 }
@@ -118,6 +120,7 @@ impl Object {
             Self::Set(set) => set.packed(),
             Self::SortedSet(set) => set.packed(),
             Self::Array(array) => array.packed(),
+            Self::Json(json) => json.packed(),
             Self::Stream(_) | Self::Foreign(_) => None,
         }
     }
@@ -130,7 +133,7 @@ impl Object {
             Self::Set(set) => set.leave_buffer(),
             Self::SortedSet(set) => set.leave_buffer(),
             Self::Array(array) => array.leave_buffer(),
-            Self::Stream(_) | Self::Foreign(_) => {}
+            Self::Stream(_) | Self::Json(_) | Self::Foreign(_) => {}
         }
     }
 
@@ -143,7 +146,7 @@ impl Object {
             Self::Set(set) => set.into_buffer(),
             Self::SortedSet(set) => set.into_buffer(),
             Self::Array(array) => array.into_buffer(),
-            Self::Stream(_) | Self::Foreign(_) => None,
+            Self::Stream(_) | Self::Json(_) | Self::Foreign(_) => None,
         }
     }
 
@@ -156,6 +159,7 @@ impl Object {
             Self::SortedSet(set) => Self::SortedSet(set.copied()),
             Self::Stream(stream) => Self::Stream(stream.copied()),
             Self::Array(array) => Self::Array(array.copied()),
+            Self::Json(json) => Self::Json(json.copied()),
             Self::Foreign(value) => Self::Foreign(value.copied()),
         }
     }
@@ -180,6 +184,7 @@ impl Object {
             (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
             (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
             (Self::Array(array), Self::Array(other)) => array.is(other),
+            (Self::Json(json), Self::Json(other)) => json.is(other),
             (Self::Foreign(value), Self::Foreign(other)) => value.is(other),
             _ => false,
         }

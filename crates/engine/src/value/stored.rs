@@ -7,8 +7,8 @@ use dunlin_structures::{Element, Relocator};
 
 use super::{
     Layout, MemberTable, Object, ValueType,
-    foreign::read_module,
     incremental_copy::{IncrementalCopy, table::CopiedTable},
+    module::read_module,
 };
 use crate::{
     aof_rewrite::CommandWriter,
@@ -153,6 +153,7 @@ macro_rules! each {
             $crate::value::Object::SortedSet($collection) => $work,
             $crate::value::Object::Stream($collection) => $work,
             $crate::value::Object::Array($collection) => $work,
+            $crate::value::Object::Json($collection) => $work,
             $crate::value::Object::Foreign($collection) => $work,
         }
     };

@@ -110,13 +110,15 @@ pub(super) fn digests(
             "set" => vec![word("SMEMBERS"), key],
             "hash" => vec![word("HGETALL"), key],
             "zset" => vec![word("ZRANGE"), key, word("0"), word("-1"), word("WITHSCORES")],
+            // Servers may compress the text of a dump or not.
+            "ReJSON-RL" => vec![word("JSON.GET"), key],
             _ => vec![word("DUMP"), key],
         }
     });
     let values = side.pipelined(read)?;
     for (nth, value) in small.into_iter().zip(values) {
         digests[nth] = match &*kinds[nth] {
-            "string" => value.as_bytes().map(|bytes| digest_of([bytes].into_iter())),
+            "string" | "ReJSON-RL" => value.as_bytes().map(|bytes| digest_of([bytes].into_iter())),
             "list" => Some(list_digest(&[items(&value)])),
             "set" => {
                 Some(sorted(items(&value).iter().map(|member| digest_of([*member].into_iter())).collect()))

@@ -17,11 +17,6 @@ pub(super) const COMMANDS: &[&str] = &[
     "armset", "arnext", "arop", "arring", "arscan", "arseek", "arset",
     // Vector sets.
     "vadd", "vcard", "vdim", "vemb", "vgetattr", "vinfo", "vismember", "vlinks", "vrandmember", "vrange", "vrem", "vsetattr", "vsim",
-    // JSON.
-    "json.arrappend", "json.arrindex", "json.arrinsert", "json.arrlen", "json.arrpop", "json.arrtrim", "json.clear", "json.debug",
-    "json.del", "json.forget", "json.get", "json.merge", "json.mget", "json.mset", "json.nummultby", "json.numincrby",
-    "json.numpowby", "json.objkeys", "json.objlen", "json.resp", "json.set", "json.strappend", "json.strlen", "json.toggle",
-    "json.type",
     // Filters and sketches.
     "bf.add", "bf.card", "bf.debug", "bf.exists", "bf.info", "bf.insert", "bf.loadchunk", "bf.madd", "bf.mexists", "bf.reserve",
     "bf.scandump",

@@ -287,7 +287,7 @@ fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
     reply.bulk(b"role");
     reply.bulk(if context.shared.replication.is_replica() { b"replica" } else { b"master" });
     reply.bulk(b"modules");
-    reply.array(0);
+    super::module::write_list(&context.shared.commands, reply);
 }
 
 fn ping(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

@@ -29,7 +29,7 @@ fn pages(table: &CommandTable) -> BTreeMap<String, String> {
         for entry in commands {
             let subcommands = &table.entries()[entry.subcommands.clone()];
             let name = entry.full_name().to_uppercase();
-            let anchor = entry.full_name();
+            let anchor = entry.full_name().replace('.', "");
             let _ =
                 writeln!(index, "- [{name}]({}.md#{anchor}): {}", group.name(), cell(entry.command.summary));
             page.push_str(&section("##", entry, !subcommands.is_empty()));

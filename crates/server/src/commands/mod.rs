@@ -23,7 +23,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod migrate;
-mod module;
+pub(crate) mod module;
 mod monitor;
 mod pubsub;
 mod recorder;

@@ -1,7 +1,7 @@
-//! MODULE, of a server that has none and loads none.
+//! MODULE, of a server that loads none, and lists those whose commands it has (decision 0098).
 
 use dunlin_engine::command::{
-    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
+    Args, Argument, Arity, Command, CommandError, CommandResult, CommandTable, Flags, Group, Run,
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -11,7 +11,7 @@ pub(super) const COMMANDS: &[Command] = &[MODULE];
 
 const MODULE: Command = Command {
     name: "module",
-    summary: "Holds the commands on modules, of which this server has none.",
+    summary: "Holds the commands on modules: this server loads none.",
     since: "4.0.0",
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -29,7 +29,7 @@ const MODULE: Command = Command {
         },
         Command {
             name: "list",
-            summary: "Lists the modules that are loaded: always none.",
+            summary: "Lists the modules of Redis whose commands are there.",
             arity: Arity::Exactly(2),
             run: Run::Host(&Handler(list)),
             flags: Flags::ADMIN.and(Flags::NO_SCRIPT),
@@ -80,8 +80,48 @@ const SUBCOMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-fn list(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.array(0);
+/// A module of Redis as clients look for it.
+pub(crate) struct Module {
+    /// The name in MODULE LIST.
+    pub(crate) name: &'static str,
+    /// The version in Redis Stack 7.4, which clients compare with the one that they need.
+    pub(crate) version: i64,
+    /// The command that is there if the module's are.
+    command: &'static str,
+}
+
+/// The modules whose commands clients look for (decision 0098).
+const MODULES: &[Module] = &[
+    Module { name: "ReJSON", version: 20808, command: "json.set" },
+    Module { name: "bf", version: 20812, command: "bf.add" },
+    Module { name: "search", version: 21020, command: "ft.search" },
+    Module { name: "timeseries", version: 11205, command: "ts.add" },
+    Module { name: "vectorset", version: 1, command: "vadd" },
+];
+
+/// The modules whose commands are there.
+pub(crate) fn announced(table: &CommandTable) -> impl Iterator<Item = &'static Module> {
+    MODULES.iter().filter(|module| table.find_full(module.command.as_bytes()).is_some())
+}
+
+/// Writes the modules as MODULE LIST and HELLO have them.
+pub(super) fn write_list(table: &CommandTable, reply: &mut ReplyBuffer) {
+    reply.array(announced(table).count());
+    for module in announced(table) {
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(module.name.as_bytes());
+        reply.bulk(b"ver");
+        reply.integer(module.version);
+        reply.bulk(b"path");
+        reply.bulk(b"");
+        reply.bulk(b"args");
+        reply.array(0);
+    }
+}
+
+fn list(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    write_list(&context.shared.commands, reply);
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use dunlin_engine::{EventClass, EventClasses};
 
-/// The meaning of `A`, beside the events of modules: everything but new keys and misses.
-const ALIAS: &[u8] = b"g$lshzxeta";
+/// The meaning of `A`: everything but new keys and misses.
+const ALIAS: &[u8] = b"g$lshzxetad";
 
 /// All letters, for the error: those of Redis 7.0, and then those of Redis 8.8 that have a meaning here.
 pub(super) const LETTERS: &str = "Ag$lshzxeKEtmdnaSTIV";
@@ -48,8 +48,6 @@ pub struct KeyspaceEvents {
     pub by_event: bool,
     /// `S`, `T`, `I`, `V`.
     pub subkeys: SubkeyEvents,
-    /// `d`: events of modules, of which there are none.
-    modules: bool,
     classes: EventClasses,
 }
 
@@ -62,11 +60,9 @@ impl KeyspaceEvents {
                 b'A' => {
                     let all = EventClass::LETTERS.iter().filter(|(known, _)| ALIAS.contains(known));
                     events.classes = all.fold(events.classes, |classes, (_, class)| classes.and(*class));
-                    events.modules = true;
                 }
                 b'K' => events.by_key = true,
                 b'E' => events.by_event = true,
-                b'd' => events.modules = true,
                 b'S' | b'T' | b'I' | b'V' => *events.subkeys.of(*letter)? = true,
                 _ => {
                     let class = EventClass::LETTERS.iter().find(|(known, _)| known == letter)?;
@@ -84,11 +80,10 @@ impl KeyspaceEvents {
             EventClass::LETTERS.iter().any(of_letter)
         };
         let mut letters = Vec::new();
-        if self.modules && ALIAS.iter().all(|letter| has(*letter)) {
+        if ALIAS.iter().all(|letter| has(*letter)) {
             letters.push(b'A');
         } else {
             letters.extend(ALIAS.iter().filter(|letter| has(**letter)));
-            letters.extend(self.modules.then_some(b'd'));
             letters.extend(has(b'n').then_some(b'n'));
         }
         letters.extend(self.by_key.then_some(b'K'));

@@ -70,7 +70,7 @@ const SECTIONS: &[Section] = &[
         ..section("Hotkeys", Breadth::Default, commands::HOT_KEYS_ROWS)
     },
     section("Audit", Breadth::Default, tls::AUDIT_ROWS),
-    section("Modules", Breadth::Default, &[]),
+    section("Modules", Breadth::Default, server::MODULES_ROWS),
     section("Commandstats", Breadth::All, commands::COMMANDS_ROWS),
     section("Errorstats", Breadth::Default, commands::ERRORS_ROWS),
     section("Latencystats", Breadth::All, commands::LATENCIES_ROWS),

@@ -6,7 +6,7 @@ use super::{
     REDIS_VERSION, Reading,
     metric::{AddLine, Family, Metric, Number, Row, Shown, Texts, Unit},
 };
-use crate::{config::Config, system::host};
+use crate::{commands::module::announced, config::Config, system::host};
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text(
@@ -114,6 +114,19 @@ fn add_listeners(config: &Config, add: AddLine<'_>) {
 fn uptime_s(reading: &Reading<'_>) -> u64 {
     reading.shared.stats.process.uptime().as_secs()
 }
+
+pub(super) const MODULES_ROWS: &[Row] = &[Row::Texts(Texts {
+    name: "module",
+    summary: "Each module of Redis whose commands are there, as Redis Stack 7.4 shows it.",
+    read: |reading, add| {
+        for module in announced(&reading.shared.commands) {
+            add(&format!(
+                "module:name={},ver={},api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]",
+                module.name, module.version
+            ));
+        }
+    },
+})];
 
 pub(super) const PROCESSOR_ROWS: &[Row] = &[
     Row::One(Metric::gauge(

@@ -1,12 +1,13 @@
 //! Small collections as bytes in the cell of their key (decision 0093).
 //!
 //! ```text
-//! cell     head │ key │ expiry │ form: 1 byte │ bytes of the listpack or intset
+//! cell     head │ key │ expiry │ form: 1 byte │ bytes of the listpack, intset or JSON block
 //! reading  ObjectRef: an Object on the stack whose block is those bytes
 //! editing  the bytes are copied to this thread's buffer, which is the block of an Object; then back
 //! ```
 //!
-//! A collection is packed if its form is a listpack or an intset of at most [`PACKED_BYTES_MAX`] bytes. So a packed collection
+//! A collection is packed if its form is a listpack, an intset or a block of a JSON document (which is edited outside of the
+//! buffer) of at most [`PACKED_BYTES_MAX`] bytes. So a packed collection
 //! has no elements that expire, owns nothing on the heap, is shared with no view and copied in no pieces.
 
 #[cfg(test)]
@@ -14,9 +15,10 @@ mod tests;
 
 use std::{cell::Cell, fmt, marker::PhantomData, mem::ManuallyDrop, ops::Deref};
 
+use dunlin_json::block_bytes;
 use dunlin_structures::{IntSet, Listpack};
 
-use super::{Array, Collection, Hash, INLINE_BYTES_MAX, List, Object, Set, SortedSet, ValueType};
+use super::{Array, Collection, Hash, INLINE_BYTES_MAX, Json, List, Object, Set, SortedSet, ValueType};
 
 /// Most bytes of a packed collection: as many as of a string that stands in its cell, with the form.
 pub(crate) const PACKED_BYTES_MAX: usize = INLINE_BYTES_MAX - 1;
@@ -41,6 +43,7 @@ pub enum PackedForm {
     Set = 3,
     SortedSet = 4,
     Array = 5,
+    Json = 6,
 }
 
 impl PackedForm {
@@ -54,6 +57,7 @@ impl PackedForm {
             3 => Self::Set,
             4 => Self::SortedSet,
             5 => Self::Array,
+            6 => Self::Json,
             other => unreachable!("a packed collection of form {other}"),
         }
     }
@@ -61,6 +65,9 @@ impl PackedForm {
     /// The bytes of a collection at the beginning of others.
     #[inline]
     pub(crate) fn without_room(self, bytes: &[u8]) -> &[u8] {
+        if self == Self::Json {
+            return &bytes[..block_bytes(bytes)];
+        }
         let word = |at: usize| {
             let word = bytes[at..].first_chunk().expect("a packed collection has a header");
             u32::from_le_bytes(*word) as usize
@@ -79,12 +86,18 @@ impl PackedForm {
             Self::IntSet | Self::Set => ValueType::Set,
             Self::SortedSet => ValueType::SortedSet,
             Self::Array => ValueType::Array,
+            Self::Json => ValueType::Json,
         }
     }
 
-    /// The collection in a listpack or an intset.
+    /// The collection in a listpack, an intset or a block of JSON.
     #[inline]
-    fn object(self, listpack: impl FnOnce() -> Listpack, integers: impl FnOnce() -> IntSet) -> Object {
+    fn object(
+        self,
+        listpack: impl FnOnce() -> Listpack,
+        integers: impl FnOnce() -> IntSet,
+        document: impl FnOnce() -> Json,
+    ) -> Object {
         match self {
             Self::Hash => Object::Hash(Hash::in_listpack(listpack())),
             Self::List => Object::List(List::in_listpack(listpack())),
@@ -92,6 +105,7 @@ impl PackedForm {
             Self::Set => Object::Set(Set::in_listpack(listpack())),
             Self::SortedSet => Object::SortedSet(SortedSet::in_listpack(listpack())),
             Self::Array => Object::Array(Array::in_listpack(listpack())),
+            Self::Json => Object::Json(document()),
         }
     }
 }
@@ -113,11 +127,10 @@ impl<'a> Packed<'a> {
     /// A copy to be changed, in this thread's buffer; see [`recycle`].
     #[inline]
     pub(crate) fn unpacked(self) -> Object {
-        // The form has either the listpack or the intset.
-        let buffer = Cell::new(take_buffer());
         self.form.object(
-            || Listpack::in_buffer(buffer.take(), self.bytes),
-            || IntSet::in_buffer(buffer.take(), self.bytes),
+            || Listpack::in_buffer(take_buffer(), self.bytes),
+            || IntSet::in_buffer(take_buffer(), self.bytes),
+            || Json::in_block(self.bytes),
         )
     }
 }
@@ -177,8 +190,13 @@ impl<'a> From<Packed<'a>> for ObjectRef<'a> {
     #[inline]
     fn from(packed: Packed<'a>) -> Self {
         // SAFETY: the bytes live as long as the result; its object is only lent, and never dropped.
-        let object =
-            unsafe { packed.form.object(|| Listpack::lent(packed.bytes), || IntSet::lent(packed.bytes)) };
+        let object = unsafe {
+            packed.form.object(
+                || Listpack::lent(packed.bytes),
+                || IntSet::lent(packed.bytes),
+                || Json::lent(packed.bytes),
+            )
+        };
         Self::Packed(PackedObject { object: ManuallyDrop::new(object), bytes: PhantomData })
     }
 }

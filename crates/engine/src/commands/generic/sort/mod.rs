@@ -318,7 +318,7 @@ fn elements_of(
             let reverse = options.keep_order && options.descending;
             set.for_range(0..set.len(), reverse, |member, _| add(member));
         }
-        Object::Hash(_) | Object::Stream(_) | Object::Array(_) | Object::Foreign(_) => {
+        Object::Hash(_) | Object::Stream(_) | Object::Array(_) | Object::Json(_) | Object::Foreign(_) => {
             return Err(CommandError::WrongType);
         }
     }
