@@ -49,7 +49,7 @@ def figures(server):
     return stats["module_commands_passed_over"], stats["module_values_stale"]
 
 
-def test_a_link_goes_on_behind_commands_of_modules(snapshot):
+def test_link_goes_on_behind_commands_of_modules(snapshot):
     with Node(DUNLIN) as replica:
         stream = Stream(replica, snapshot)
         stream.send(("SET", "a", 1), ("NO.SET", "kept", "$", "x"), ("SET", "b", 2), ("no.set", "kept", "y"), ("NO.SET", "new", 1), ("FT.NOSUCH", "index"), ("SET", "c", 3))
@@ -67,7 +67,7 @@ def test_a_link_goes_on_behind_commands_of_modules(snapshot):
         assert error == "unknown command 'NOSUCH'"
 
 
-def test_a_block_with_commands_of_modules_is_applied_without_them(snapshot):
+def test_block_with_commands_of_modules_is_applied_without_them(snapshot):
     with Node(DUNLIN) as replica:
         stream = Stream(replica, snapshot)
         stream.send(("MULTI",), ("SET", "a", 1), ("NO.SET", "kept", 1), ("SELECT", 3), ("NO.SET", "other", 1), ("SET", "b", 1), ("EXEC",), ("SELECT", 0), ("SET", "c", 1))
@@ -79,7 +79,7 @@ def test_a_block_with_commands_of_modules_is_applied_without_them(snapshot):
         assert (figures(replica), replica.call("GET", "d")) == ((4, 2), b"1")
 
 
-def test_the_log_and_replicas_behind_have_the_same_stream(snapshot):
+def test_log_and_replicas_behind_have_the_same_stream(snapshot):
     with Node(DUNLIN, *LOG) as replica, Node(DUNLIN) as behind:
         stream = Stream(replica, snapshot)
         behind.follow(replica.port)
@@ -110,7 +110,7 @@ def test_module_data_refuse_ends_the_link(snapshot, tmp_path):
 
 
 @pytest.mark.parametrize("treatment", ["keep", "skip"])
-def test_the_log_of_a_redis_with_modules_is_refused_unless_they_are_to_be_left_out(treatment, tmp_path):
+def test_log_of_a_redis_with_modules_is_refused_unless_they_are_to_be_left_out(treatment, tmp_path):
     (tmp_path / "appendonlydir").mkdir()
     (tmp_path / "appendonlydir" / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
     record = packed("SET", "a", 1) + packed("NO.SET", "kept", 1) + packed("SET", "b", 2)

@@ -154,7 +154,7 @@ def test_denials_are_as_old_as_they_are(clock):
         assert len(session("ACL", "LOG")) == 1
 
 
-def test_a_sealed_backup_stays_though_the_clock_was_set_forward(clock):
+def test_sealed_backup_stays_though_the_clock_was_set_forward(clock):
     with Server("--appendonly", "yes", "--backup-sealed-ttl", str(HOUR // 2), environment=clock.environment) as server, Session(server) as session:
         assert session("BACKUP", "START") == "OK"
         eventually(lambda: b"incrementing" in session("BACKUP", "STATUS"), "the base")

@@ -55,7 +55,7 @@ def test_sets_and_ranges_of_keys_that_are_not_there(server, boss):
         assert boss.line(line) == "ERR syntax error", line
 
 
-def test_a_transaction_runs_if_all_conditions_hold(boss):
+def test_exec_runs_if_all_conditions_hold(boss):
     boss.line("MSET a 1 n 007")
     boss.line("SETRANGE long 100000 x")
     for line, holds in (
@@ -85,7 +85,7 @@ def test_a_transaction_runs_if_all_conditions_hold(boss):
     assert execute(boss, "EXEC XX a") == (None, False)
 
 
-def test_a_condition_that_cannot_be_looked_at_discards_the_transaction(boss):
+def test_exec_discards_if_a_condition_cannot_be_looked_at(boss):
     boss.line("RPUSH list 1")
     for line in ("EXEC IFEQ list 1", "EXEC IFNE list 1"):
         reply, done = execute(boss, line)
@@ -113,7 +113,7 @@ def test_conditions_and_watched_keys_both_count(server, boss):
         assert boss.line("EXEC IFEQ a 1") == ["OK"]
 
 
-def test_a_condition_sees_what_others_have_done_before(server, boss):
+def test_exec_sees_what_others_have_done_before(server, boss):
     """Clients that add one to a number, each if it still is what it has read: no addition is lost."""
     boss.line("SET n 0")
     with Peer(server) as one, Peer(server) as other:

@@ -60,7 +60,7 @@ def test_fieldsets_come_and_go_by_name(boss):
     assert boss.ask("HGETALL", "") == ["", "1", "f", ""]
 
 
-def test_only_a_hash_is_replaced(boss):
+def test_himport_replaces_hashes_alone(boss):
     boss.line("HIMPORT PREPARE s a b")
     boss.line("HSET h old 1")
     boss.line("EXPIRE h 1000")
@@ -167,7 +167,7 @@ def test_fieldsets_count_as_the_clients_memory_and_are_bounded(server, boss):
     assert boss.line("HIMPORT DISCARDALL") == 63
 
 
-def test_a_client_with_too_many_fieldsets_is_evicted():
+def test_clients_with_too_many_fieldsets_are_evicted():
     with Server("--maxmemory-clients", "2mb") as server, Peer(server) as observer, Peer(server) as client:
         observer.line("CLIENT NO-EVICT ON")
         prepared = 0
@@ -196,7 +196,7 @@ def test_replicas_get_the_hash_itself():
             assert peer.line("HIMPORT SET k s 1 2").startswith("READONLY")
 
 
-def test_a_log_replays_the_hashes():
+def test_log_replays_the_hashes():
     with Node(DUNLIN, "--appendonly", "yes") as server, Peer(server) as peer:
         peer.line("HIMPORT PREPARE s b a")
         for number in range(100):

@@ -56,7 +56,7 @@ def of(letters, event, key, *fields, database=0):
 
 
 @pytest.mark.parametrize("letters", ["S", "T", "I", "V", "STIV"])
-def test_each_letter_is_a_kind_of_channel(boss, subscriber, letters):
+def test_letters_are_kinds_of_channels(boss, subscriber, letters):
     assert boss.line(f"CONFIG SET notify-keyspace-events {letters}h") == "OK"
     boss.line("HSET h f 1 longer 2 f 3")
     assert subscriber.heard() == of(letters, "hset", "h", "f", "longer", "f")
@@ -122,7 +122,7 @@ def test_fields_that_expire_are_named(boss, subscriber):
     assert sorted(",".join(fields).split(",")) == ["1:a", "1:b"]
 
 
-def test_a_replica_tells_its_own_subscribers():
+def test_replicas_tell_their_own_subscribers():
     with Node(DUNLIN) as primary, Node(DUNLIN, "--notify-keyspace-events", "STIVh") as replica:
         replica.follow(primary.port)
         settle(primary, replica)
@@ -139,7 +139,7 @@ def test_letters_without_a_meaning_are_refused(boss):
         assert isinstance(reply, Failure) and "Invalid event class character" in reply
 
 
-def test_a_user_hears_of_the_channels_that_its_rules_allow(server, boss):
+def test_users_hear_of_the_channels_that_their_rules_allow(server, boss):
     boss.line("CONFIG SET notify-keyspace-events STIVh")
     boss.line("ACL SETUSER app on nopass +@all ~* resetchannels &__subkeyspace@0__:mine")
     with Peer(server) as client:

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fieldset_with_a_name_twice_or_too_many_bytes_is_refused_and_the_old_one_stays() {
+    fn fieldset_with_a_name_twice_or_too_many_bytes_is_refused_and_the_old_one_stays() {
         let (mut sets, caller) = (Fieldsets::default(), Caller::default());
         assert!(sets.prepare(&caller, b"s", &[b"a", b"b", b"a"]).is_err());
         assert!(sets.clients.is_empty());
