@@ -9,7 +9,10 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    executor::{Handler, ServerContext, transaction::Executed},
+    executor::{
+        Handler, ServerContext,
+        transaction::{Executed, KeyCondition},
+    },
     session::Replies,
 };
 
@@ -127,7 +130,7 @@ fn operands_of_condition(word: &[u8]) -> Option<usize> {
 }
 
 /// Reads the conditions of EXEC. The text of the error is Valkey's, as far as its tests show it.
-fn conditions<'a>(args: &mut Args<'a>) -> Result<Vec<(&'a [u8], Condition<'a>)>, CommandError> {
+fn conditions<'a>(args: &mut Args<'a>) -> Result<Vec<KeyCondition<'a>>, CommandError> {
     let mut conditions = Vec::new();
     while !args.is_empty() {
         let condition = if args.token_with("IFEQ", 2) {

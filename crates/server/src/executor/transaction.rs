@@ -43,6 +43,9 @@ pub(crate) enum Executed {
     Again,
 }
 
+/// A key, and what EXEC asks of it.
+pub(crate) type KeyCondition<'a> = (&'a [u8], Condition<'a>);
+
 impl Executor {
     /// Begins to queue commands.
     pub(crate) fn begin_queue(&mut self, session: &mut Session) {
@@ -126,7 +129,7 @@ impl Executor {
         &mut self,
         shared: &'k Shared,
         session: &mut Session,
-        (words, conditions): (&[&[u8]], &[(&[u8], Condition<'_>)]),
+        (words, conditions): (&[&[u8]], &[KeyCondition<'_>]),
         mut queue: Box<Queue>,
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
@@ -188,7 +191,7 @@ impl Executor {
     fn conditions_hold(
         &self,
         database: usize,
-        conditions: &[(&[u8], Condition<'_>)],
+        conditions: &[KeyCondition<'_>],
         transaction: &Transaction<'_>,
     ) -> Result<bool, CommandError> {
         let environment = Environment::new(&self.policy, &self.caller);
