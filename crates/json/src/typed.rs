@@ -28,10 +28,11 @@ pub(crate) fn half(bits: u16) -> f64 {
 /// Appends an element of that code, rounded to the nearest, ties to even; false, and nothing appended, if it is too large.
 fn push_element(code: u8, number: f64, out: &mut Vec<u8>) -> bool {
     match code {
-        0 | 1 => match if code == 0 { narrowed(number, 10, -14, 15) } else { narrowed(number, 7, -126, 127) } {
-            Some(bits) => out.extend_from_slice(&bits.to_le_bytes()),
-            None => return false,
-        },
+        0 | 1 => {
+            let (mantissa, exponent_min, exponent_max) = if code == 0 { (10, -14, 15) } else { (7, -126, 127) };
+            let Some(bits) = narrowed(number, mantissa, exponent_min, exponent_max) else { return false };
+            out.extend_from_slice(&bits.to_le_bytes());
+        }
         2 if (number as f32).is_infinite() => return false,
         2 => out.extend_from_slice(&(number as f32).to_le_bytes()),
         _ => out.extend_from_slice(&number.to_le_bytes()),
@@ -54,7 +55,7 @@ fn narrowed(number: f64, mantissa: u32, exponent_min: i32, exponent_max: i32) ->
         exponent += 1;
     }
     // The leading bit of a normal number adds one to the exponent's field.
-    (exponent <= exponent_max).then(|| sign | (((exponent - exponent_min) as u16) << mantissa) + units)
+    (exponent <= exponent_max).then(|| sign | ((((exponent - exponent_min) as u16) << mantissa) + units))
 }
 
 impl Document {
