@@ -55,7 +55,7 @@ fn narrowed(number: f64, mantissa: u32, exponent_min: i32, exponent_max: i32) ->
         exponent += 1;
     }
     // The leading bit of a normal number adds one to the exponent's field.
-    (exponent <= exponent_max).then(|| sign | (((exponent - exponent_min) as u16) << mantissa) + units)
+    (exponent <= exponent_max).then(|| sign | ((((exponent - exponent_min) as u16) << mantissa) + units))
 }
 
 impl Document {
