@@ -15,14 +15,14 @@ from harness import DUNLIN, LAB, ORACLE, Server, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin")
 
-WITH_DUNLIN = ["--dunlin", DUNLIN]
 TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1"]
 PEERS = ["--peer", f"redis-server={shutil.which(ORACLE)}", "--peer", "memcached", "--peer", "nutcracker=2"]
 
 
 def lab(*arguments, timeout=600, **environment):
     """Runs the lab; its exit code and its output."""
-    command = [LAB, *WITH_DUNLIN, *map(str, arguments)]
+    own = [] if "--without-dunlin" in arguments else ["--dunlin", os.path.abspath(DUNLIN)]
+    command = [LAB, *own, *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
     )
@@ -170,9 +170,8 @@ def test_server_that_answers_wrongly_fails_the_lab(lie, experiment, says, tmp_pa
 
 def test_programs_that_are_missing_are_left_out(tmp_path):
     (tmp_path / "bin").mkdir()
-    dunlin = ["--dunlin", os.path.abspath(DUNLIN)]
     peers = ["--peer", "memcached", "--peer", f"redis={shutil.which(ORACLE)}"]
-    arguments = ["http", "pings", *TINY, *dunlin, *peers, "--out", tmp_path]
+    arguments = ["http", "pings", *TINY, *peers, "--out", tmp_path]
     code, text = lab(*arguments, PATH=str(tmp_path / "bin"))
     assert code == 0, text
     report = (tmp_path / "report.md").read_text()
