@@ -114,14 +114,17 @@ NEWER = {
 }
 
 THE_ID = re.compile(rb"(\$2\r\nid\r\n):\d+\r\n")
+# JSON is a module to clients, and Redis 7.0 has none (decision 0098).
+MODULES = re.compile(rb"\*\d+\r\n(?:[*%]\d\r\n\$4\r\nname\r\n.*?\$4\r\nargs\r\n\*0\r\n)+", re.DOTALL)
 THE_VERSION = re.compile(rb"(\$7\r\nversion\r\n)\$\d+\r\n[\d.]+\r\n")
 
 
 def talk(server, lines):
-    """All lines in one write, and all that comes back; numbers of clients and the server's version left out."""
+    """All lines in one write, and all that comes back; numbers of clients, the server's version and its modules left out."""
     with server.connect() as client:
         client.sendall(b"".join(command(*line.split(" ")) for line in lines) + command("QUIT"))
-        return THE_VERSION.sub(rb"\1?\r\n", THE_ID.sub(rb"\1:?\r\n", rest(client)[0]))
+        said = MODULES.sub(b"*0\r\n", rest(client)[0])
+        return THE_VERSION.sub(rb"\1?\r\n", THE_ID.sub(rb"\1:?\r\n", said))
 
 
 @pytest.mark.parametrize("name", AS_REDIS)

@@ -30,8 +30,8 @@ def sortable(item):
     return repr(sorted(map(sortable, item)) if isinstance(item, list) else item)
 
 
-# Facts of HELLO that are the server's own: the client's number, and the version that is announced.
-OWN_FACTS = ("id", "version")
+# Facts of HELLO that are the server's own: the client's number, and the version and modules that are announced.
+OWN_FACTS = ("id", "version", "modules")
 
 
 def without_id(item):

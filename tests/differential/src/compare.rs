@@ -406,10 +406,13 @@ fn pairs(elements: &[Reply]) -> Vec<&[Reply]> {
     pairs
 }
 
+/// The modules of HELLO are left out: JSON is one here, and Redis 7.0 has none.
 fn same_shape(a: &Reply, b: &Reply) -> bool {
     match (a, b) {
         (Reply::Array(x, a), Reply::Array(y, b)) => {
-            x == y && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_shape(a, b))
+            let is_of_modules = |at: usize| at > 0 && a[at - 1].bytes() == Some(b"modules");
+            let agree = |(at, (a, b))| is_of_modules(at) || same_shape(a, b);
+            x == y && a.len() == b.len() && a.iter().zip(b).enumerate().all(agree)
         }
         _ => a.kind() == b.kind() && !a.is_error(),
     }
