@@ -46,6 +46,10 @@ pub(super) fn read_module<R: io::BufRead>(input: &mut Input<R>) -> Result<Object
         };
     }
     registry!(Json);
+    #[expect(
+        clippy::redundant_closure,
+        reason = "the function itself is not general over the recording's lifetime"
+    )]
     let ((), items) = input.recorded(|input| skip_items(input))?;
     let bytes = [id_bytes, items].concat();
     Ok(match id {

@@ -31,6 +31,9 @@ pub(super) struct Change<'c> {
     pub(super) frees: bool,
 }
 
+/// The answer for a missing key, and the document that is made for it.
+type Create<'c, T> = &'c dyn Fn() -> Result<(T, Option<Document>), CommandError>;
+
 impl Change<'_> {
     /// Does `operation`, which answers and says whether it has changed the document; `create` answers for a missing key
     /// and may make its document. `None` if the key is missing and `create` is. Both may run twice, and must depend on
@@ -38,7 +41,7 @@ impl Change<'_> {
     pub(super) fn run<T: Any + Send>(
         &self,
         context: &mut WriteContext<'_>,
-        create: Option<&dyn Fn() -> Result<(T, Option<Document>), CommandError>>,
+        create: Option<Create<'_, T>>,
         operation: impl Fn(&mut Document) -> Result<(T, bool), CommandError>,
     ) -> Result<Option<T>, CommandError> {
         let key = self.key;
