@@ -82,7 +82,6 @@ beside_done() {
 
 start=$SECONDS
 target=$(scripts/target-dir.sh)
-part "links and words of all pages" '^$' bash -c 'scripts/check-links.py && scripts/check-prose.py'
 # The set-up waits for downloads most of the time. It comes first where the build needs its compiler, or sudo a password.
 if command -v cc >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then
     beside set-up scripts/setup-tests.sh
@@ -92,6 +91,7 @@ fi
 part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
 part "build of the lab" '^$' cargo build --profile fast --locked --manifest-path lab/Cargo.toml --target-dir "$target" --all-targets || finish
 [ ! -e "$logs/set-up.pid" ] || beside_done set-up '^$' || finish
+part "links and words of all pages" '^$' bash -c 'scripts/check-links.py && scripts/check-prose.py'
 part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
 part "unit tests of the lab (cargo)" '^test result:' cargo test --profile fast --locked --manifest-path lab/Cargo.toml --target-dir "$target"
 
