@@ -106,7 +106,7 @@ pub struct BenchArguments {
     #[arg(long)]
     pub cluster: bool,
 
-    /// Tests to run, separated by commas [default: all]
+    /// Tests to run, separated by commas [default: all but those of JSON]
     #[arg(short = 't', value_name = "TESTS")]
     pub tests: Option<String>,
     /// Repeat the tests for ever
@@ -199,8 +199,8 @@ impl BenchArguments {
     pub fn tests(&self, stdin: &mut dyn Read) -> Result<Vec<Test>, String> {
         let mut named: Vec<(String, bool, Template)> = Vec::new();
         if self.command.is_empty() {
-            let all = workload::names().join(",");
-            let selected = workload::select(self.tests.as_deref().unwrap_or(&all)).map_err(|name| {
+            let common = workload::common().join(",");
+            let selected = workload::select(self.tests.as_deref().unwrap_or(&common)).map_err(|name| {
                 format!("there is no test '{name}'; the tests are {}", workload::names().join(", "))
             })?;
             named.extend(selected.iter().map(|row| {
@@ -276,7 +276,8 @@ mod tests {
         let arguments = parse("").unwrap();
         assert_eq!(arguments.target().unwrap(), Target::new(Address::Tcp("127.0.0.1".into(), 6379)));
         let tests = arguments.tests(&mut std::io::empty()).unwrap();
-        assert_eq!(tests.len(), workload::WORKLOADS.len());
+        assert_eq!(tests.len(), workload::WORKLOADS.iter().filter(|row| row.is_common()).count());
+        assert!(tests.iter().all(|test| !test.title.starts_with("JSON")), "not every server has it");
         let plan = &tests[0].plan;
         assert_eq!((plan.requests, plan.clients, plan.pipeline, plan.threads), (Some(100_000), 50, 1, 1));
         assert_eq!((plan.filling.data_bytes, plan.keep_alive, plan.rate), (3, true, None));

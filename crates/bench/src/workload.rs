@@ -1,6 +1,6 @@
 //! The built-in tests: one row each. Names, keys and order are redis-benchmark's, so that figures
-//! can be laid side by side; `mget`, `hget`, `zrank`, `xadd` and those of JSON are
-//! additions.
+//! can be laid side by side; `mget`, `hget`, `zrank`, `xadd` are additions, and those of JSON, which run if they are
+//! named.
 
 use crate::template::Template;
 
@@ -68,6 +68,11 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 impl Workload {
+    /// Whether every server of the protocol has its command: one of a module's has a dot in its name.
+    pub fn is_common(&self) -> bool {
+        self.names.iter().all(|name| !name.contains('.'))
+    }
+
     /// The template to send.
     pub fn template(&self) -> Template {
         if self.title == INLINE_TITLE {
@@ -101,6 +106,11 @@ pub fn names() -> Vec<&'static str> {
         }
     }
     names
+}
+
+/// The names of the tests that run if none is named: those of commands that every server has.
+pub fn common() -> Vec<&'static str> {
+    WORKLOADS.iter().filter(|row| row.is_common()).flat_map(|row| row.names).copied().collect()
 }
 
 #[cfg(test)]
