@@ -23,7 +23,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod migrate;
-pub(crate) mod module;
+mod module;
 mod monitor;
 mod pubsub;
 mod recorder;

@@ -6,7 +6,10 @@ use super::{
     REDIS_VERSION, Reading,
     metric::{AddLine, Family, Metric, Number, Row, Shown, Texts, Unit},
 };
-use crate::{commands::module::announced, config::Config, system::host};
+use crate::{
+    config::{Config, announced},
+    system::host,
+};
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text(
