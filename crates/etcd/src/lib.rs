@@ -4,7 +4,7 @@
 //! one thread of the server makes them.
 //!
 //! Invariants:
-//! - A transaction that may have reached an etcd is never sent again. Its outcome is [`TransactionOutcome::Unknown`] instead.
+//! - A transaction that may have reached etcd is not sent again: its outcome is [`TransactionOutcome::Unknown`].
 //! - Every wait has an end ([`Options::timeout_ms`]), and every answer a largest size.
 //! - An answer that makes no sense is an error, never a panic.
 

@@ -29,7 +29,7 @@ struct Frame {
     starts: usize,
     /// Number of the first node that its items link to.
     links: usize,
-    /// Its items before those, if they are many.
+    /// The earlier items of a large container, in runs; the scratch has only the latest.
     large: Option<Box<LargeBuilder>>,
 }
 

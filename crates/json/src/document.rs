@@ -9,9 +9,9 @@ use crate::{
     write::write_text,
 };
 
-/// So many changes are always edits.
+/// Up to this many changes are always single edits.
 const EDITS_MAX: usize = 16;
-/// A pass over so many bytes costs about as much as an edit.
+/// Bytes of a document whose rebuilding costs about as much as one edit.
 const BYTES_PER_EDIT: usize = 16 << 10;
 
 /// A JSON value of its own. A clone shares it in O(1); a change copies the block that it touches, and lists of blocks.
@@ -124,8 +124,8 @@ impl Document {
         }
     }
 
-    /// Puts values in place of others, or removes them (`None`), none of which is below another: as many edits, or, if they
-    /// are so many that this is cheaper, one pass over the document. O(document) at most.
+    /// Replaces or removes (`None`) values, none of which is below another: by single edits, or by one pass over the document
+    /// if that is cheaper. O(document) at most.
     ///
     /// # Panics
     /// If a location is not there, or the root is to be removed.

@@ -40,7 +40,8 @@ fn push_element(code: u8, number: f64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// A finite double in 16 bits, of which so many are the mantissa, with exponents in that range.
+/// Rounds a finite double to 16 bits with `mantissa` bits of mantissa and exponents from `exponent_min` to `exponent_max`;
+/// `None` if it is too large.
 fn narrowed(number: f64, mantissa: u32, exponent_min: i32, exponent_max: i32) -> Option<u16> {
     let sign = u16::from(number.is_sign_negative()) << 15;
     let magnitude = number.abs();

@@ -106,7 +106,7 @@ pub fn read_module_aux<R: io::BufRead>(input: &mut Input<R>) -> Result<ModuleAux
     Ok(ModuleAux { module, is_behind, bytes })
 }
 
-/// Reads the items of a value whose type is known, one by one in the order in which its form has them.
+/// Reads the items of a value one by one.
 #[derive(Debug)]
 pub(crate) struct ItemReader<'i, R> {
     input: &'i mut Input<R>,
@@ -122,9 +122,6 @@ pub(crate) enum Item {
     String(Vec<u8>),
 }
 
-const OTHER_ITEM: RdbError = RdbError::Corrupt("a value of a module has another item than its form says");
-
-#[allow(dead_code, reason = "each type of a module reads the items that its form has")]
 impl<'i, R: io::BufRead> ItemReader<'i, R> {
     /// Reads items from behind the module's id.
     pub(crate) fn new(input: &'i mut Input<R>) -> Self {
@@ -143,45 +140,6 @@ impl<'i, R: io::BufRead> ItemReader<'i, R> {
             _ => return Err(UNKNOWN_ITEM),
         }))
     }
-
-    fn expect(&mut self, mark: u64) -> Result<(), RdbError> {
-        if self.input.length()? == mark { Ok(()) } else { Err(OTHER_ITEM) }
-    }
-
-    /// Reads a number with a sign.
-    pub(crate) fn signed(&mut self) -> Result<i64, RdbError> {
-        self.expect(item::SIGNED)?;
-        Ok(self.input.length()? as i64)
-    }
-
-    /// Reads a number without a sign.
-    pub(crate) fn unsigned(&mut self) -> Result<u64, RdbError> {
-        self.expect(item::UNSIGNED)?;
-        self.input.length()
-    }
-
-    /// Reads a double.
-    pub(crate) fn double(&mut self) -> Result<f64, RdbError> {
-        self.expect(item::DOUBLE)?;
-        self.input.double()
-    }
-
-    /// Reads a string in place of the contents of `out`. Memory grows with what arrives.
-    pub(crate) fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
-        self.expect(item::STRING)?;
-        self.input.string_into(out)
-    }
-
-    /// Reads a string.
-    pub(crate) fn string(&mut self) -> Result<Vec<u8>, RdbError> {
-        self.expect(item::STRING)?;
-        self.input.string()
-    }
-
-    /// Reads the mark behind the last item.
-    pub(crate) fn end(&mut self) -> Result<(), RdbError> {
-        self.expect(item::END)
-    }
 }
 
 /// Writes a value as that of a module: its id, its items, the mark behind them.
@@ -190,30 +148,11 @@ pub(crate) struct ItemWriter<'o, 'c, W> {
     output: &'o mut Output<'c, W>,
 }
 
-#[allow(dead_code, reason = "each type of a module writes the items that its form has")]
 impl<'o, 'c, W: io::Write> ItemWriter<'o, 'c, W> {
     /// Writes the id of a module's type with the version of the encoding.
     pub(crate) fn begin(output: &'o mut Output<'c, W>, name: &[u8; 9], version: u16) -> io::Result<Self> {
         output.length(ModuleName::id_of(name) | u64::from(version))?;
         Ok(Self { output })
-    }
-
-    /// Writes a number with a sign.
-    pub(crate) fn signed(&mut self, number: i64) -> io::Result<()> {
-        self.output.length(item::SIGNED)?;
-        self.output.length(number as u64)
-    }
-
-    /// Writes a number without a sign.
-    pub(crate) fn unsigned(&mut self, number: u64) -> io::Result<()> {
-        self.output.length(item::UNSIGNED)?;
-        self.output.length(number)
-    }
-
-    /// Writes a double.
-    pub(crate) fn double(&mut self, number: f64) -> io::Result<()> {
-        self.output.length(item::DOUBLE)?;
-        self.output.raw(&number.to_le_bytes())
     }
 
     /// Writes a string in its smallest form.

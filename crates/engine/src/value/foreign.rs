@@ -15,11 +15,11 @@ use std::{
     },
 };
 
-use super::{Layout, ValueType, incremental_copy::IncrementalCopy, stored::Stored};
+use super::{ValueType, incremental_copy::IncrementalCopy, stored::Stored};
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
-    rdb::{Input, ModuleName, Output, RdbError, Version, types},
+    rdb::{ModuleName, Output, Version, types},
     snapshot::SnapshotQueue,
 };
 
@@ -109,16 +109,6 @@ impl Stored for Foreign {
 
     fn is_written_in_elements(&self, _: Version) -> bool {
         false
-    }
-
-    /// [`super::module::read_module`] reads it: the value may be of a type that is here.
-    fn read_rdb<R: io::BufRead>(
-        _: u8,
-        _: Version,
-        _: &mut Input<R>,
-        _: Layout<'_>,
-    ) -> Option<Result<Self, RdbError>> {
-        None
     }
 
     /// No commands make it here; RESTORE does.

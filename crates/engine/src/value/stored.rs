@@ -126,12 +126,16 @@ pub(crate) trait Stored: Sized {
 
     /// Reads it in a form; `None` if the number is that of no form of this type. A collection of the right form for a
     /// compact encoding, but over its limits, leaves it at once. O(n).
+    ///
+    /// Values of modules have no number of their own: [`read_module`] reads them.
     fn read_rdb<R: io::BufRead>(
-        type_number: u8,
-        version: Version,
-        input: &mut Input<R>,
-        layout: Layout<'_>,
-    ) -> Option<Result<Self, RdbError>>;
+        _type_number: u8,
+        _version: Version,
+        _input: &mut Input<R>,
+        _layout: Layout<'_>,
+    ) -> Option<Result<Self, RdbError>> {
+        None
+    }
 
     /// Writes the commands that make it, for servers that load a version of RDB files, without elements that have
     /// expired by `now_ms`; false, and nothing written, if no commands would make it as it is. O(n).

@@ -76,7 +76,7 @@ pub(crate) fn insert(bytes: &mut Vec<u8>, steps: &[u32], at: usize, items: &[u8]
     splice(bytes, steps, &Splice { first: at, removed: 0, items, added });
 }
 
-/// Replaces bytes; the room grows by no more than an eighth beyond the need, and is given back when a quarter is unused.
+/// Replaces bytes. The vector grows to an eighth more than is needed, at most, and shrinks when a quarter of it is unused.
 fn put(bytes: &mut Vec<u8>, at: usize, old: usize, new: &[u8]) {
     let len = bytes.len() - old + new.len();
     if len > bytes.capacity() {
@@ -162,7 +162,7 @@ fn fix(bytes: &mut Vec<u8>, ancestors: &[Ancestor], mut change: isize) {
             return;
         }
         let at = ancestor.at;
-        // Its size is still that of before, so only its header may be read.
+        // The header still has the size before the edit: nothing behind the header may be read by it.
         let tag = bytes[at];
         let width = super::width_of(tag);
         let object = super::is_object(tag);

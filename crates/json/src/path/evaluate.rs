@@ -52,7 +52,7 @@ enum Chosen<'p, 'a> {
     Names(std::slice::Iter<'p, Box<[u8]>>),
     Indexes(std::slice::Iter<'p, i64>),
     Slice(std::iter::StepBy<std::ops::Range<usize>>),
-    /// Its items, each with all below it, to which the segment's selector is applied.
+    /// Each item, to whose descendants the segment's selector is applied too (`..`).
     Below(Items<'a>, u32),
 }
 

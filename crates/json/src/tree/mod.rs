@@ -67,7 +67,7 @@ pub(crate) struct Run {
     pub(crate) bytes: Vec<u8>,
     /// The nodes of its links, by their number.
     pub(crate) links: Vec<Node>,
-    /// Its number among the names' runs.
+    /// The number by which the table of names knows this run.
     id: u16,
 }
 

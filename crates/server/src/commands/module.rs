@@ -6,7 +6,7 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    config::announced,
+    config::announced_modules,
     executor::{Handler, ServerContext},
 };
 
@@ -85,8 +85,8 @@ const SUBCOMMAND: Command = Command {
 
 /// Writes the modules as MODULE LIST and HELLO have them.
 pub(super) fn write_list(table: &CommandTable, reply: &mut ReplyBuffer) {
-    reply.array(announced(table).count());
-    for module in announced(table) {
+    reply.array(announced_modules(table).count());
+    for module in announced_modules(table) {
         reply.map(4);
         reply.bulk(b"name");
         reply.bulk(module.name.as_bytes());

@@ -37,7 +37,7 @@ pub use directive::{Change, Directive, Group, ValueError};
 pub use events::{KeyspaceEvents, SubkeyEvents};
 pub(crate) use foreign::is_secret;
 pub use lines::{IgnoredLine, Origin, RenameLine, UserLine};
-pub(crate) use modules::announced;
+pub(crate) use modules::announced_modules;
 pub(crate) use names::{NO_HOST, is_host, is_hostname, is_label};
 pub(crate) use policy::policy;
 pub(crate) use rewrite::{RewrittenUsers, replace as replace_file};

@@ -22,6 +22,6 @@ const MODULES: &[Module] = &[
 ];
 
 /// The modules whose commands are there.
-pub(crate) fn announced(table: &CommandTable) -> impl Iterator<Item = &'static Module> {
+pub(crate) fn announced_modules(table: &CommandTable) -> impl Iterator<Item = &'static Module> {
     MODULES.iter().filter(|module| table.find_full(module.command.as_bytes()).is_some())
 }

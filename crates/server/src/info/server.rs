@@ -7,7 +7,7 @@ use super::{
     metric::{AddLine, Family, Metric, Number, Row, Shown, Texts, Unit},
 };
 use crate::{
-    config::{Config, announced},
+    config::{Config, announced_modules},
     system::host,
 };
 
@@ -122,7 +122,7 @@ pub(super) const MODULES_ROWS: &[Row] = &[Row::Texts(Texts {
     name: "module",
     summary: "Each module of Redis whose commands are there, as Redis Stack 7.4 shows it.",
     read: |reading, add| {
-        for module in announced(&reading.shared.commands) {
+        for module in announced_modules(&reading.shared.commands) {
             add(&format!(
                 "module:name={},ver={},api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]",
                 module.name, module.version

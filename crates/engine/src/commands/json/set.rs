@@ -97,12 +97,13 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         let done = operations::set(document, &path, &value()?, condition).map_err(refused)?;
         Ok((done, done))
     })?;
-    if done == Some(true) {
-        reply.ok()
-    } else {
-        reply.null()
-    }
+    answer(done, reply);
     Ok(())
+}
+
+/// OK for a change, null if a condition or the path left everything as it was.
+fn answer(done: Option<bool>, reply: &mut ReplyBuffer) {
+    if done == Some(true) { reply.ok() } else { reply.null() }
 }
 
 pub(super) const MERGE: Command = Command {
@@ -128,11 +129,7 @@ fn merge(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         let done = operations::merge(document, &path, &patch).map_err(refused)?;
         Ok((done, done))
     })?;
-    if done == Some(true) {
-        reply.ok()
-    } else {
-        reply.null()
-    }
+    answer(done, reply);
     Ok(())
 }
 

@@ -93,7 +93,8 @@ impl Change<'_> {
         Ok(Some(answer))
     }
 
-    /// Whether so much may go that the document is kept as it was, to be freed later. Changes beside such a clone copy a block.
+    /// Whether the change may free more than [`FREED_AT_ONCE_BYTES_MAX`]. Then a clone of the former document is freed in the
+    /// background; the change copies the blocks that it touches.
     fn frees_much(&self, json: &Json) -> bool {
         if !self.frees || json.bytes() <= FREED_AT_ONCE_BYTES_MAX {
             return false;

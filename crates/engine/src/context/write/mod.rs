@@ -744,7 +744,7 @@ impl<'a> WriteContext<'a> {
         self.environment.policy.notifications.has_subkeys(EventClass::Hash)
     }
 
-    /// Reports an event with its elements, which `subkeys` returns; it is told whether they are wanted.
+    /// Reports an event with the elements that `subkeys` returns. Its argument says whether a subscriber wants them.
     #[inline]
     fn notify_with(
         &mut self,

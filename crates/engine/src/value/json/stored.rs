@@ -14,9 +14,9 @@ use super::{Form, Json};
 use crate::{
     aof_rewrite::CommandWriter,
     digest::Digest,
-    rdb::{Input, Item, ItemReader, ItemWriter, Output, RdbError, Version, types},
+    rdb::{Item, ItemReader, ItemWriter, Output, RdbError, Version, types},
     snapshot::SnapshotQueue,
-    value::{Layout, ValueType, incremental_copy::IncrementalCopy, module::ModuleValue, stored::Stored},
+    value::{ValueType, incremental_copy::IncrementalCopy, module::ModuleValue, stored::Stored},
 };
 
 /// The version of the encoding that is written.
@@ -91,16 +91,6 @@ impl Stored for Json {
 
     fn is_written_in_elements(&self, _: Version) -> bool {
         false
-    }
-
-    /// [`crate::value::module::read_module`] reads it.
-    fn read_rdb<R: io::BufRead>(
-        _: u8,
-        _: Version,
-        _: &mut Input<R>,
-        _: Layout<'_>,
-    ) -> Option<Result<Self, RdbError>> {
-        None
     }
 
     /// JSON.SET of the root, as RedisJSON writes it. No server without JSON has another command for it.
