@@ -42,14 +42,9 @@ impl Fieldset {
         Ok(Self { names: names.concat().into(), ends: ends.collect() })
     }
 
-    /// How many names there are.
-    pub fn len(&self) -> usize {
+    /// How many names there are: one at least.
+    pub fn count(&self) -> usize {
         self.ends.len()
-    }
-
-    /// Whether there is none, which never is so.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     /// The names.
@@ -77,7 +72,7 @@ fn bytes_of(name: &[u8], fields: usize, names_bytes: usize) -> usize {
 impl Prepared {
     fn remove(&mut self, name: &[u8]) -> bool {
         let Some(removed) = self.sets.remove(name) else { return false };
-        self.bytes -= bytes_of(name, removed.len(), removed.names.len());
+        self.bytes -= bytes_of(name, removed.count(), removed.names.len());
         true
     }
 }
@@ -101,7 +96,7 @@ impl Fieldsets {
             true => &mut self.script,
             false => self.clients.entry(caller.client).or_default(),
         };
-        let replaced = prepared.sets.get(name).map_or(0, |set| bytes_of(name, set.len(), set.names.len()));
+        let replaced = prepared.sets.get(name).map_or(0, |set| bytes_of(name, set.count(), set.names.len()));
         let room = BYTES_MAX - (prepared.bytes - replaced);
         let set = if bytes > room {
             Err(CommandError::owned(format!("ERR the fieldsets of a client take {BYTES_MAX} bytes at most")))

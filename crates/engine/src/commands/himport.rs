@@ -29,7 +29,7 @@ const RECORDED_FIELDS_MAX: usize = 1024;
 fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, values) = (args.word(), args.word(), args.take_rest());
     let fieldset = context.fieldset(name).ok_or(CommandError::text("ERR no such fieldset"))?;
-    if fieldset.len() != values.len() {
+    if fieldset.count() != values.len() {
         return Err(CommandError::text("ERR value count does not match fieldset field count"));
     }
     let replaces = context.collection::<Hash>(key)?.is_some();
